@@ -1,0 +1,139 @@
+"""What the proxy is told: plain frozen values, already validated.
+
+`config.py` and `cli.py` fill these from TOML and argv; nothing else in `proxy/` reads a file or a flag. All sizes are bytes,
+all times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = [
+    "DEFAULT_MIRROR_CLIENTS",
+    "KIB",
+    "MIB",
+    "Address",
+    "ClusterSettings",
+    "Limits",
+    "ListenerSettings",
+    "Mode",
+    "NodePorts",
+    "PortMap",
+    "PortRange",
+    "Settings",
+    "ShallowSettings",
+]
+
+KIB = 1024
+MIB = 1024 * 1024
+
+# The data consumer of a MirrorSourceConnector names itself "<client.id>|source->target|...|replication-consumer"
+# (MirrorSourceConfig.sourceConsumerConfig); its offset-sync and admin clients end otherwise.
+DEFAULT_MIRROR_CLIENTS = r"\|replication-consumer$"
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Mode(StrEnum):
+    PLAIN = "plain"  # nothing but addresses is edited
+    WRAP = "wrap"  # the source side: fetched batches go out in envelopes
+    UNWRAP = "unwrap"  # the target side: produced envelopes are opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRange:
+    """Broker ports are taken from `first`..`last` (inclusive) in the order in which brokers are seen.
+
+    With a `state_file` a broker keeps its port across restarts, and its port is bound at start-up.
+    """
+
+    first: int
+    last: int
+    state_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortMap:
+    """Node id -> listening port. A broker that is not in the map is an error that names it."""
+
+    ports: Mapping[int, int]
+
+
+NodePorts = PortRange | PortMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShallowSettings:
+    """Shallow mirroring (KIP-712). A wrap listener uses all of it, an unwrap listener `plain_compression` and `evidence_*`."""
+
+    mirror_clients: str = DEFAULT_MIRROR_CLIENTS  # regular expression searched in the client id
+    deep_topics: tuple[str, ...] = ()  # regular expressions: these topics are never wrapped
+    run_limit: int = 512 * KIB  # of one envelope; half of the producer's default max.request.size
+    min_batch_bytes: int = 4096  # smaller batches are better re-batched by the mirror itself
+    fetch_max_bytes: int = 8 * MIB  # of a response that may have to be held
+    partition_max_bytes: int = MIB
+    tags: Mapping[str, str] = field(default_factory=dict)  # provenance: a header `shoal.tag.<name>` in each envelope
+    unpaired: bool = False  # wrap though no unwrap listener of this process is the pair
+    evidence_seconds: float = 60.0  # handed-out envelopes must arrive at the pair within this time
+    evidence_bytes: int = 64 * MIB  # and before this much was handed out
+    plain_compression: str | None = None  # codec for plain batches that the mirror sends uncompressed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    name: str
+    bootstrap: tuple[Address, ...]  # tried in turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """One named listener: a bootstrap port and a port for every broker of its cluster."""
+
+    name: str
+    cluster: str
+    host: str = "127.0.0.1"
+    port: int = 9092
+    advertised_host: str | None = None  # None: `host`, or, where that is a wildcard, the address the client connected to
+    nodes: NodePorts = field(default_factory=lambda: PortMap(ports={}))
+    mode: Mode = Mode.PLAIN
+    pair: str | None = None  # wrap: the name of the unwrap listener through which the mirror produces
+    shallow: ShallowSettings = field(default_factory=ShallowSettings)
+    max_connections: int = 10_000  # two descriptors and ~40 KiB each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Named bounds, each with its reason, that hold for every connection."""
+
+    frame_bytes: int = 100 * MIB  # socket.request.max.bytes of a broker
+    held_response_bytes: int = 32 * MIB  # an edited response is held whole: Metadata of 100,000 partitions is ~10 MiB
+    held_request_bytes: int = 32 * MIB  # a produce request that is unwrapped is held whole
+    in_flight: int = 10_000  # requests of one connection without an answer; a client's default is 5
+    connect_timeout: float = 10.0  # for one bootstrap address or broker
+    frame_timeout: float = 60.0  # a started frame that makes no progress for so long is abandoned
+    idle_timeout: float | None = None  # brokers close idle connections themselves (connections.max.idle.ms)
+    drain_seconds: float = 10.0  # after SIGTERM, before connections are cut
+    linger_seconds: float = 30.0  # a held request may finish its exchange for so long after its client has gone
+    close_seconds: float = 5.0  # half-open: what one side still has to say after the other has closed
+    keepalive_idle: int = 60
+    keepalive_interval: int = 15
+    keepalive_count: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    clusters: tuple[ClusterSettings, ...]
+    listeners: tuple[ListenerSettings, ...]
+    limits: Limits = field(default_factory=Limits)
