@@ -1,0 +1,264 @@
+"""Record batches of format v2 (KIP-98, DefaultRecordBatch.java): read the header, re-stamp it, build one.
+
+baseOffset, partitionLeaderEpoch, batchLength and magic lie outside the CRC; everything from `attributes` to the end of
+the batch lies inside. A consumer therefore tells a batch by 61 bytes, and what must change before it is produced again
+lies in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (crc.py), the payload is never touched.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from shoal.protocol.compression import Codec, compress, decompress
+from shoal.protocol.crc import Buffer, combine, crc32c, patch, shift
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.records.record import Headers, Record, Slice, read_records, write_record
+
+__all__ = [
+    "HEADER_SIZE",
+    "BatchHeader",
+    "NewRecord",
+    "body_crc",
+    "encode_batch",
+    "extend_crc",
+    "open_batch",
+    "producible_header",
+    "read_batch_header",
+    "synthetic_header",
+]
+
+_HEADER = Struct(
+    ">"
+    "q"  # baseOffset
+    "i"  # batchLength: of all that follows
+    "i"  # partitionLeaderEpoch
+    "b"  # magic
+    "I"  # crc: of all that follows
+    "h"  # attributes
+    "i"  # lastOffsetDelta
+    "q"  # baseTimestamp
+    "q"  # maxTimestamp
+    "q"  # producerId
+    "h"  # producerEpoch
+    "i"  # baseSequence
+    "i"  # records count
+)
+HEADER_SIZE = _HEADER.size
+LOG_OVERHEAD = 12  # baseOffset and batchLength, which batchLength does not count
+_CRC_FROM = 21  # attributes
+_STAMPS_TO = 57  # the end of baseSequence
+_COMBINE_FROM = 16 * 1024  # bytes; below, a second look at (hot) bytes is cheaper than the algebra
+
+_CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is then the delete horizon
+_BROKER_BITS = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+
+_CODECS = tuple(Codec)
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes, in their order. Offsets and timestamps (ms) are those of the log, deltas are relative."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> Codec:
+        """RemoteProtocolError where the id is none that we know (5-7)."""
+        try:
+            return _CODECS[self.attributes & _CODEC_MASK]
+        except IndexError:
+            raise RemoteProtocolError(f"unknown codec {self.attributes & _CODEC_MASK}") from None
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    def timestamp(self, record: Record) -> int:
+        """What a consumer is given (ms)."""
+        return self.max_timestamp if self.is_log_append_time else _int64(self.base_timestamp + record.timestamp_delta)
+
+
+def _int64(value: int) -> int:
+    """Java's long arithmetic wraps, and so do the timestamps of a batch."""
+    return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+
+
+def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
+    """The header of the batch at `pos`, which must lie whole before `end` (`recordset.split` finds such batches).
+
+    Another magic than 2, a size that does not fit, a negative offset or count: RemoteProtocolError. The CRC is not checked
+    (`body_crc`), nor is the codec known to be one (`BatchHeader.codec`).
+    """
+    if end - pos < HEADER_SIZE:
+        raise RemoteProtocolError(f"{end - pos} bytes are no batch header")
+    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    if header.magic != 2:
+        raise RemoteProtocolError(f"magic {header.magic} where a batch of magic 2 was expected")
+    if not HEADER_SIZE <= header.size <= end - pos:
+        raise RemoteProtocolError(f"batch of {header.size} bytes, {end - pos} are there")
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.record_count < 0:
+        raise RemoteProtocolError("negative offset or count in a batch header")
+    return header
+
+
+def body_crc(buf: Buffer, start: int, end: int) -> int:
+    """What the `crc` of the batch `buf[start:end]` should be: the one pass over its payload."""
+    return crc32c(memoryview(buf)[start + _CRC_FROM : end])
+
+
+def extend_crc(crc: int, buf: Buffer, start: int, end: int, *, body: int) -> int:
+    """`crc`, of bytes that precede, extended over the whole batch `buf[start:end]`, whose `body_crc` is known.
+
+    With it one pass over a payload serves both the check of the batch and the checksum of what it is wrapped in.
+    """
+    if end - start < _COMBINE_FROM:
+        return crc32c(memoryview(buf)[start:end], crc)
+    crc = crc32c(memoryview(buf)[start : start + _CRC_FROM], crc)
+    return shift(crc, end - start - _CRC_FROM) ^ body
+
+
+def producible_header(buf: Buffer, start: int, end: int) -> bytes:
+    """The 61 bytes with which the batch `buf[start:end]` may be produced: followed by its unchanged payload.
+
+    baseOffset 0, leader epoch, producer id, epoch and sequence -1, attribute bits 3, 4, 6 cleared, and the CRC patched
+    from the old one, so that damage to the payload stays visible to the broker (facts: `UnifiedLog` and `LogValidator`
+    refuse anything else). A control batch is a RemoteProtocolError: without its bit its markers would become records.
+    """
+    header = read_batch_header(buf, start, end)
+    if header.size != end - start:
+        raise RemoteProtocolError(f"batch of {header.size} bytes in a span of {end - start}")
+    if header.is_control:
+        raise RemoteProtocolError("a control batch may not be produced")
+    attributes = header.attributes & ~_BROKER_BITS
+    new = bytearray(
+        _HEADER.pack(0, *header[1:2], -1, *header[3:5], attributes, *header[6:9], -1, -1, -1, header.record_count)
+    )
+    old_stamps = bytes(buf[start + _CRC_FROM : start + _STAMPS_TO])
+    new_stamps = bytes(new[_CRC_FROM:_STAMPS_TO])
+    if old_stamps != new_stamps:
+        crc = patch(header.crc, old_stamps, new_stamps, header.size - _STAMPS_TO)
+        new[17:21] = crc.to_bytes(4, "big")
+    return bytes(new)
+
+
+def synthetic_header(
+    *,
+    base_offset: int,
+    leader_epoch: int = -1,
+    attributes: int = 0,
+    max_timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    body_length: int,
+    crc_of_body: int,
+) -> bytes:
+    """The 61 bytes before a body that is ONE uncompressed record with timestamp delta 0: its timestamp is `max_timestamp`.
+
+    `crc_of_body` is the plain CRC-32C of the `body_length` bytes after the header (start it with the record's head, see
+    `encode_single_record_head`, and go on with `extend_crc`).
+    """
+    fields = (attributes, 0, max_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, 1)
+    length = HEADER_SIZE - LOG_OVERHEAD + body_length
+    unsigned = _HEADER.pack(base_offset, length, leader_epoch, 2, 0, *fields)
+    crc = combine(crc32c(unsigned[_CRC_FROM:]), crc_of_body, body_length)
+    return _HEADER.pack(base_offset, length, leader_epoch, 2, crc, *fields)
+
+
+def open_batch(buf: Buffer, start: int, end: int, *, limit: int) -> tuple[BatchHeader, Iterator[Record]]:
+    """Header and records of the batch `buf[start:end]`, its CRC checked, decompressed to at most `limit` bytes.
+
+    The records' slices are memoryviews: of `buf` itself where the batch is uncompressed.
+    """
+    header = read_batch_header(buf, start, end)
+    if header.size != end - start:
+        raise RemoteProtocolError(f"batch of {header.size} bytes in a span of {end - start}")
+    if body_crc(buf, start, end) != header.crc:
+        raise RemoteProtocolError(f"batch at offset {header.base_offset}: CRC mismatch")
+    payload = memoryview(buf)[start + HEADER_SIZE : end]
+    if header.codec:
+        payload = memoryview(decompress(header.codec, payload, limit))
+    return header, read_records(payload, header.record_count)
+
+
+class NewRecord(NamedTuple):
+    """A record before it is in a batch. `offset_delta`: None = its index; given, for holes as compaction leaves them."""
+
+    timestamp: int
+    key: Slice | None
+    value: Slice | None
+    headers: Headers = ()
+    offset_delta: int | None = None
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """A whole batch. `attributes` gives bits 3-6; what is None is derived from the records, as a producer would.
+
+    No records need `last_offset_delta`: compaction keeps such batches for their producer ids.
+    """
+    base = base_timestamp if base_timestamp is not None else records[0].timestamp if records else -1
+    newest = max_timestamp if max_timestamp is not None else max((record.timestamp for record in records), default=base)
+    deltas = [index if record.offset_delta is None else record.offset_delta for index, record in enumerate(records)]
+    last = last_offset_delta if last_offset_delta is not None else deltas[-1]
+    payload = b"".join(
+        write_record(Record(delta, _int64(record.timestamp - base), record.key, record.value, tuple(record.headers)))
+        for delta, record in zip(deltas, records, strict=True)
+    )
+    if codec:
+        payload = compress(codec, payload)
+    stamps = (base, newest, producer_id, producer_epoch, base_sequence)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    batch = bytearray(
+        _HEADER.pack(base_offset, length, leader_epoch, 2, 0, attributes | codec, last, *stamps, len(records)) + payload
+    )
+    batch[17:21] = body_crc(batch, 0, len(batch)).to_bytes(4, "big")
+    return bytes(batch)

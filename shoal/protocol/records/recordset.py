@@ -1,0 +1,58 @@
+"""A record set: the RECORDS field of one partition, which is record batches one after the other.
+
+All formats share offset: int64, length: int32, then `length` bytes with the magic in the fifth, so a set is cut without
+looking further. Magic 0 and 1 entries are messages (a compressed one wraps many), told by `Span.magic`. A broker fills a
+Fetch up to a byte limit and may cut the last entry anywhere: clients drop that tail and ask again.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from shoal.protocol.crc import Buffer
+from shoal.protocol.errors import RemoteProtocolError
+
+__all__ = ["RecordSet", "Span", "split"]
+
+LOG_OVERHEAD = 12  # offset and length, which the length does not count
+_PREFIX = Struct(
+    ">"
+    "q"  # baseOffset; the message's offset below magic 2
+    "i"  # batchLength
+    "4x"  # partitionLeaderEpoch; the CRC below magic 2
+    "b"  # magic
+)
+_MIN_LENGTHS = {0: 14, 1: 22, 2: 49}  # LegacyRecord.RECORD_OVERHEAD_V0, V1; DefaultRecordBatch's header
+
+
+class Span(NamedTuple):
+    """One whole entry: `buf[start:end]`."""
+
+    start: int
+    end: int
+    magic: int
+    base_offset: int
+
+
+class RecordSet(NamedTuple):
+    """`buf[tail:end]` is the truncated rest; tail == end where there is none."""
+
+    spans: list[Span]
+    tail: int
+
+
+def split(buf: Buffer, start: int, end: int) -> RecordSet:
+    """Cut `buf[start:end]` at its entries, as ByteBufferLogInputStream does. A length no entry can have, or an unknown
+    magic: RemoteProtocolError."""
+    spans = []
+    unpack = _PREFIX.unpack_from
+    last_prefix = end - _PREFIX.size
+    while start <= last_prefix:
+        base_offset, length, magic = unpack(buf, start)
+        if length < _MIN_LENGTHS.get(magic, 1 << 31):
+            raise RemoteProtocolError(f"record batch of magic {magic} and {length} bytes")
+        stop = start + LOG_OVERHEAD + length
+        if stop > end:
+            break
+        spans.append(Span(start, stop, magic, base_offset))
+        start = stop
+    return RecordSet(spans, start)
