@@ -1,0 +1,223 @@
+"""`shoal.toml` -> `Configuration`, validated once. Whatever is wrong is told all at once, each with its path in the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from shoal.proxy.config_checks import check_settings
+from shoal.proxy.config_schema import File, ListenerTable, LogTable, ShallowTable, keys_of, unknown_keys
+from shoal.proxy.logs import LogSettings
+from shoal.proxy.operator_error import OperatorError, Problem
+from shoal.proxy.settings import (
+    Address,
+    ClusterSettings,
+    Limits,
+    ListenerSettings,
+    Mode,
+    NodePorts,
+    PortMap,
+    PortRange,
+    Settings,
+    ShallowSettings,
+)
+from shoal.proxy.values import (
+    check_regex,
+    did_you_mean,
+    listed,
+    parse_address,
+    parse_addresses,
+    parse_ports,
+    parse_size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Configuration", "load_config", "read_config"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_EXPECTED = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_SIZES = re.compile(r"_bytes$|^run_limit$")
+_NO_ADDRESS = Address("127.0.0.1", 1)  # stands in for one that could not be read: its error is already noted
+_NO_BOOTSTRAP = (_NO_ADDRESS,)
+_NO_PORTS: NodePorts = PortMap(ports={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    settings: Settings
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+def load_config(path: Path) -> Configuration:
+    """Raises `OperatorError` when the file cannot be read or says something wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise OperatorError.of(str(path), f"cannot be read: {reason}; give the configuration with -c FILE") from None
+    return read_config(text, path)
+
+
+def read_config(text: str, path: Path) -> Configuration:
+    """`path` names the file in errors; a relative `state-dir` is relative to it."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OperatorError.of(str(path), f"is not valid TOML: {error}") from None
+    if problems := [_unknown(*found) for found in unknown_keys(raw)]:
+        raise _in_file(path, problems)
+    try:
+        file = msgspec.convert(raw, File)
+    except msgspec.ValidationError as error:
+        raise _in_file(path, [_mistyped(str(error))]) from None
+    reader = _Reader()
+    configuration = reader.configuration(file, path.parent)
+    problems = reader.problems or check_settings(configuration.settings, _where_in_toml)
+    if problems:
+        raise _in_file(path, problems)
+    return configuration
+
+
+def _in_file(path: Path, problems: list[Problem]) -> OperatorError:
+    return OperatorError(tuple(Problem(f"{path}: {problem.where}", problem.what) for problem in problems))
+
+
+def _unknown(path: str, key: str, table: type[Any]) -> Problem:
+    known = keys_of(table)
+    return Problem(f"{path}{key}", f"unknown key; {did_you_mean(key, known)}known keys here: {listed(known)}")
+
+
+def _mistyped(error: str) -> Problem:
+    match = _EXPECTED.match(error)
+    assert match is not None
+    what, path = match["what"], match["path"] or ""
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return Problem(f"{path}.{missing[1]}" if path else missing[1], _MISSING.get(missing[1], "is missing"))
+    for name, plain in _TYPE_NAMES.items():
+        what = what.replace(name, plain)
+    return Problem(path, what[:1].lower() + what[1:])
+
+
+_TYPE_NAMES = {
+    " | null": "",
+    "`": "",
+    "object": "a table",
+    "array": "an array",
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+}
+
+
+_MISSING = {
+    "cluster": "is missing: write a [[cluster]] table with name and bootstrap",
+    "listener": "is missing: write a [[listener]] table with name, cluster, listen and ports",
+    "name": 'is missing: give it a name, for example name = "source"',
+    "bootstrap": 'is missing: write the brokers to connect to, for example bootstrap = "kafka-1:9092,kafka-2:9092"',
+    "listen": 'is missing: write where clients connect to, for example listen = "127.0.0.1:19092"',
+    "ports": 'is missing: write the ports for the brokers, for example ports = "19093-19192" or ports = { 1 = 19093 }',
+}
+
+
+def _where_in_toml(index: int, key: str) -> str:
+    return f"listener[{index}].{key}"
+
+
+class _Reader:
+    """Converts tables to settings and collects what is wrong on the way."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def configuration(self, file: File, directory: Path) -> Configuration:
+        state_dir = None if file.state_dir is None else directory / Path(file.state_dir).expanduser()
+        settings = Settings(
+            clusters=tuple(
+                ClusterSettings(
+                    name=table.name,
+                    bootstrap=self._value(f"cluster[{i}].bootstrap", parse_addresses, table.bootstrap, _NO_BOOTSTRAP),
+                )
+                for i, table in enumerate(file.cluster)
+            ),
+            listeners=tuple(self._listener(f"listener[{i}]", t, state_dir) for i, t in enumerate(file.listener)),
+            limits=self._merge("limits", Limits(), file.limits),
+        )
+        return Configuration(settings=settings, log=self._log(file.log))
+
+    def _listener(self, path: str, table: ListenerTable, state_dir: Path | None) -> ListenerSettings:
+        address = self._value(f"{path}.listen", parse_address, table.listen, _NO_ADDRESS)
+        ports = self._value(f"{path}.ports", parse_ports, table.ports, _NO_PORTS)
+        if isinstance(ports, PortRange) and state_dir is not None:
+            ports = dataclasses.replace(ports, state_file=state_dir / f"{table.name}.json")
+        mode = self._choice(f"{path}.mode", table.mode, [mode.value for mode in Mode], Mode.PLAIN.value)
+        if table.mode == Mode.PLAIN and table.shallow is not None:
+            self.problems.append(Problem(f"{path}.shallow", 'needs mode = "wrap" or mode = "unwrap"'))
+        settings = ListenerSettings(
+            name=table.name,
+            cluster=table.cluster,
+            host=address.host,
+            port=address.port,
+            advertised_host=table.advertise,
+            nodes=ports,
+            mode=Mode(mode),
+            pair=table.pair,
+            shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable()),
+        )
+        return (
+            settings
+            if table.max_connections is None
+            else dataclasses.replace(settings, max_connections=table.max_connections)
+        )
+
+    def _shallow(self, path: str, table: ShallowTable) -> ShallowSettings:
+        for pattern in table.deep_topics or []:
+            self._value(f"{path}.deep-topics", check_regex, pattern, pattern)
+        self._value(f"{path}.mirror-clients", check_regex, table.mirror_clients or "", "")
+        if table.plain_compression is not None:
+            self._choice(
+                f"{path}.plain-compression", table.plain_compression, ["gzip", "snappy", "lz4", "zstd"], "zstd"
+            )
+        return self._merge(path, ShallowSettings(), table)
+
+    def _log(self, table: LogTable) -> LogSettings:
+        return LogSettings(
+            level=self._choice("log.level", table.level, ["debug", "info", "warning", "error"], "info"),
+            format=self._choice("log.format", table.format, ["human", "json"], "human"),
+            report_every=table.report_every,
+        )
+
+    def _merge(self, path: str, defaults: A, table: msgspec.Struct) -> A:
+        """`defaults` with every field that the table writes; sizes may be written with a unit, lists become tuples."""
+        written: dict[str, Any] = {}
+        for name in table.__struct_fields__:
+            value = getattr(table, name)
+            if value is None:
+                continue
+            if _SIZES.search(name):
+                value = self._value(f"{path}.{name.replace('_', '-')}", parse_size, value, 1)
+            written[name] = tuple(value) if isinstance(value, list) else value
+        return dataclasses.replace(defaults, **written)  # type: ignore[type-var]
+
+    def _value(self, path: str, parse: Callable[[A], B], value: A, otherwise: B) -> B:
+        try:
+            return parse(value)
+        except ValueError as error:
+            self.problems.append(Problem(path, str(error)))
+            return otherwise
+
+    def _choice(self, path: str, value: str, known: list[str], otherwise: str) -> str:
+        if value in known:
+            return value
+        what = f'"{value}" is not known; {did_you_mean(value, known)}write one of: {listed(known)}'
+        self.problems.append(Problem(path, what))
+        return otherwise

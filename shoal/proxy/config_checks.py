@@ -1,0 +1,142 @@
+"""What settings must agree on with each other, wherever they were written (TOML or flags): one rule per function."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.proxy.operator_error import Problem
+from shoal.proxy.settings import Mode, PortMap, PortRange
+from shoal.proxy.values import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.proxy.settings import Limits, ListenerSettings, Settings, ShallowSettings
+
+__all__ = ["Where", "check_settings"]
+
+Where = Callable[[int, str], str]  # (index of the listener, key) -> how the setting is called where it was written
+
+_WILDCARDS = ("0.0.0.0", "::", "")
+
+
+def check_settings(settings: Settings, where: Where) -> list[Problem]:
+    """Everything that does not fit together; empty when all is well."""
+    return [
+        *_names(settings),
+        *_clusters_exist(settings, where),
+        *_pairs(settings, where),
+        *_port_conflicts(settings, where),
+        *_positive(settings, where),
+        *_sizes(settings, where),
+    ]
+
+
+def _names(settings: Settings) -> Iterator[Problem]:
+    named = (("cluster", [c.name for c in settings.clusters]), ("listener", [x.name for x in settings.listeners]))
+    for table, names in named:
+        if not names:
+            yield Problem(table, f"there is none: write a [[{table}]] table")
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                other = names.index(name)
+                yield Problem(
+                    f"{table}[{index}].name", f'"{name}" is the name of {table}[{other}] too: names must differ'
+                )
+
+
+def _clusters_exist(settings: Settings, where: Where) -> Iterator[Problem]:
+    names = [cluster.name for cluster in settings.clusters]
+    for index, listener in enumerate(settings.listeners):
+        if listener.cluster not in names:
+            what = f'there is no cluster "{listener.cluster}"; {did_you_mean(listener.cluster, names)}known: {listed(names)}'
+            yield Problem(where(index, "cluster"), what)
+
+
+def _pairs(settings: Settings, where: Where) -> Iterator[Problem]:
+    unwraps = [listener.name for listener in settings.listeners if listener.mode == Mode.UNWRAP]
+    for index, listener in enumerate(settings.listeners):
+        if problem := _pair_problem(listener, unwraps):
+            yield Problem(where(index, "pair"), problem)
+
+
+def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
+    unpaired = listener.shallow.unpaired
+    if listener.mode != Mode.WRAP:
+        return 'only a listener with mode = "wrap" has a pair: remove it here' if listener.pair is not None else None
+    if listener.pair is None and not unpaired:
+        return (
+            "is missing: name the unwrap listener through which the mirror produces, so that envelopes are opened "
+            f"(known: {listed(unwraps)}); or write unpaired = true under [listener.shallow] when another Shoal process opens them"
+        )
+    if listener.pair is not None and unpaired:
+        return "either a pair or unpaired = true, not both"
+    if listener.pair is not None and listener.pair not in unwraps:
+        hint = did_you_mean(listener.pair, unwraps)
+        return f'there is no listener "{listener.pair}" with mode = "unwrap"; {hint}known: {listed(unwraps)}'
+    return None
+
+
+class _Binding(NamedTuple):
+    host: str
+    first: int
+    last: int
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}" if self.last > self.first else f"{self.first}"
+
+
+def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    bindings = [b for i, listener in enumerate(settings.listeners) for b in _bindings(listener, i, where)]
+    for one, other in itertools.combinations(bindings, 2):
+        same_host = one.host == other.host or {one.host, other.host} & set(_WILDCARDS)
+        if same_host and one.first <= other.last and other.first <= one.last:
+            shared = max(one.first, other.first)
+            what = f"port {shared} is taken by {one.where} ({one}) too: choose ports that do not overlap"
+            yield Problem(f"{other.where} ({other})", what)
+
+
+def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[_Binding]:
+    yield _Binding(listener.host, listener.port, listener.port, where(index, "listen"))
+    if isinstance(listener.nodes, PortRange):
+        yield _Binding(listener.host, listener.nodes.first, listener.nodes.last, where(index, "ports"))
+    elif isinstance(listener.nodes, PortMap):
+        for port in listener.nodes.ports.values():
+            yield _Binding(listener.host, port, port, where(index, "ports"))
+
+
+# 0 turns these off; everything else must be above 0.
+_MAY_BE_ZERO = ("min-batch-bytes", "drain-seconds", "linger-seconds", "close-seconds")
+
+
+def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
+    numbers = [(f"limits.{name}", value) for name, value in _numbers(settings.limits)]
+    for index, listener in enumerate(settings.listeners):
+        numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
+        numbers.append((where(index, "max-connections"), listener.max_connections))
+    for place, value in numbers:
+        if value < 0 or (value == 0 and not place.endswith(_MAY_BE_ZERO)):
+            yield Problem(place, f"{value} is too small: it must be above 0")
+
+
+def _numbers(values: Limits | ShallowSettings) -> Iterator[tuple[str, float]]:
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield field.name.replace("_", "-"), value
+
+
+def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        shallow = listener.shallow
+        if listener.mode == Mode.WRAP and shallow.min_batch_bytes > shallow.run_limit:
+            what = f"{shallow.min_batch_bytes} is above run-limit ({shallow.run_limit}): nothing would ever be wrapped"
+            yield Problem(where(index, "shallow.min-batch-bytes"), what)
+        if listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
+            limit = settings.limits.held_response_bytes
+            what = f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): such a response could not be held"
+            yield Problem(where(index, "shallow.fetch-max-bytes"), what)

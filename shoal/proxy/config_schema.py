@@ -1,0 +1,121 @@
+"""The keys of `shoal.toml`: `docs/configuration.md` describes them, `config.py` turns them into `Settings`.
+
+Keys are written with hyphens. `None` and `()` mean "not written": the default then is the one in `settings.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "ClusterTable",
+    "File",
+    "LimitsTable",
+    "ListenerTable",
+    "LogTable",
+    "ShallowTable",
+    "keys_of",
+    "unknown_keys",
+]
+
+Size = int | str  # bytes, or "512KiB"
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    pass
+
+
+class ClusterTable(Table, frozen=True, kw_only=True):
+    name: str
+    bootstrap: str | list[str]
+
+
+class ShallowTable(Table, frozen=True, kw_only=True):
+    mirror_clients: str | None = None
+    deep_topics: list[str] | None = None
+    run_limit: Size | None = None
+    min_batch_bytes: Size | None = None
+    fetch_max_bytes: Size | None = None
+    partition_max_bytes: Size | None = None
+    tags: dict[str, str] | None = None
+    unpaired: bool | None = None
+    evidence_seconds: float | None = None
+    evidence_bytes: Size | None = None
+    plain_compression: str | None = None
+
+
+class ListenerTable(Table, frozen=True, kw_only=True):
+    name: str
+    cluster: str
+    listen: str
+    ports: str | dict[str, int]
+    advertise: str | None = None
+    mode: str = "plain"
+    pair: str | None = None
+    shallow: ShallowTable | None = None
+    max_connections: int | None = None
+
+
+class LimitsTable(Table, frozen=True, kw_only=True):
+    frame_bytes: Size | None = None
+    held_response_bytes: Size | None = None
+    held_request_bytes: Size | None = None
+    in_flight: int | None = None
+    connect_timeout: float | None = None
+    frame_timeout: float | None = None
+    idle_timeout: float | None = None
+    drain_seconds: float | None = None
+    linger_seconds: float | None = None
+    close_seconds: float | None = None
+    keepalive_idle: int | None = None
+    keepalive_interval: int | None = None
+    keepalive_count: int | None = None
+
+
+class LogTable(Table, frozen=True, kw_only=True):
+    level: str = "info"
+    format: str = "human"
+    report_every: float = 5.0
+
+
+class File(Table, frozen=True, kw_only=True):
+    cluster: list[ClusterTable]
+    listener: list[ListenerTable]
+    limits: LimitsTable = LimitsTable()
+    log: LogTable = LogTable()
+    state_dir: str | None = None
+
+
+# Where a table stands inside another: (table, key) -> the table, and whether it is an array of tables ([[key]]).
+_INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
+    (File, "cluster"): (ClusterTable, True),
+    (File, "listener"): (ListenerTable, True),
+    (File, "limits"): (LimitsTable, False),
+    (File, "log"): (LogTable, False),
+    (ListenerTable, "shallow"): (ShallowTable, False),
+}
+
+
+def keys_of(table: type[Table]) -> tuple[str, ...]:
+    """The keys that may be written in a table, in the order of the documentation."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(table))
+
+
+def unknown_keys(raw: dict[str, Any], table: type[Table] = File, path: str = "") -> list[tuple[str, str, type[Table]]]:
+    """Every unknown key of the file: (path of its table, key, the table that it stands in)."""
+    found = [(path, key, table) for key in raw if key not in keys_of(table)]
+    for key, value in raw.items():
+        inner, is_array = _INSIDE.get((table, key), (None, False))
+        if inner is None:
+            continue
+        for place, child in _children(f"{path}{key}", value, is_array=is_array):
+            found += unknown_keys(child, inner, f"{place}.")
+    return found
+
+
+def _children(path: str, value: object, *, is_array: bool) -> list[tuple[str, dict[str, Any]]]:
+    if is_array and isinstance(value, list):
+        return [(f"{path}[{index}]", child) for index, child in enumerate(value) if isinstance(child, dict)]
+    return [(path, value)] if not is_array and isinstance(value, dict) else []

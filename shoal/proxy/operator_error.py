@@ -1,0 +1,29 @@
+"""Errors that the operator can mend: told in one line each, never with a traceback."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["OperatorError", "Problem"]
+
+
+class Problem(NamedTuple):
+    """`where` names the setting (a flag, or a path in a file); `what` says the cause and the way out."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class OperatorError(Exception):
+    """What was asked for cannot be done as it is written. Exit code 2."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+    @classmethod
+    def of(cls, where: str, what: str) -> OperatorError:
+        return cls((Problem(where, what),))

@@ -1,0 +1,223 @@
+"""`shoal.toml`: what is written arrives; what is wrong is named with its path, its cause and the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.proxy.config import Configuration, load_config, read_config
+from shoal.proxy.config_schema import (
+    ClusterTable,
+    File,
+    LimitsTable,
+    ListenerTable,
+    LogTable,
+    ShallowTable,
+    Table,
+    keys_of,
+)
+from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.settings import Address, Limits, Mode, PortMap, PortRange, ShallowSettings
+
+if TYPE_CHECKING:
+    import msgspec
+
+FILE = Path("etc/shoal.toml")
+
+GOOD = """
+state-dir = "state"
+
+[[cluster]]
+name = "source"
+bootstrap = "a1:9092,[::1]:9092"
+
+[[cluster]]
+name = "target"
+bootstrap = ["b1:9092", "b2:9092"]
+
+[[listener]]
+name = "source"
+cluster = "source"
+listen = "127.0.0.1:19092"
+ports = "19093-19192"
+mode = "wrap"
+pair = "target"
+[listener.shallow]
+deep-topics = ["^audit$"]
+run-limit = "256KiB"
+tags = { site = "north" }
+
+[[listener]]
+name = "target"
+cluster = "target"
+listen = "0.0.0.0:29092"
+advertise = "shoal.example"
+ports = { 1 = 29093, 2 = 29094 }
+mode = "unwrap"
+max-connections = 100
+
+[limits]
+connect-timeout = 2.5
+frame-bytes = 1000
+
+[log]
+level = "debug"
+format = "json"
+report-every = 0
+"""
+
+
+def read(text: str) -> Configuration:
+    return read_config(text, FILE)
+
+
+def problems(text: str) -> str:
+    with pytest.raises(OperatorError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+def edited(old: str, new: str) -> str:
+    assert GOOD.count(old) >= 1, old
+    return GOOD.replace(old, new, 1)
+
+
+def test_everything_that_is_written_arrives() -> None:
+    configuration = read(GOOD)
+
+    source, target = configuration.settings.listeners
+    assert [c.name for c in configuration.settings.clusters] == ["source", "target"]
+    assert configuration.settings.clusters[0].bootstrap == (Address("a1", 9092), Address("::1", 9092))
+    assert configuration.settings.clusters[1].bootstrap == (Address("b1", 9092), Address("b2", 9092))
+    assert (source.host, source.port, source.mode, source.pair) == ("127.0.0.1", 19092, Mode.WRAP, "target")
+    assert source.nodes == PortRange(first=19093, last=19192, state_file=Path("etc/state/source.json"))
+    assert source.shallow == ShallowSettings(deep_topics=("^audit$",), run_limit=256 * 1024, tags={"site": "north"})
+    assert (target.host, target.advertised_host, target.mode) == ("0.0.0.0", "shoal.example", Mode.UNWRAP)
+    assert target.nodes == PortMap(ports={1: 29093, 2: 29094})
+    assert target.max_connections == 100
+    assert configuration.settings.limits == Limits(connect_timeout=2.5, frame_bytes=1000)
+    assert dataclasses.astuple(configuration.log) == ("debug", "json", 0)
+
+
+def test_what_is_not_written_has_the_default_of_the_settings() -> None:
+    text = edited("[limits]\nconnect-timeout = 2.5\nframe-bytes = 1000", "").replace('state-dir = "state"', "")
+
+    configuration = read(text)
+
+    assert configuration.settings.limits == Limits()
+    assert configuration.settings.listeners[1].shallow == ShallowSettings()
+    assert configuration.settings.listeners[0].nodes == PortRange(first=19093, last=19192)
+
+
+@pytest.mark.parametrize(("table", "settings"), [(ShallowTable, ShallowSettings), (LimitsTable, Limits)])
+def test_every_setting_can_be_written_in_the_file(table: type[msgspec.Struct], settings: type) -> None:
+    assert set(table.__struct_fields__) == {field.name for field in dataclasses.fields(settings)}
+
+
+def test_the_guide_describes_every_key() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+    tables: list[type[Table]] = [File, ClusterTable, ListenerTable, ShallowTable, LimitsTable, LogTable]
+    missing = [key for table in tables for key in keys_of(table) if f"`{key}`" not in guide]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('pair = "target"', 'par = "target"', ['etc/shoal.toml: listener[0].par: unknown key; did you mean "pair"?', "known keys here: name, cluster,"]),
+        ("run-limit", "run_limit", ['listener[0].shallow.run_limit: unknown key; did you mean "run-limit"?']),
+        ("[limits]", "[limit]", ['limit: unknown key; did you mean "limits"?']),
+        ("connect-timeout", "conect-timeout", ['limits.conect-timeout: unknown key; did you mean "connect-timeout"?']),
+        ('name = "source"\nbootstrap', "bootstrap", ["cluster[0].name: is missing", 'name = "source"']),
+        ('ports = "19093-19192"', "", ["listener[0].ports: is missing", 'ports = "19093-19192"']),
+        ('ports = "19093-19192"', "ports = 19093", ['listener[0].ports: expected text | a table, got a number']),
+        ("connect-timeout = 2.5", 'connect-timeout = "fast"', ['limits.connect-timeout: expected a number, got text']),
+        ('"a1:9092,[::1]:9092"', '"a1"', ["cluster[0].bootstrap: 'a1' has no port", "a1:9092"]),
+        ('"a1:9092,[::1]:9092"', '"::1:9092"', ["put the IPv6 address into brackets", "[::1]:9092"]),
+        ('"a1:9092,[::1]:9092"', '"PLAINTEXT://a1:9092"', ["write host:port without 'PLAINTEXT://'"]),
+        ('"a1:9092,[::1]:9092"', '"a1:99999"', ["port '99999' is not a number from 1 to 65535"]),
+        ('"a1:9092,[::1]:9092"', '"a1:9092,a1:9092"', ["a1:9092 is listed twice"]),
+        ('"a1:9092,[::1]:9092"', '""', ["no address given"]),
+        ('"19093-19192"', '"19192-19093"', ["listener[0].ports: '19192-19093' ends before it begins"]),
+        ('"19093-19192"', '"19093"', ["is not a range"]),
+        ("{ 1 = 29093, 2 = 29094 }", "{ one = 29093 }", ["listener[1].ports: 'one' is not a node id"]),
+        ('mode = "wrap"', 'mode = "warp"', ['listener[0].mode: "warp" is not known; did you mean "wrap"?', "plain, wrap, unwrap"]),
+        ('"256KiB"', '"256 kilo"', ["listener[0].shallow.run-limit: '256 kilo' is not a size"]),
+        ('"256KiB"', "0", ["listener[0].shallow.run-limit: 0 is too small"]),
+        ('"256KiB"', '"1KiB"', ["listener[0].shallow.min-batch-bytes: 4096 is above run-limit (1024)"]),
+        ('"256KiB"', '"256KiB"\nfetch-max-bytes = "1GiB"', ["fetch-max-bytes", "limits.held-response-bytes"]),
+        ("^audit$", "(", ["listener[0].shallow.deep-topics: '(' is not a regular expression"]),
+        ('level = "debug"', 'level = "verbose"', ['log.level: "verbose" is not known', "debug, info, warning, error"]),
+        ("max-connections = 100", "max-connections = 0", ["listener[1].max-connections: 0 is too small"]),
+        ("max-connections = 100", "[listener.shallow]\nplain-compression = 'zip'", ['plain-compression: "zip" is not known; did you mean "gzip"?']),
+        ('pair = "target"', "", ["listener[0].pair: is missing", "known: target", "unpaired = true"]),
+        ('pair = "target"', 'pair = "targt"', ['there is no listener "targt" with mode = "unwrap"; did you mean "target"?']),
+        ('tags = { site = "north" }', "unpaired = true", ["listener[0].pair: either a pair or unpaired = true"]),
+        ('mode = "unwrap"', 'mode = "plain"', ['there is no listener "target" with mode = "unwrap"', "known: (none)"]),
+        ("max-connections = 100", 'pair = "source"', ["listener[1].pair: only a listener with mode"]),
+        ('mode = "wrap"\npair = "target"', "", ['listener[0].shallow: needs mode = "wrap" or mode = "unwrap"']),
+        ('cluster = "source"', 'cluster = "sorce"', ['listener[0].cluster: there is no cluster "sorce"; did you mean "source"?']),
+        ('name = "target"\nbootstrap', 'name = "source"\nbootstrap', ['cluster[1].name: "source" is the name of cluster[0] too']),
+        ('name = "target"\ncluster', 'name = "source"\ncluster', ['listener[1].name: "source" is the name of listener[0] too']),
+        ('"0.0.0.0:29092"', '"0.0.0.0:19100"', ["listener[1].listen (19100): port 19100 is taken by listener[0].ports (19093-19192)"]),
+        ("2 = 29094", "2 = 29092", ["listener[1].ports (29092): port 29092 is taken by listener[1].listen (29092) too"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_the_way_out(old: str, new: str, expected: list[str]) -> None:
+    told = problems(edited(old, new))
+
+    assert told.startswith("etc/shoal.toml: ")
+    for part in expected:
+        assert part in told
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = edited('"a1:9092,[::1]:9092"', '"a1"').replace('mode = "wrap"', 'mode = "warp"').replace("256KiB", "many")
+
+    assert len(problems(text).splitlines()) == 3
+
+
+def test_other_hosts_may_use_the_same_ports() -> None:
+    text = edited('"0.0.0.0:29092"', '"127.0.0.2:19092"').replace("{ 1 = 29093, 2 = 29094 }", '"19093-19100"')
+
+    assert read(text).settings.listeners[1].port == 19092
+
+
+@pytest.mark.parametrize("text", ["", "[[cluster]]\nname='a'\nbootstrap='a:1'\n"])
+def test_a_file_without_clusters_or_listeners_says_what_to_write(text: str) -> None:
+    assert "is missing: write a [[" in problems(text)
+
+
+def test_empty_arrays_are_errors_too() -> None:
+    told = problems("cluster = []\nlistener = []")
+
+    assert "cluster: there is none" in told
+    assert "listener: there is none" in told
+
+
+def test_text_that_is_not_toml_is_told_with_its_line() -> None:
+    assert "is not valid TOML" in problems("[[cluster]\n")
+    assert "line 1" in problems("[[cluster]\n")
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match="No such file or directory; give the configuration with -c FILE"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(OperatorError, match="it is not UTF-8 text"):
+        load_config(tmp_path / "binary.toml")
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text(GOOD, encoding="utf-8")
+
+    configuration = load_config(tmp_path / "shoal.toml")
+
+    ports = configuration.settings.listeners[0].nodes
+    assert isinstance(ports, PortRange)
+    assert ports.state_file == tmp_path / "state" / "source.json"
