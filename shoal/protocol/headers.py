@@ -1,0 +1,110 @@
+"""Request and response headers: what stands between a frame's size and its body.
+
+    request   size int32, api key int16, api version int16, correlation id int32, client id NULLABLE_STRING, [tagged fields]
+    response  size int32, correlation id int32, [tagged fields]
+
+The tagged fields belong to header versions 2 and 1 (KIP-482); the client id keeps its int16 length in every version, so that
+a broker can read it from a version that it does not know (`RequestHeader.json`).
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from shoal.protocol.api import request_header_version, response_header_version
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.wire import (
+    Buffer,
+    read_int32,
+    read_string,
+    skip_tagged_fields,
+    write_int32,
+    write_string,
+    write_tagged_fields,
+)
+
+__all__ = [
+    "CORRELATION_ID_AT",
+    "RequestHeader",
+    "patch_correlation_id",
+    "patch_response_correlation_id",
+    "read_request_header",
+    "response_body",
+    "response_correlation_id",
+    "write_request_header",
+    "write_response_header",
+]
+
+SIZE_BYTES: Final = 4
+CORRELATION_ID_AT: Final = 8
+"""Where a request frame has its correlation id; a response frame has it at 4."""
+
+_FIXED = Struct(
+    ">"
+    "h"  # RequestApiKey
+    "h"  # RequestApiVersion
+    "i"  # CorrelationId
+)
+_CORRELATION_ID = Struct(">i")
+_AFTER_FIXED = SIZE_BYTES + _FIXED.size
+
+
+class RequestHeader(NamedTuple):
+    """`body` is the position in the frame where the request's own fields begin."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """The header of a whole request frame."""
+    end = len(frame)
+    if end < _AFTER_FIXED:
+        raise RemoteProtocolError(f"a request of {end} bytes is too short for its header")
+    key, version, correlation_id = _FIXED.unpack_from(frame, SIZE_BYTES)
+    client_id, body = read_string(frame, _AFTER_FIXED, end)
+    if request_header_version(key, version) == 2:
+        body = _skip_tags(frame, body, end)
+    return RequestHeader(key, version, correlation_id, client_id, body)
+
+
+def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A header without the frame's size."""
+    tags = write_tagged_fields() if request_header_version(api_key, api_version) == 2 else b""
+    return _FIXED.pack(api_key, api_version, correlation_id) + write_string(client_id) + tags
+
+
+def patch_correlation_id(frame: bytearray | memoryview, correlation_id: int) -> None:
+    """Overwrite a request frame's correlation id in place."""
+    _CORRELATION_ID.pack_into(frame, CORRELATION_ID_AT, correlation_id)
+
+
+def response_correlation_id(frame: Buffer) -> int:
+    return read_int32(frame, SIZE_BYTES, len(frame))[0]
+
+
+def patch_response_correlation_id(frame: bytearray | memoryview, correlation_id: int) -> None:
+    """Overwrite a response frame's correlation id in place."""
+    _CORRELATION_ID.pack_into(frame, SIZE_BYTES, correlation_id)
+
+
+def response_body(frame: Buffer, api_key: int, api_version: int) -> int:
+    """The position in a response frame where the body begins."""
+    body = SIZE_BYTES + 4
+    if response_header_version(api_key, api_version) == 1:
+        return _skip_tags(frame, body, len(frame))
+    return body
+
+
+def write_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """A header without the frame's size."""
+    tags = write_tagged_fields() if response_header_version(api_key, api_version) == 1 else b""
+    return write_int32(correlation_id) + tags
+
+
+def _skip_tags(frame: Buffer, pos: int, end: int) -> int:
+    if pos < end and not frame[pos]:
+        return pos + 1
+    return skip_tagged_fields(frame, pos, end)

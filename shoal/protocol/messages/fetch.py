@@ -1,0 +1,185 @@
+"""Fetch v4-v18: which offsets are asked for, where each partition's record set lies in the answer, and replacing it.
+
+Version notes:
+    v4-v11   record sets have an int32 length (BYTES); v12+ an unsigned varint of length + 1 (COMPACT_RECORDS)
+    v5       log start offset            v7   sessions (KIP-227): session id and epoch, forgotten topics
+    v11      preferred read replica      v12  flexible; partition tags: diverging epoch, current leader, snapshot id
+    v13      topics by id, not by name   v16  NodeEndpoints (tag 0): the addresses of new leaders
+    v17-v18  partition tags in the request only (replica directory id, high watermark)
+
+Readers find positions, nothing is copied; `replace_record_sets` splices, so whatever else is in a frame keeps its bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import LocalProtocolError
+from shoal.protocol.headers import read_request_header, response_body
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Buffer, Topic, write_int32, write_uvarint
+
+__all__ = [
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchedPartition",
+    "limit_fetch",
+    "read_fetch_request",
+    "read_fetch_response",
+    "replace_record_sets",
+]
+
+OLDEST: Final = 4
+_COMPACT_FROM: Final = 12
+_INT32 = Struct(">i")
+
+
+class FetchPartition(NamedTuple):
+    """One partition asked for; `max_bytes_at` is the position of its PartitionMaxBytes (int32)."""
+
+    topic: Topic
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    max_bytes_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """`session_id` 0 and `session_epoch` -1 below v7, where there are no sessions; `max_bytes_at` as in FetchPartition."""
+
+    max_bytes: int
+    max_bytes_at: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    partitions: tuple[FetchPartition, ...]
+    forgotten: tuple[tuple[Topic, int], ...]
+
+
+class FetchedPartition(NamedTuple):
+    """One partition of an answer. `aborted` counts aborted transactions; `field` is where the RECORDS length begins;
+    `start`..`end` is the record set, empty (start == end) when null or of no bytes."""
+
+    topic: Topic
+    partition: int
+    error_code: int
+    high_watermark: int
+    aborted: int
+    field: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse:
+    """`error_code` and `session_id` are 0 below v7; `node_endpoints` is the content of that tagged field (v16+)."""
+
+    error_code: int
+    session_id: int
+    partitions: tuple[FetchedPartition, ...]
+    node_endpoints: tuple[int, int] | None
+
+
+_REQUEST = Walkers(
+    MESSAGES["FetchRequest"],
+    ("MaxBytes", "at MaxBytes", "IsolationLevel", "SessionId = 0", "SessionEpoch = -1"),
+    Rows(
+        "Topics.Partitions",
+        ("Topic | TopicId", "Partition", "FetchOffset", "PartitionMaxBytes", "at PartitionMaxBytes"),
+        FetchPartition,
+    ),
+    Rows("ForgottenTopicsData.Partitions", ("Topic | TopicId", "*")),
+    oldest=OLDEST,
+)
+
+_RESPONSE = Walkers(
+    MESSAGES["FetchResponse"],
+    ("ErrorCode = 0", "SessionId = 0", "start NodeEndpoints = None", "end NodeEndpoints = None"),
+    Rows(
+        "Responses.Partitions",
+        (
+            "Topic | TopicId",
+            "PartitionIndex",
+            "ErrorCode",
+            "HighWatermark",
+            "count AbortedTransactions",
+            "at Records",
+            "start Records",
+            "end Records",
+        ),
+        FetchedPartition,
+    ),
+    oldest=OLDEST,
+)
+
+
+def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:
+    """A whole request frame. Raises RemoteProtocolError, or UnsupportedVersion outside v4-v18."""
+    walk = _REQUEST[version]
+    found = walk(frame, read_request_header(frame).body, len(frame))
+    max_bytes, max_bytes_at, isolation_level, session_id, session_epoch, partitions, forgotten = found
+    return FetchRequest(
+        max_bytes=max_bytes,
+        max_bytes_at=max_bytes_at,
+        isolation_level=isolation_level,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        partitions=tuple(partitions),
+        forgotten=tuple(forgotten),
+    )
+
+
+def limit_fetch(
+    frame: bytearray | memoryview, request: FetchRequest, *, max_bytes: int, partition_max_bytes: int
+) -> None:
+    """Lower the limits (bytes) of a request that was read out of `frame`, in place; a lower limit stays as it is."""
+    if request.max_bytes > max_bytes:
+        _INT32.pack_into(frame, request.max_bytes_at, max_bytes)
+    for partition in request.partitions:
+        if partition.max_bytes > partition_max_bytes:
+            _INT32.pack_into(frame, partition.max_bytes_at, partition_max_bytes)
+
+
+def read_fetch_response(frame: Buffer, version: int) -> FetchResponse:
+    """A whole response frame. Raises RemoteProtocolError, or UnsupportedVersion outside v4-v18."""
+    walk = _RESPONSE[version]
+    found = walk(frame, response_body(frame, ApiKey.FETCH, version), len(frame))
+    error_code, session_id, start, end, partitions = found
+    return FetchResponse(
+        error_code=error_code,
+        session_id=session_id,
+        partitions=tuple(partitions),
+        node_endpoints=None if start is None else (start, end),
+    )
+
+
+def replace_record_sets(
+    frame: Buffer, version: int, edits: Sequence[tuple[FetchedPartition, Sequence[Buffer]]]
+) -> list[Buffer]:
+    """The response frame with other record sets in the partitions of `edits`; lengths and frame size are right.
+
+    What is not replaced is a memoryview of `frame`, which must not change while the result is in use.
+    """
+    view = memoryview(frame)
+    pieces: list[Buffer] = [b""]
+    pos = 4
+    ordered = sorted(edits, key=lambda edit: edit[0].field)
+    if any(one.end > other.field for (one, _), (other, _) in pairwise(ordered)):
+        raise LocalProtocolError("a partition of a fetch response is replaced twice")
+    for partition, record_set in ordered:
+        size = sum(map(len, record_set))
+        pieces += (view[pos : partition.field], _length(size, version), *record_set)
+        pos = partition.end
+    pieces.append(view[pos:])
+    pieces[0] = write_int32(sum(map(len, pieces)))
+    return pieces
+
+
+def _length(size: int, version: int) -> bytes:
+    return write_uvarint(size + 1) if version >= _COMPACT_FROM else write_int32(size)

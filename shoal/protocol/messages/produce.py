@@ -1,0 +1,243 @@
+"""Produce v3-v13: where each partition's record set lies in a request, and building requests and answers out of pieces.
+
+Version notes:
+    v0-v2    no transactional id; only `peek_acks` knows them (4.x brokers advertise them and refuse them)
+    v3-v8    record sets have an int32 length (BYTES); v9+ are flexible, with an unsigned varint of length + 1
+    v5       log start offset in the answer        v8   record errors and an error message (KIP-467)
+    v10      NodeEndpoints (tag 0), current leader as a partition tag (KIP-951)
+    v11-v12  same layout (KIP-890)                 v13  topics by id, not by name (KIP-516)
+
+A request with acks = 0 gets no answer at all. Since v3 a broker takes exactly one record batch per partition
+(`ProduceRequest.validateRecords`) and a partition only once per request.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.headers import read_request_header, response_body, write_request_header, write_response_header
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import (
+    Buffer,
+    Topic,
+    write_compact_string,
+    write_int16,
+    write_int32,
+    write_int64,
+    write_string,
+    write_tagged_fields,
+    write_uuid,
+    write_uvarint,
+)
+
+__all__ = [
+    "ProducePartition",
+    "ProduceRequest",
+    "ProduceResponse",
+    "ProducedPartition",
+    "encode_partition_error",
+    "encode_produce_request",
+    "encode_produce_response",
+    "peek_acks",
+    "read_produce_request",
+    "read_produce_response",
+]
+
+OLDEST: Final = 3
+_COMPACT_FROM: Final = 9
+_TOPIC_ID_FROM: Final = 13
+_NO_TAGS: Final = write_tagged_fields()
+
+Topics = Sequence[tuple[Topic, Sequence[tuple[int, Sequence[Buffer]]]]]
+"""Topics with their partitions, each with its record set in pieces."""
+
+
+class ProducePartition(NamedTuple):
+    """`start`..`end` is the record set (empty when null)."""
+
+    topic: Topic
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequest:
+    """`acks`: -1 all replicas, 1 leader, 0 no answer."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: tuple[ProducePartition, ...]
+
+
+class ProducedPartition(NamedTuple):
+    """One partition of an answer: `start`..`end` is all of it, `base_offset_at` the position of its int64."""
+
+    topic: Topic
+    partition: int
+    error_code: int
+    base_offset: int
+    base_offset_at: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceResponse:
+    """`node_endpoints` is the content of that tagged field (v10+)."""
+
+    throttle_ms: int
+    partitions: tuple[ProducedPartition, ...]
+    node_endpoints: tuple[int, int] | None
+
+
+_REQUEST = Walkers(
+    MESSAGES["ProduceRequest"],
+    ("TransactionalId", "Acks", "TimeoutMs"),
+    Rows("TopicData.PartitionData", ("Name | TopicId", "Index", "start Records", "end Records"), ProducePartition),
+    oldest=OLDEST,
+)
+
+_RESPONSE = Walkers(
+    MESSAGES["ProduceResponse"],
+    ("ThrottleTimeMs", "start NodeEndpoints = None", "end NodeEndpoints = None"),
+    Rows(
+        "Responses.PartitionResponses",
+        ("Name | TopicId", "Index", "ErrorCode", "BaseOffset", "at BaseOffset", "start *", "end *"),
+        ProducedPartition,
+    ),
+    oldest=OLDEST,
+)
+
+_ACKS = Walkers(MESSAGES["ProduceRequest"], ("Acks",), to_end=False)
+
+
+def read_produce_request(frame: Buffer, version: int) -> ProduceRequest:
+    """A whole request frame. Raises RemoteProtocolError, or UnsupportedVersion outside v3-v13."""
+    walk = _REQUEST[version]
+    found = walk(frame, read_request_header(frame).body, len(frame))
+    transactional_id, acks, timeout_ms, partitions = found
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, partitions=tuple(partitions)
+    )
+
+
+PEEK_LIMIT: Final = 70_000
+"""Bytes within which `peek_acks` answers: two strings (client id, transactional id) of an int16 length each at most."""
+
+
+def peek_acks(prefix: Buffer) -> int | None:
+    """The acks of a Produce request of any version, out of the frame's first bytes; None = needs more of them.
+
+    Raises RemoteProtocolError when acks is not within the first `PEEK_LIMIT` bytes, UnsupportedVersion above v13.
+    """
+    try:
+        header = read_request_header(prefix)
+        acks: int = _ACKS[header.api_version](prefix, header.body, len(prefix))[0]
+    except UnsupportedVersion:
+        raise
+    except RemoteProtocolError:
+        if len(prefix) < PEEK_LIMIT:
+            return None
+        raise
+    return acks
+
+
+def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
+    """A request for `topics` with the version, client id, transactional id, acks and timeout of `request`, which was
+    read out of `frame`."""
+    header = read_request_header(frame)
+    version = header.api_version
+    compact = version >= _COMPACT_FROM
+    string = write_compact_string if compact else write_string
+    pieces: list[Buffer] = [
+        b"",
+        write_request_header(ApiKey.PRODUCE, version, correlation_id, header.client_id),
+        string(request.transactional_id) + write_int16(request.acks) + write_int32(request.timeout_ms),
+    ]
+    pieces += _topics(version, topics)
+    return _finish(pieces, _NO_TAGS if compact else b"")
+
+
+def _topics(version: int, topics: Topics) -> Iterator[Buffer]:
+    compact = version >= _COMPACT_FROM
+    tags = _NO_TAGS if compact else b""
+    yield _count(len(topics), compact)
+    for topic, partitions in topics:
+        yield _topic(topic, version) + _count(len(partitions), compact)
+        for partition, record_set in partitions:
+            yield write_int32(partition) + _count(sum(map(len, record_set)), compact)
+            yield from record_set
+            yield tags
+        yield tags
+
+
+def _count(count: int, compact: bool) -> bytes:
+    """The length of an array or of a record set: both are written alike."""
+    return write_uvarint(count + 1) if compact else write_int32(count)
+
+
+def _topic(topic: Topic, version: int) -> bytes:
+    if isinstance(topic, bytes) != (version >= _TOPIC_ID_FROM):
+        raise LocalProtocolError(f"Produce v{version} names topics by {'id' if version >= _TOPIC_ID_FROM else 'name'}")
+    if isinstance(topic, bytes):
+        return write_uuid(topic)
+    return write_compact_string(topic) if version >= _COMPACT_FROM else write_string(topic)
+
+
+def _finish(pieces: list[Buffer], tail: bytes) -> list[Buffer]:
+    pieces = [piece for piece in pieces if len(piece)]
+    pieces.append(tail)
+    return [write_int32(sum(map(len, pieces))), *pieces]
+
+
+def read_produce_response(frame: Buffer, version: int) -> ProduceResponse:
+    """A whole response frame. Raises RemoteProtocolError, or UnsupportedVersion outside v3-v13."""
+    walk = _RESPONSE[version]
+    found = walk(frame, response_body(frame, ApiKey.PRODUCE, version), len(frame))
+    throttle_ms, start, end, partitions = found
+    return ProduceResponse(
+        throttle_ms=throttle_ms,
+        partitions=tuple(partitions),
+        node_endpoints=None if start is None else (start, end),
+    )
+
+
+def encode_produce_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[Topic, Sequence[Buffer]]],
+    *,
+    throttle_ms: int,
+    node_endpoints: Buffer = b"",
+) -> list[Buffer]:
+    """An answer out of whole partition answers (`ProducedPartition.start..end`, `encode_partition_error`).
+
+    `node_endpoints` is the content of that tagged field, b"" = none (there is none below v10).
+    """
+    compact = version >= _COMPACT_FROM
+    tags = _NO_TAGS if compact else b""
+    pieces: list[Buffer] = [write_response_header(ApiKey.PRODUCE, version, correlation_id)]
+    pieces.append(_count(len(topics), compact))
+    for topic, partitions in topics:
+        pieces.append(_topic(topic, version) + _count(len(partitions), compact))
+        pieces += partitions
+        pieces.append(tags)
+    pieces.append(write_int32(throttle_ms))
+    endpoints = [(0, [node_endpoints])] if len(node_endpoints) else []
+    return _finish(pieces, write_tagged_fields(endpoints) if compact else b"")
+
+
+def encode_partition_error(version: int, partition: int, error_code: int, message: str | None = None) -> bytes:
+    """One partition's answer: `error_code`, base offset -1; the message exists since v8."""
+    compact = version >= _COMPACT_FROM
+    out = write_int32(partition) + write_int16(error_code) + write_int64(-1) + write_int64(-1)
+    if version >= 5:
+        out += write_int64(-1)
+    if version >= 8:
+        out += _count(0, compact) + (write_compact_string(message) if compact else write_string(message))
+    return out + (_NO_TAGS if compact else b"")

@@ -1,0 +1,38 @@
+"""Our own tables of the messages that Shoal reads or edits, newest version = that of Kafka 4.3."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from shoal.protocol.schema import Message
+from shoal.protocol.schemas import cluster, fetch, produce, quorum, session, share
+
+__all__ = ["MESSAGES"]
+
+_TABLES = (
+    session.REQUEST_HEADER,
+    session.RESPONSE_HEADER,
+    session.API_VERSIONS_REQUEST,
+    session.API_VERSIONS_RESPONSE,
+    cluster.METADATA_REQUEST,
+    cluster.METADATA_RESPONSE,
+    cluster.FIND_COORDINATOR_REQUEST,
+    cluster.FIND_COORDINATOR_RESPONSE,
+    cluster.DESCRIBE_CLUSTER_REQUEST,
+    cluster.DESCRIBE_CLUSTER_RESPONSE,
+    fetch.FETCH_REQUEST,
+    fetch.FETCH_RESPONSE,
+    produce.PRODUCE_REQUEST,
+    produce.PRODUCE_RESPONSE,
+    produce.INIT_PRODUCER_ID_REQUEST,
+    produce.INIT_PRODUCER_ID_RESPONSE,
+    share.SHARE_FETCH_REQUEST,
+    share.SHARE_FETCH_RESPONSE,
+    share.SHARE_ACKNOWLEDGE_REQUEST,
+    share.SHARE_ACKNOWLEDGE_RESPONSE,
+    quorum.DESCRIBE_QUORUM_REQUEST,
+    quorum.DESCRIBE_QUORUM_RESPONSE,
+)
+
+MESSAGES: Final[Mapping[str, Message]] = MappingProxyType({table.name: table for table in _TABLES})
+"""Tables by the message's name in Kafka (`FetchResponse`)."""
