@@ -1,0 +1,65 @@
+"""What shallow mirroring did so far: the counters of one listener, and a frozen snapshot for whoever prints them.
+
+Bytes are those of the record batches as they lie in the log (compressed). A wrap listener counts wrapped and raw batches, an
+unwrap listener counts what it opened; the fields of the other side stay 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ShallowStatistics", "ShallowTally"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShallowStatistics:
+    """One moment of a `ShallowTally`."""
+
+    envelopes: int = 0  # handed out by a wrap listener
+    wrapped_batches: int = 0  # source batches inside them
+    wrapped_records: int = 0
+    wrapped_bytes: int = 0
+    raw_batches: Mapping[str, int] = field(default_factory=dict)  # served to the mirror as they are: why -> how many
+    opened_envelopes: int = 0  # taken apart by an unwrap listener
+    unwrapped_batches: int = 0  # appended to the target, answered without an error
+    unwrapped_records: int = 0
+    unwrapped_bytes: int = 0
+    retries_suppressed: int = 0  # batches of a client's retry that were known to be appended already
+    partition_errors: int = 0  # answers with an error that the target gave to an unwrapped partition
+
+
+@dataclass(slots=True, kw_only=True)
+class ShallowTally:
+    """The counters, written where things happen. `raw_batches` is keyed by the reason (a closed list)."""
+
+    envelopes: int = 0
+    wrapped_batches: int = 0
+    wrapped_records: int = 0
+    wrapped_bytes: int = 0
+    raw_batches: Counter[str] = field(default_factory=Counter)
+    opened_envelopes: int = 0
+    unwrapped_batches: int = 0
+    unwrapped_records: int = 0
+    unwrapped_bytes: int = 0
+    retries_suppressed: int = 0
+    partition_errors: int = 0
+
+    def statistics(self) -> ShallowStatistics:
+        return ShallowStatistics(
+            envelopes=self.envelopes,
+            wrapped_batches=self.wrapped_batches,
+            wrapped_records=self.wrapped_records,
+            wrapped_bytes=self.wrapped_bytes,
+            raw_batches=dict(self.raw_batches),
+            opened_envelopes=self.opened_envelopes,
+            unwrapped_batches=self.unwrapped_batches,
+            unwrapped_records=self.unwrapped_records,
+            unwrapped_bytes=self.unwrapped_bytes,
+            retries_suppressed=self.retries_suppressed,
+            partition_errors=self.partition_errors,
+        )
