@@ -103,4 +103,5 @@ def patch(crc: int, old_head: Buffer, new_head: Buffer, tail_length: int) -> int
     """The checksum of `new_head` || tail, given `crc`, that of `old_head` || tail. The heads must be of one length."""
     if len(old_head) != len(new_head):
         raise ValueError("old and new head differ in length")
-    return crc ^ shift(crc32c(old_head) ^ crc32c(new_head), tail_length)
+    change = crc32c(old_head) ^ crc32c(new_head)
+    return crc ^ shift(change, tail_length) if change else crc

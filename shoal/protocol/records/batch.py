@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shoal.protocol.compression import Codec, compress, decompress
 from shoal.protocol.crc import Buffer, combine, crc32c, patch, shift
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.records.record import Headers, Record, Slice, read_records, write_record
+from shoal.protocol.records.record import Headers, Record, Slice, int64, read_records, write_record
 
 __all__ = [
     "HEADER_SIZE",
@@ -24,6 +24,8 @@ __all__ = [
     "open_batch",
     "producible_header",
     "read_batch_header",
+    "require_crc",
+    "seal_batch",
     "synthetic_header",
 ]
 
@@ -43,6 +45,8 @@ _HEADER = Struct(
     "i"  # baseSequence
     "i"  # records count
 )
+_RESTAMP = Struct(">8xi4xbIh20s14xi")  # the same, but only what `producible_header` keeps
+_STAMP = Struct(">qiibIh20sqhii")
 HEADER_SIZE = _HEADER.size
 LOG_OVERHEAD = 12  # baseOffset and batchLength, which batchLength does not count
 _CRC_FROM = 21  # attributes
@@ -54,7 +58,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is then the delete horizon
-_BROKER_BITS = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+_CLEARED = TRANSACTIONAL | DELETE_HORIZON
+UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestamps, or make records of markers
 
 _CODECS = tuple(Codec)
 
@@ -111,12 +116,7 @@ class BatchHeader(NamedTuple):
 
     def timestamp(self, record: Record) -> int:
         """What a consumer is given (ms)."""
-        return self.max_timestamp if self.is_log_append_time else _int64(self.base_timestamp + record.timestamp_delta)
-
-
-def _int64(value: int) -> int:
-    """Java's long arithmetic wraps, and so do the timestamps of a batch."""
-    return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+        return self.max_timestamp if self.is_log_append_time else int64(self.base_timestamp + record.timestamp_delta)
 
 
 def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
@@ -142,6 +142,14 @@ def body_crc(buf: Buffer, start: int, end: int) -> int:
     return crc32c(memoryview(buf)[start + _CRC_FROM : end])
 
 
+def require_crc(header: BatchHeader, buf: Buffer, start: int, end: int) -> None:
+    """RemoteProtocolError unless `header` is that of exactly `buf[start:end]` and its CRC is right."""
+    if header.size != end - start:
+        raise RemoteProtocolError(f"batch of {header.size} bytes in a span of {end - start}")
+    if body_crc(buf, start, end) != header.crc:
+        raise RemoteProtocolError(f"batch at offset {header.base_offset}: CRC mismatch")
+
+
 def extend_crc(crc: int, buf: Buffer, start: int, end: int, *, body: int) -> int:
     """`crc`, of bytes that precede, extended over the whole batch `buf[start:end]`, whose `body_crc` is known.
 
@@ -156,24 +164,20 @@ def extend_crc(crc: int, buf: Buffer, start: int, end: int, *, body: int) -> int
 def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     """The 61 bytes with which the batch `buf[start:end]` may be produced: followed by its unchanged payload.
 
-    baseOffset 0, leader epoch, producer id, epoch and sequence -1, attribute bits 3, 4, 6 cleared, and the CRC patched
-    from the old one, so that damage to the payload stays visible to the broker (facts: `UnifiedLog` and `LogValidator`
-    refuse anything else). A control batch is a RemoteProtocolError: without its bit its markers would become records.
+    baseOffset 0, leader epoch, producer id, epoch and sequence -1, attribute bits 4 and 6 cleared, as UnifiedLog and
+    LogValidator want it, and the CRC patched from the old one, so that damage to the payload stays visible to the broker.
+    A control or LogAppendTime batch: RemoteProtocolError (they are never wrapped).
     """
-    header = read_batch_header(buf, start, end)
-    if header.size != end - start:
-        raise RemoteProtocolError(f"batch of {header.size} bytes in a span of {end - start}")
-    if header.is_control:
-        raise RemoteProtocolError("a control batch may not be produced")
-    attributes = header.attributes & ~_BROKER_BITS
-    new = bytearray(
-        _HEADER.pack(0, *header[1:2], -1, *header[3:5], attributes, *header[6:9], -1, -1, -1, header.record_count)
-    )
-    old_stamps = bytes(buf[start + _CRC_FROM : start + _STAMPS_TO])
-    new_stamps = bytes(new[_CRC_FROM:_STAMPS_TO])
-    if old_stamps != new_stamps:
-        crc = patch(header.crc, old_stamps, new_stamps, header.size - _STAMPS_TO)
-        new[17:21] = crc.to_bytes(4, "big")
+    if end - start < HEADER_SIZE:
+        raise RemoteProtocolError(f"{end - start} bytes are no batch header")
+    length, magic, crc, attributes, deltas, count = _RESTAMP.unpack_from(buf, start)
+    if magic != 2 or length + LOG_OVERHEAD != end - start or attributes & UNPRODUCIBLE:
+        raise RemoteProtocolError(
+            f"batch of magic {magic}, {length} bytes, attributes {attributes:#x} may not be produced"
+        )
+    new = bytearray(_STAMP.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, deltas, -1, -1, -1, count))
+    old_stamps = memoryview(buf)[start + _CRC_FROM : start + _STAMPS_TO]
+    new[17:21] = patch(crc, old_stamps, new[_CRC_FROM:_STAMPS_TO], end - start - _STAMPS_TO).to_bytes(4, "big")
     return bytes(new)
 
 
@@ -207,10 +211,7 @@ def open_batch(buf: Buffer, start: int, end: int, *, limit: int) -> tuple[BatchH
     The records' slices are memoryviews: of `buf` itself where the batch is uncompressed.
     """
     header = read_batch_header(buf, start, end)
-    if header.size != end - start:
-        raise RemoteProtocolError(f"batch of {header.size} bytes in a span of {end - start}")
-    if body_crc(buf, start, end) != header.crc:
-        raise RemoteProtocolError(f"batch at offset {header.base_offset}: CRC mismatch")
+    require_crc(header, buf, start, end)
     payload = memoryview(buf)[start + HEADER_SIZE : end]
     if header.codec:
         payload = memoryview(decompress(header.codec, payload, limit))
@@ -250,15 +251,47 @@ def encode_batch(
     deltas = [index if record.offset_delta is None else record.offset_delta for index, record in enumerate(records)]
     last = last_offset_delta if last_offset_delta is not None else deltas[-1]
     payload = b"".join(
-        write_record(Record(delta, _int64(record.timestamp - base), record.key, record.value, tuple(record.headers)))
+        write_record(Record(delta, int64(record.timestamp - base), record.key, record.value, tuple(record.headers)))
         for delta, record in zip(deltas, records, strict=True)
     )
-    if codec:
-        payload = compress(codec, payload)
-    stamps = (base, newest, producer_id, producer_epoch, base_sequence)
-    length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
-    batch = bytearray(
-        _HEADER.pack(base_offset, length, leader_epoch, 2, 0, attributes | codec, last, *stamps, len(records)) + payload
+    return seal_batch(
+        payload,
+        base_offset=base_offset,
+        codec=codec,
+        attributes=attributes,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        base_timestamp=base,
+        max_timestamp=newest,
+        last_offset_delta=last,
+        record_count=len(records),
     )
-    batch[17:21] = body_crc(batch, 0, len(batch)).to_bytes(4, "big")
-    return bytes(batch)
+
+
+def seal_batch(
+    payload: Buffer,
+    *,
+    codec: Codec,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    last_offset_delta: int | None = None,
+) -> bytes:
+    """The batch of plain records `payload`, which is compressed here. Dense offsets where `last_offset_delta` is None."""
+    body = compress(codec, payload)
+    last = record_count - 1 if last_offset_delta is None else last_offset_delta
+    stamps = (base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence)
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    header = bytearray(
+        _HEADER.pack(base_offset, length, leader_epoch, 2, 0, attributes | codec, last, *stamps, record_count)
+    )
+    header[17:21] = crc32c(body, crc32c(header[_CRC_FROM:])).to_bytes(4, "big")
+    return b"".join((header, body))

@@ -14,15 +14,24 @@ from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.errors import RemoteProtocolError
 
-__all__ = ["Headers", "Record", "Slice", "encode_single_record_head", "read_records", "write_record"]
+__all__ = [
+    "Headers",
+    "Record",
+    "Slice",
+    "encode_single_record_head",
+    "int64",
+    "read_records",
+    "read_varint",
+    "read_varlong",
+    "write_record",
+    "write_varint",
+]
 
 Slice: TypeAlias = bytes | memoryview
 Headers: TypeAlias = Sequence[tuple[Slice, Slice | None]]
 
 MIN_RECORD_SIZE = 7  # six one-byte fields and the length before them
-
-_VARINT_LIMIT = 1 << 32
-_VARLONG_LIMIT = 1 << 64
+_NO_ATTRIBUTES = b"\0"
 
 
 class Record(NamedTuple):
@@ -62,11 +71,10 @@ def encode_single_record_head(
     *, key: Slice | None, value_length: int, headers: Headers = (), offset_delta: int = 0, timestamp_delta: int = 0
 ) -> tuple[bytes, bytes]:
     """The bytes of a record before its value and after it, so that the value (-1: null) need not be copied."""
-    tail = b"".join((_varint(len(headers)), *(_bytes(part) for header in headers for part in header)))
-    head = b"".join(
-        (b"\0", _varint(timestamp_delta), _varint(offset_delta), _bytes(key), _varint(value_length))  # \0: attributes
-    )
-    return _varint(len(head) + max(value_length, 0) + len(tail)) + head, tail
+    tail = b"".join((write_varint(len(headers)), *(_bytes(part) for header in headers for part in header)))
+    deltas = (write_varint(timestamp_delta), write_varint(offset_delta))
+    head = b"".join((_NO_ATTRIBUTES, *deltas, _bytes(key), write_varint(value_length)))
+    return write_varint(len(head) + max(value_length, 0) + len(tail)) + head, tail
 
 
 def _records(payload: Slice, count: int) -> Iterator[Record]:
@@ -82,12 +90,12 @@ def _records(payload: Slice, count: int) -> Iterator[Record]:
 
 
 def _read_record(payload: Slice, pos: int) -> tuple[Record, int]:
-    length, pos = _read_varint(payload, pos)
+    length, pos = read_varint(payload, pos)
     end = pos + length
     if length < MIN_RECORD_SIZE - 1 or end > len(payload):
         raise RemoteProtocolError(f"record of {length} bytes, {len(payload) - pos} are there")
-    timestamp_delta, pos = _read_varint(payload, pos + 1, _VARLONG_LIMIT)
-    offset_delta, pos = _read_varint(payload, pos)
+    timestamp_delta, pos = read_varlong(payload, pos + 1)
+    offset_delta, pos = read_varint(payload, pos)
     key, pos = _read_bytes(payload, pos, end)
     value, pos = _read_bytes(payload, pos, end)
     if payload[pos]:
@@ -100,7 +108,7 @@ def _read_record(payload: Slice, pos: int) -> tuple[Record, int]:
 
 
 def _read_headers(payload: Slice, pos: int, end: int) -> tuple[tuple[tuple[Slice, Slice | None], ...], int]:
-    count, pos = _read_varint(payload, pos)
+    count, pos = read_varint(payload, pos)
     if not 0 <= count <= (end - pos) // 2:
         raise RemoteProtocolError(f"{count} headers cannot be in {end - pos} bytes")
     headers = []
@@ -114,7 +122,7 @@ def _read_headers(payload: Slice, pos: int, end: int) -> tuple[tuple[tuple[Slice
 
 
 def _read_bytes(payload: Slice, pos: int, end: int) -> tuple[Slice | None, int]:
-    length, pos = _read_varint(payload, pos)
+    length, pos = read_varint(payload, pos)
     stop = pos + length
     if length < 0:
         if length != -1:
@@ -126,26 +134,36 @@ def _read_bytes(payload: Slice, pos: int, end: int) -> tuple[Slice | None, int]:
 
 
 def _bytes(value: Slice | None) -> bytes:
-    return b"\1" if value is None else _varint(len(value)) + value
+    return b"\1" if value is None else write_varint(len(value)) + value
 
 
-def _read_varint(payload: Slice, pos: int, limit: int = _VARINT_LIMIT) -> tuple[int, int]:
+def read_varint(payload: Slice, pos: int) -> tuple[int, int]:
+    """A zigzag int32 and where it ends. IndexError past the end of the payload; too long: RemoteProtocolError."""
     byte = payload[pos]
-    pos += 1
     if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), pos
-    value, bits = byte & 0x7F, 7
-    while byte >= 0x80:
-        byte = payload[pos]
-        pos += 1
-        value |= (byte & 0x7F) << bits
-        bits += 7
-        if value >= limit or bits > 70:  # ten bytes, even where leading zero groups follow
-            raise RemoteProtocolError("varint is too long")
-    return value >> 1 ^ -(value & 1), pos
+        return byte >> 1 ^ -(byte & 1), pos + 1
+    return _read_long_varint(payload, pos, 5)
 
 
-def _varint(value: int) -> bytes:
+def read_varlong(payload: Slice, pos: int) -> tuple[int, int]:
+    """A zigzag int64, otherwise as `read_varint`."""
+    return _read_long_varint(payload, pos, 10)
+
+
+def _read_long_varint(payload: Slice, pos: int, max_bytes: int) -> tuple[int, int]:
+    value = 0
+    for index in range(max_bytes):
+        byte = payload[pos + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            break
+    if byte >= 0x80 or value >> 32 * (max_bytes // 5):
+        raise RemoteProtocolError(f"varint of more than {32 * (max_bytes // 5)} bits")
+    return value >> 1 ^ -(value & 1), pos + index + 1
+
+
+def write_varint(value: int) -> bytes:
+    """Zigzag, of an int32 or an int64 alike."""
     value = value << 1 ^ value >> 63
     if value < 0x80:
         return value.to_bytes(1, "big")
@@ -155,3 +173,8 @@ def _varint(value: int) -> bytes:
         value >>= 7
     groups.append(value)
     return bytes(groups)
+
+
+def int64(value: int) -> int:
+    """Java's long arithmetic wraps, and so do timestamps and their deltas."""
+    return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
