@@ -1,0 +1,215 @@
+"""KRaft clusters of real brokers on this machine.
+
+A cluster starts with n combined nodes (broker and controller; 1 or 3), all voters. Brokers may be added later. Nodes keep
+ports and data over kill and restart; all live under one work directory: `node-<id>/{server.properties,data,log}`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import trio
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from .clients import client_config
+from .errors import HarnessError, NotReady
+from .jars import DEFAULT_VERSION, jars
+from .jvm import Jvm, write_properties
+from .ports import LOOPBACK
+from .process import Process, Usage, together, until
+from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+_MAX_REPLICATION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    version: str = DEFAULT_VERSION
+    nodes: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Broker properties over those of `settings.py`."""
+    users: Mapping[str, str] = field(default_factory=dict)
+    """Passwords by name, for SASL PLAIN and SCRAM on `Cluster.sasl_bootstrap`."""
+    heap: str = "512m"
+    quick: bool = True
+    """See `Jvm.quick`: False where CPU or throughput is measured."""
+
+
+class Node:
+    """One broker process and its directory."""
+
+    def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path) -> None:
+        self.settings = settings
+        self.home = home
+        self._jvm = jvm
+        self._config = write_properties(home / "server.properties", settings.properties())
+        self._process: Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.settings.ports.plaintext}"
+
+    @property
+    def sasl_address(self) -> str:
+        return f"{LOOPBACK}:{self.settings.ports.sasl}"
+
+    @property
+    def process(self) -> Process:
+        """Raises HarnessError when it was never started."""
+        if self._process is None:
+            raise HarnessError(f"node {self.settings.node_id} was not started")
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def log(self) -> Path:
+        return self.home / "log"
+
+    @property
+    def data(self) -> Path:
+        return self.settings.data
+
+    async def format(self, cluster_id: str) -> None:
+        arguments = ["format", "-t", cluster_id, "-c", str(self._config), *scram_arguments(self.settings.users)]
+        argv = self._jvm.argv("kafka.tools.StorageTool", *arguments)
+        formatter = Process(argv, log=self.home / "format.log", name=f"format {self.settings.node_id}")
+        await until(lambda: not formatter.running, within=START_TIMEOUT_S, what="format")
+        if formatter.exit_code != 0:
+            raise NotReady(f"node {self.settings.node_id} could not be formatted\n{formatter.tail()}")
+
+    async def start(self) -> None:
+        """Returns once this node answers and names itself as a broker. Raises NotReady with the end of its log."""
+        if self.running:
+            raise HarnessError(f"node {self.settings.node_id} is running already")
+        argv = self._jvm.argv("kafka.Kafka", str(self._config))
+        self._process = Process(argv, log=self.log, name=f"broker {self.settings.node_id}")
+        try:
+            await self._process.until_printed("Kafka Server started", within=START_TIMEOUT_S)
+            await wait_for_brokers(self.address, {self.settings.node_id}, process=self._process)
+        except BaseException:
+            self._process.kill()
+            raise
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    async def stop(self) -> bool:
+        """A controlled shutdown; True when it ended by itself in time."""
+        return await self.process.stop(STOP_TIMEOUT_S)
+
+
+async def wait_for_brokers(
+    bootstrap: str, wanted: set[int], *, within: float = START_TIMEOUT_S, process: Process | None = None
+) -> None:
+    """Wait until the metadata of `bootstrap` names all `wanted` node ids. Raises NotReady."""
+    admin = AdminClient(client_config(bootstrap))
+
+    def named() -> bool:
+        try:
+            return wanted <= set(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    what = f"{bootstrap} to name brokers {sorted(wanted)}"
+    await until(partial(trio.to_thread.run_sync, named), within=within, what=what, process=process)
+
+
+class Cluster:
+    """Use `Cluster.start` or `running_cluster`."""
+
+    def __init__(self, work: Path, spec: ClusterSpec, jvm: Jvm) -> None:
+        self.spec = spec
+        self.work = work
+        self.cluster_id = new_cluster_id()
+        self.nodes: dict[int, Node] = {}
+        self._jvm = jvm
+        ports = {node_id: Ports.draw() for node_id in range(1, spec.nodes + 1)}
+        self._voters = {node_id: drawn.controller for node_id, drawn in ports.items()}
+        for node_id, drawn in ports.items():
+            self._new_node(node_id, drawn)
+
+    @classmethod
+    async def start(cls, work: Path, spec: ClusterSpec | None = None) -> "Cluster":
+        """Raises SetupError (no Java, no jars) or NotReady; leaves nothing running then."""
+        spec = spec or ClusterSpec()
+        cluster = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
+        try:
+            await cluster._bring_up(*cluster.nodes)
+        except BaseException:
+            cluster.kill_all()
+            raise
+        return cluster
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return ",".join(node.sasl_address for node in self.nodes.values())
+
+    async def add_broker(self) -> Node:
+        """A new node with the next id, broker only. Returns once the whole cluster knows it."""
+        node_id = max(self.nodes) + 1
+        self._new_node(node_id, Ports.draw())
+        await self._bring_up(node_id)
+        return self.nodes[node_id]
+
+    async def wait_whole(self) -> None:
+        """Until every running node names every running node. Raises NotReady."""
+        running = {node_id for node_id, node in self.nodes.items() if node.running}
+        nodes = [self.nodes[node_id] for node_id in running]
+        await together(*(partial(wait_for_brokers, node.address, running, process=node.process) for node in nodes))
+
+    def usage(self) -> Usage:
+        """Of all running nodes together."""
+        nothing = Usage(cpu_s=0.0, peak_mib=0.0)
+        return sum((node.process.usage() for node in self.nodes.values() if node.running), start=nothing)
+
+    def kill_all(self) -> None:
+        for node in self.nodes.values():
+            if node.running:
+                node.kill()
+
+    async def stop(self) -> None:
+        """Brokers first, voters together last; never leaves one running."""
+        running = [node for node in self.nodes.values() if node.running]
+        for is_controller in (False, True):
+            await together(*(node.stop for node in running if node.settings.is_controller is is_controller))
+
+    def _new_node(self, node_id: int, ports: Ports) -> None:
+        home = self.work / f"node-{node_id}"
+        settings = NodeSettings(
+            node_id=node_id,
+            ports=ports,
+            voters=self._voters,
+            data=home / "data",
+            replication=min(self.spec.nodes, _MAX_REPLICATION),
+            users=self.spec.users,
+            overrides=self.spec.properties,
+        )
+        self.nodes[node_id] = Node(settings, self._jvm, home)
+
+    async def _bring_up(self, *node_ids: int) -> None:
+        nodes = [self.nodes[node_id] for node_id in node_ids]
+        await together(*(partial(node.format, self.cluster_id) for node in nodes))
+        await together(*(node.start for node in nodes))
+        await self.wait_whole()
+
+
+@asynccontextmanager
+async def running_cluster(work: Path, spec: ClusterSpec | None = None) -> AsyncIterator[Cluster]:
+    """A cluster for the length of a block; ended however the block ends."""
+    cluster = await Cluster.start(work, spec)
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()

@@ -1,0 +1,151 @@
+"""MirrorMaker 2, dedicated mode, one flow A -> B, as an operator would run it.
+
+Started with `--clusters B`: only flows to B, hence no Connect worker on the source cluster.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import HarnessError
+from .jars import DEFAULT_VERSION, jars
+from .jvm import Jvm, write_properties
+from .process import Process, Usage
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+_REPLICATING = "replicating "  # MirrorSourceTask: "task-thread-... replicating 4 topic-partitions A->B: [...]"
+
+# One broker per cluster is enough, and one machine is no place to wait for the intervals meant for production.
+_SMALL: Mapping[str, str] = {
+    "emit.heartbeats.enabled": "false",
+    "emit.checkpoints.interval.seconds": "5",
+    "refresh.topics.interval.seconds": "5",
+    "refresh.groups.interval.seconds": "5",
+    "sync.topic.acls.enabled": "false",
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSpec:
+    source: str
+    """Bootstrap servers of the source cluster, direct: admin clients, offset syncs."""
+    target: str
+    consumer: str | None = None
+    """Where the source's consumers go instead: Shoal's source listener."""
+    producer: str | None = None
+    """Where the target's data producers go instead: Shoal's target listener."""
+    topics: str = ".*"
+    tasks: int = 4
+    version: str = DEFAULT_VERSION
+    heap: str = "512m"
+    quick: bool = True
+    """See `Jvm.quick`: False where CPU or throughput is measured."""
+    source_alias: str = "A"
+    target_alias: str = "B"
+    extra: Mapping[str, str | None] = field(default_factory=dict)
+    """Properties over all others; None takes one away."""
+
+    @property
+    def flow(self) -> str:
+        return f"{self.source_alias}->{self.target_alias}"
+
+    def remote_topic(self, topic: str) -> str:
+        """The name on the target under DefaultReplicationPolicy."""
+        return f"{self.source_alias}.{topic}"
+
+    def properties(self) -> dict[str, str]:
+        """The mm2.properties of this flow."""
+        source, target = self.source_alias, self.target_alias
+        properties: dict[str, str | None] = {
+            "clusters": f"{source}, {target}",
+            f"{source}.bootstrap.servers": self.source,
+            f"{target}.bootstrap.servers": self.target,
+            f"{source}.consumer.bootstrap.servers": self.consumer,
+            f"{target}.producer.bootstrap.servers": self.producer,
+            f"{target}.producer.compression.type": "none" if self.producer else None,
+            f"{self.flow}.enabled": "true",
+            f"{self.flow}.topics": self.topics,
+            "tasks.max": str(self.tasks),
+            # Two scans of the class path by reflection take 4 s of a start.
+            "plugin.discovery": "service_load",
+            f"{target}.plugin.discovery": "service_load",
+            # A killed worker's group session must run out before its tasks start again: 10 s by default.
+            f"{target}.session.timeout.ms": "6000",
+            f"{target}.heartbeat.interval.ms": "2000",
+            **_SMALL,
+            **self.extra,
+        }
+        return {key: value for key, value in properties.items() if value is not None}
+
+
+class Mirror:
+    """A MirrorMaker 2 process that can be killed and started again. Use `Mirror.start` or `running_mirror`."""
+
+    def __init__(self, work: Path, spec: MirrorSpec, jvm: Jvm) -> None:
+        self.spec = spec
+        self.log = work / "mirror.log"
+        self._jvm = jvm
+        self._config = work / "mm2.properties"
+        self._process: Process | None = None
+
+    @classmethod
+    async def start(cls, work: Path, spec: MirrorSpec) -> "Mirror":
+        """Starts the process and returns without waiting for it to be ready. Raises SetupError."""
+        mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
+        mirror.restart()
+        return mirror
+
+    @property
+    def process(self) -> Process:
+        """Raises HarnessError when it was never started."""
+        if self._process is None:
+            raise HarnessError("the mirror was not started")
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def restart(self, spec: MirrorSpec | None = None) -> None:
+        """Start again after `kill` or `stop`, perhaps with other properties."""
+        if self.running:
+            raise HarnessError("the mirror is running already")
+        self.spec = spec or self.spec
+        write_properties(self._config, self.spec.properties())
+        argv = self._jvm.argv(_MAIN, str(self._config), "--clusters", self.spec.target_alias)
+        self._process = Process(argv, log=self.log, name=f"mirror {self.spec.flow}")
+
+    async def until_replicating(self, *, tasks: int = 1, within: float = START_TIMEOUT_S) -> None:
+        """Until `tasks` source tasks have said since the last start which partitions they copy. Raises NotReady."""
+        await self.process.until_printed(_REPLICATING, within=within, times=tasks)
+
+    def usage(self) -> Usage:
+        return self.process.usage()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    async def stop(self) -> bool:
+        """True when it ended by itself in time; it does not run afterwards in any case."""
+        return await self.process.stop(STOP_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def running_mirror(work: Path, spec: MirrorSpec) -> AsyncIterator[Mirror]:
+    """A mirror for the length of a block; killed at its end, which is no worse for the copy than a stop."""
+    mirror = await Mirror.start(work, spec)
+    try:
+        yield mirror
+    finally:
+        if mirror.running:
+            mirror.kill()

@@ -1,0 +1,127 @@
+"""The server.properties of a combined or broker-only KRaft node, for a cluster on one machine."""
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ports import LOOPBACK, free_ports
+
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# Real defaults are made for real clusters; these are what differs on one small machine.
+_SMALL: Mapping[str, str] = {
+    "num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    # A killed broker may register again only when its old session is over: 9 s by default, of every restart.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    # A consumer that comes too early must fail, not create the topic with the wrong partitions.
+    "auto.create.topics.enable": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    plaintext: int
+    controller: int
+    sasl: int
+
+    @classmethod
+    def draw(cls) -> "Ports":
+        plaintext, controller, sasl = free_ports(3)
+        return cls(plaintext=plaintext, controller=controller, sasl=sasl)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    node_id: int
+    ports: Ports
+    voters: Mapping[int, int]
+    """Controller port by node id; a node that is not among them is a broker only."""
+    data: Path
+    replication: int
+    users: Mapping[str, str]
+    """Passwords by name; with any, a second listener takes SASL PLAIN and SCRAM."""
+    overrides: Mapping[str, str]
+
+    def properties(self) -> dict[str, str]:
+        return {
+            **self._identity(),
+            **self._listeners(),
+            **_SMALL,
+            **self._replication(),
+            **self._sasl(),
+            **self.overrides,
+        }
+
+    @property
+    def is_controller(self) -> bool:
+        return self.node_id in self.voters
+
+    def _identity(self) -> dict[str, str]:
+        return {
+            "node.id": str(self.node_id),
+            "process.roles": "broker,controller" if self.is_controller else "broker",
+            "controller.quorum.voters": ",".join(f"{i}@{LOOPBACK}:{port}" for i, port in self.voters.items()),
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(self.data),
+        }
+
+    def _listeners(self) -> dict[str, str]:
+        advertised = {"PLAINTEXT": self.ports.plaintext}
+        if self.users:
+            advertised["SASL"] = self.ports.sasl
+        bound = dict(advertised, CONTROLLER=self.ports.controller) if self.is_controller else advertised
+        return {
+            "listeners": _endpoints(bound),
+            "advertised.listeners": _endpoints(advertised),
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        }
+
+    def _replication(self) -> dict[str, str]:
+        topics = ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+        minima = ("transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr")
+        return {
+            **{f"{topic}.replication.factor": str(self.replication) for topic in topics},
+            **dict.fromkeys(minima, "1"),
+        }
+
+    def _sasl(self) -> dict[str, str]:
+        if not self.users:
+            return {}
+        plain = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
+        jaas = {"plain": f"{_PLAIN} required {plain};"}
+        jaas |= {mechanism.lower(): f"{_SCRAM} required;" for mechanism in SCRAM_MECHANISMS}
+        return {
+            "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS)),
+            **{f"listener.name.sasl.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
+        }
+
+
+def _endpoints(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
+
+
+def scram_arguments(users: Mapping[str, str]) -> list[str]:
+    """Arguments of `kafka-storage format` that create the users' SCRAM credentials."""
+    return [
+        argument
+        for name, password in users.items()
+        for mechanism in SCRAM_MECHANISMS
+        for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+    ]
+
+
+def new_cluster_id() -> str:
+    """A base64 UUID; not with a leading dash, which `kafka-storage` would read as an option."""
+    while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return cluster_id
