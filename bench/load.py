@@ -1,0 +1,111 @@
+"""The load client: one blocking socket that sends prebuilt frames and throws the answers away.
+
+It decodes nothing but the size of an answer, so that it costs the same whatever stands between it and the broker, and
+less than that does. The frames of a run are sent in whole rounds, so that the caller can say afterwards what the broker
+must have.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Address", "Volume", "Wire", "forward", "round_trips"]
+
+Address = tuple[str, int]
+
+TIMEOUT_S = 20.0  # for any single send or receive: a hung proxy must not hang the benchmark
+BUFFER_BYTES = 1024 * 1024  # received bytes are dropped; more buys nothing on loopback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    rounds: int  # how often the frames were sent, all of them
+    sent: int  # bytes
+    received: int  # bytes
+    seconds: float
+
+
+class Wire:
+    """A connection to a broker or to a proxy before it."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._waste = memoryview(bytearray(BUFFER_BYTES))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, frame: bytes) -> None:
+        self._socket.sendall(frame)
+
+    def drain(self) -> int:
+        """Drop one answer; its size in bytes. Raises ConnectionError when the peer hangs up, TimeoutError when it hangs."""
+        size = self._size()
+        left = size
+        while left:
+            left -= self._receive(self._waste[: min(left, BUFFER_BYTES)])
+        return 4 + size
+
+    def answer(self) -> bytes:
+        """One answer, kept: the whole frame."""
+        size = self._size()
+        frame = memoryview(bytearray(4 + size))
+        frame[:4] = struct.pack(">i", size)
+        at = 4
+        while at < len(frame):
+            at += self._receive(frame[at:])
+        return bytes(frame)
+
+    def _size(self) -> int:
+        head = memoryview(bytearray(4))
+        at = 0
+        while at < 4:
+            at += self._receive(head[at:])
+        size: int
+        (size,) = struct.unpack(">i", head)
+        return size
+
+    def _receive(self, into: memoryview) -> int:
+        count = self._socket.recv_into(into)
+        if not count:
+            raise ConnectionError(f"{self._socket.getpeername()} closed the connection")
+        return count
+
+
+def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: float) -> Volume:
+    """Send `frames` round and round with at most `in_flight` unanswered; no new round after `seconds`; then drain."""
+    rounds = received = unanswered = 0
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        for frame in frames:
+            if unanswered == in_flight:
+                received += wire.drain()
+                unanswered -= 1
+            wire.send(frame)
+            unanswered += 1
+        rounds += 1
+    received += sum(wire.drain() for _ in range(unanswered))
+    sent = rounds * sum(map(len, frames))
+    return Volume(rounds=rounds, sent=sent, received=received, seconds=time.perf_counter() - start)
+
+
+def round_trips(wire: Wire, frame: bytes, count: int) -> list[int]:
+    """Nanoseconds of `count` lone requests, one after the other."""
+    times = []
+    for _ in range(count):
+        start = time.perf_counter_ns()
+        wire.send(frame)
+        wire.drain()
+        times.append(time.perf_counter_ns() - start)
+    return times

@@ -1,0 +1,141 @@
+"""What stands between the load client and the broker: nothing, HAProxy in TCP mode, or Shoal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from subprocess import DEVNULL
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.errors import SetupError
+from shoal.scenarios.kafka.ports import LOOPBACK, free_port, free_ports
+from shoal.scenarios.kafka.process import Process, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from bench.load import Address
+
+__all__ = ["Peer", "find_haproxy", "haproxy_config", "running_haproxy", "running_shoal", "shoal_config"]
+
+START_TIMEOUT_S = 20.0
+
+# Debian's defaults but for the idle timeouts: the benchmark holds idle connections. One process, a thread per core.
+_HAPROXY = """\
+global
+    maxconn 5000
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+listen kafka
+    bind {host}:{port}
+    server broker {broker_host}:{broker_port}
+"""
+
+_SHOAL = """\
+[[cluster]]
+name = "bench"
+bootstrap = "{broker_host}:{broker_port}"
+
+[[listener]]
+name = "bench"
+cluster = "bench"
+listen = "{host}:{port}"
+ports = {{ 1 = {node_port} }}
+mode = "{mode}"
+"""
+
+_UNPAIRED = """
+[listener.shallow]
+unpaired = true  # nothing mirrors here: what is wrapped is thrown away
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    name: str
+    address: Address
+    process: Process | None = None  # None: the broker itself
+
+    @property
+    def pid(self) -> int:
+        """Raises ValueError for the broker itself, which is no proxy."""
+        if self.process is None:
+            raise ValueError(f"{self.name} is no proxy")
+        return self.process.pid
+
+
+def haproxy_config(address: Address, broker: Address) -> str:
+    return _HAPROXY.format(host=address[0], port=address[1], broker_host=broker[0], broker_port=broker[1])
+
+
+def shoal_config(mode: str, address: Address, node_port: int, broker: Address) -> str:
+    host, port = address
+    listener = _SHOAL.format(
+        host=host, port=port, node_port=node_port, mode=mode, broker_host=broker[0], broker_port=broker[1]
+    )
+    return listener + (_UNPAIRED if mode == "wrap" else "")
+
+
+async def find_haproxy() -> str:
+    """The program; installed with apt when it is missing and we are root. Raises SetupError."""
+    if not _haproxy() and os.geteuid() == 0 and shutil.which("apt-get"):
+        install = ["apt-get", "install", "-y", "--no-install-recommends", "haproxy"]
+        await trio.run_process(install, stdout=DEVNULL, stderr=DEVNULL, check=False)
+    if found := _haproxy():
+        return found
+    raise SetupError("haproxy not found. On Debian: apt-get install haproxy (the benchmark starts its own instance)")
+
+
+def _haproxy() -> str | None:
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+
+
+@asynccontextmanager
+async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIterator[Peer]:
+    address = (LOOPBACK, free_port())
+    config = _write(work / "haproxy.cfg", haproxy_config(address, broker))
+    argv = [program, "-db", "-f", str(config)]
+    async with _listening(Process(argv, log=work / "haproxy.log", name="haproxy"), address) as process:
+        yield Peer(name="HAProxy", address=address, process=process)
+
+
+@asynccontextmanager
+async def running_shoal(mode: str, work: Path, broker: Address) -> AsyncIterator[Peer]:
+    port, node_port = free_ports(2)
+    address = (LOOPBACK, port)
+    config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker))
+    argv = [sys.executable, "-m", "shoal.proxy", "run", "-c", str(config)]
+    async with _listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
+        yield Peer(name=f"Shoal {mode}", address=address, process=process)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@asynccontextmanager
+async def _listening(process: Process, address: Address) -> AsyncIterator[Process]:
+    """Raises NotReady with the end of its log when it does not come up."""
+    try:
+        what = f"{process.name} to listen on {address[0]}:{address[1]}"
+        await until(lambda: _accepts(address), within=START_TIMEOUT_S, what=what, process=process)
+        yield process
+    finally:
+        await process.stop()
+
+
+def _accepts(address: Address) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(address) == 0

@@ -1,0 +1,107 @@
+"""Medians of the runs, as JSON and as tables for people. Only figures of one run of the benchmark are set side by side."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from shoal.scenarios.table import RULE, number, ratio, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench.runs import Forwarding, Lone
+
+__all__ = ["DIRECT", "HAPROXY", "SHOAL", "Figures", "as_json", "as_tables"]
+
+DIRECT, HAPROXY, SHOAL = "direct", "HAProxy", "Shoal"
+WAYS = (DIRECT, HAPROXY, SHOAL)
+
+
+@dataclass(slots=True)
+class Figures:
+    """All that was measured, in the order of the rounds: [workload or request][way] -> one entry per round."""
+
+    forwarding: dict[str, dict[str, list[Forwarding]]] = field(default_factory=lambda: defaultdict(_lists))
+    lone: dict[str, dict[str, list[Lone]]] = field(default_factory=lambda: defaultdict(_lists))
+    peak_mib: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+
+
+def _lists() -> dict[str, list[Any]]:
+    return defaultdict(list)
+
+
+def as_json(figures: Figures, **about: object) -> dict[str, object]:
+    """Medians: CPU seconds per GiB, GiB per second, microseconds (added: against direct in the same round), MiB."""
+    return {
+        **about,
+        "forwarding": {
+            name: {way: _forwarding(runs) for way, runs in ways.items()} for name, ways in figures.forwarding.items()
+        },
+        "latency_us": {
+            name: {way: _lone(runs, ways[DIRECT]) for way, runs in ways.items()} for name, ways in figures.lone.items()
+        },
+        "peak_mib": {
+            way: {when: round(mib, 1) for when, mib in peaks.items()} for way, peaks in figures.peak_mib.items()
+        },
+    }
+
+
+def _forwarding(runs: list[Forwarding]) -> dict[str, float | None]:
+    cpu = _median(run.cpu_s_per_gib for run in runs)
+    return {"cpu_s_per_gib": cpu, "gib_per_s": _median(run.gib_per_s for run in runs)}
+
+
+def _lone(runs: list[Lone], direct: list[Lone]) -> dict[str, float | None]:
+    pairs = list(zip(runs, direct, strict=True))
+    return {
+        "p50": _median(run.p50 for run in runs),
+        "p99": _median(run.p99 for run in runs),
+        "added_p50": _median(run.p50 - bare.p50 for run, bare in pairs),
+        "added_p99": _median(run.p99 - bare.p99 for run, bare in pairs),
+    }
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(median(known), 3) if known else None
+
+
+def as_tables(report: dict[str, Any]) -> str:
+    """What `as_json` returned, for people."""
+    return "\n\n".join((_forwarding_table(report), _latency_table(report), _memory_table(report)))
+
+
+def _forwarding_table(report: dict[str, Any]) -> str:
+    rows = [
+        ["proxy CPU seconds per GiB forwarded", HAPROXY, SHOAL, "Shoal/HAProxy", "GiB/s direct", HAPROXY, SHOAL],
+        RULE,
+    ]
+    for name, ways in report["forwarding"].items():
+        cpu = {way: ways.get(way, {}).get("cpu_s_per_gib") for way in WAYS}
+        speed = {way: ways.get(way, {}).get("gib_per_s") for way in WAYS}
+        compared = ratio(cpu[SHOAL], cpu[HAPROXY], digits=2)
+        rows.append(
+            [name, number(cpu[HAPROXY], 2), number(cpu[SHOAL], 2), compared, *(number(speed[way], 2) for way in WAYS)]
+        )
+    return render(rows)
+
+
+def _latency_table(report: dict[str, Any]) -> str:
+    heading = ["a lone request, microseconds", "direct p50", "p99", "HAProxy adds p50", "p99", "Shoal adds p50", "p99"]
+    rows = [heading, RULE]
+    for name, ways in report["latency_us"].items():
+        direct = ways[DIRECT]
+        added = [ways.get(way, {}).get(f"added_{what}") for way in (HAPROXY, SHOAL) for what in ("p50", "p99")]
+        rows.append([name, *(number(value, 0) for value in (direct["p50"], direct["p99"], *added))])
+    return render(rows)
+
+
+def _memory_table(report: dict[str, Any]) -> str:
+    peaks = report["peak_mib"]
+    moments = list(dict.fromkeys(when for way in peaks.values() for when in way))
+    rows = [["peak memory, MiB", HAPROXY, SHOAL], RULE]
+    rows += [[when, *(number(peaks.get(way, {}).get(when)) for way in (HAPROXY, SHOAL))] for when in moments]
+    return render(rows)

@@ -1,0 +1,109 @@
+"""The runs: each measures one thing once; the caller interleaves them over several rounds."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench import frames
+from bench.load import Volume, Wire, forward, round_trips
+from bench.stage import CLIENT
+from shoal.scenarios import memory
+from shoal.scenarios.kafka.process import usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench.peers import Peer
+
+__all__ = ["GIB", "IDLE_CONNECTIONS", "Forwarding", "Lone", "Workload", "idle_peaks", "lone", "percentile", "run"]
+
+GIB = 1 << 30
+IDLE_CONNECTIONS = 1_000
+WARM_UP = 50  # requests that are not counted, on each new connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    name: str
+    way: str  # the column of the report
+    peer: Peer
+    frames: Sequence[bytes]
+    in_flight: int
+    counted: Callable[[Volume], int]  # which bytes are the ones forwarded
+    end_offset: Callable[[], int] | None = None  # of the topic that is written to
+    records: int = 0  # that one round appends
+
+
+class Forwarding(NamedTuple):
+    """One run of one workload. `cpu_s` of the proxy is None where there is none."""
+
+    cpu_s: float | None
+    gib: float
+    seconds: float
+
+    @property
+    def cpu_s_per_gib(self) -> float | None:
+        return None if self.cpu_s is None else self.cpu_s / self.gib
+
+    @property
+    def gib_per_s(self) -> float:
+        return self.gib / self.seconds
+
+
+class Lone(NamedTuple):
+    """Microseconds of a request that travels alone."""
+
+    p50: float
+    p99: float
+
+
+def run(work: Workload, seconds: float) -> Forwarding:
+    """Raises RuntimeError when the broker did not append exactly what was sent."""
+    with Wire(work.peer.address) as wire:
+        introduce(wire)
+        before = work.end_offset() if work.end_offset else 0
+        cpu = _cpu(work.peer)
+        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=seconds)
+        spent = None if cpu is None else (_cpu(work.peer) or 0.0) - cpu
+    if work.end_offset:
+        _check_appended(work, work.end_offset() - before, volume.rounds * work.records)
+    return Forwarding(cpu_s=spent, gib=work.counted(volume) / GIB, seconds=volume.seconds)
+
+
+def introduce(wire: Wire) -> None:
+    """What clients do first; a listener learns topic ids from the metadata."""
+    for hello in (frames.api_versions(CLIENT), frames.metadata(CLIENT)):
+        wire.send(hello)
+        wire.drain()
+
+
+def lone(wire: Wire, frame: bytes, count: int) -> Lone:
+    round_trips(wire, frame, WARM_UP)
+    times = sorted(round_trips(wire, frame, count))
+    return Lone(p50=percentile(times, 50) / 1_000, p99=percentile(times, 99) / 1_000)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """Nearest rank. Raises IndexError when there is nothing."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def idle_peaks(peer: Peer) -> tuple[float, float]:
+    """Peak MiB with one connection, then with IDLE_CONNECTIONS that each have asked what clients ask first."""
+    with ExitStack() as open_wires:
+        introduce(open_wires.enter_context(Wire(peer.address)))
+        alone = memory.peak_mib(peer.pid)
+        for _ in range(IDLE_CONNECTIONS - 1):
+            introduce(open_wires.enter_context(Wire(peer.address)))
+        return alone, memory.peak_mib(peer.pid)
+
+
+def _cpu(peer: Peer) -> float | None:
+    return None if peer.process is None else usage(peer.pid).cpu_s
+
+
+def _check_appended(work: Workload, appended: int, wanted: int) -> None:
+    if appended != wanted:
+        raise RuntimeError(f"{work.name} through {work.peer.name}: {appended:,} records appended instead of {wanted:,}")

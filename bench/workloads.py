@@ -1,0 +1,88 @@
+"""What is forwarded, and through whom: the same frames for every way that can carry them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.envelopes import END, capture
+from bench.report import DIRECT, HAPROXY, SHOAL
+from bench.runs import Workload
+from bench.stage import MIRROR_CLIENT, PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from bench.load import Volume
+    from bench.peers import Peer
+    from bench.stage import Stage
+
+__all__ = ["BUILDERS", "UNWRAP", "WAYS", "WRAP", "fetch", "produce", "unwrap", "wrap"]
+
+WAYS = (DIRECT, HAPROXY, SHOAL)
+WRAP, UNWRAP = "Shoal wrap", "Shoal unwrap"
+PIPELINED = 4  # produce requests in flight; a Java producer has up to 5
+
+
+def fetch(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    frames = stage.fetches()
+    return [_fetch("fetch", way, peers[way], frames) for way in WAYS if way in peers]
+
+
+def wrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    return [_fetch("wrap", SHOAL, peers[WRAP], stage.fetches(MIRROR_CLIENT))]
+
+
+def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    frames, ends = stage.produces(), partial(stage.end_offsets, stage.produced)
+    return [
+        Workload(
+            name="produce",
+            way=way,
+            peer=peers[way],
+            frames=frames,
+            in_flight=PIPELINED,
+            counted=_sent,
+            end_offset=ends,
+            records=PARTITIONS,
+        )
+        for way in WAYS
+        if way in peers
+    ]
+
+
+def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    """One request in flight, as Connect's producer has it."""
+    frames = stage.unwraps(capture(peers[WRAP], stage.fetched))
+    return [
+        Workload(
+            name="unwrap",
+            way=SHOAL,
+            peer=peers[UNWRAP],
+            frames=frames,
+            in_flight=1,
+            counted=_sent,
+            end_offset=partial(stage.end_offsets, stage.unwrapped),
+            records=PARTITIONS * END,
+        )
+    ]
+
+
+def _fetch(name: str, way: str, peer: Peer, frames: list[bytes]) -> Workload:
+    return Workload(name=name, way=way, peer=peer, frames=frames, in_flight=1, counted=_received)
+
+
+def _received(volume: Volume) -> int:
+    return volume.received
+
+
+def _sent(volume: Volume) -> int:
+    return volume.sent
+
+
+BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = {
+    "fetch": fetch,
+    "produce": produce,
+    "wrap": wrap,
+    "unwrap": unwrap,
+}

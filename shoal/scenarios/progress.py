@@ -1,0 +1,50 @@
+"""What a person sees while something long runs: one line that is written over on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+__all__ = ["PLAIN_INTERVAL", "Progress"]
+
+PLAIN_INTERVAL = 5.0  # seconds between lines in a log file; a terminal is redrawn at every call
+ERASE = "\r\x1b[2K"
+
+
+class Progress:
+    """`say` leaves a line, `update` shows a passing one, which the next `say` or `update` replaces."""
+
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._live = out.isatty()
+        self._shown = False
+        self._next = clock() + PLAIN_INTERVAL
+
+    def say(self, text: str = "") -> None:
+        self._write(f"{self._erase()}{text}\n")
+        self._shown = False
+        self._next = self._clock() + PLAIN_INTERVAL
+
+    def update(self, text: str) -> None:
+        if self._live:
+            self._write(f"{self._erase()}{text}")
+            self._shown = True
+        elif self._clock() >= self._next:
+            self.say(text)
+
+    def clear(self) -> None:
+        """Take the passing line away, so that something else may write."""
+        self._write(self._erase())
+        self._shown = False
+
+    def _erase(self) -> str:
+        return ERASE if self._shown else ""
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
