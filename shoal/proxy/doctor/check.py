@@ -1,0 +1,98 @@
+"""All rules over all flows that are meant to go through Shoal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.proxy.doctor.finding import Case, Finding, Severity
+from shoal.proxy.doctor.mirror_rules import (
+    check_converters,
+    check_heartbeats,
+    check_ignored,
+    check_policy,
+    check_topic_codec,
+    check_transforms,
+)
+from shoal.proxy.doctor.places import client_address
+from shoal.proxy.doctor.value_rules import check_values
+from shoal.proxy.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
+
+if TYPE_CHECKING:
+    from shoal.proxy.doctor.mirror import Flow, Mirror
+    from shoal.proxy.doctor.places import Shoal
+
+__all__ = ["RULES", "Report", "check_mirror"]
+
+RULES = (
+    check_wiring,
+    check_values,
+    check_converters,
+    check_transforms,
+    check_ignored,
+    check_heartbeats,
+    check_policy,
+    check_topic_codec,
+)
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    mirror: Mirror
+    shoal: Shoal
+    flows: tuple[Flow, ...]  # that were checked
+    findings: tuple[Finding, ...]  # the gravest first
+
+    @property
+    def must_change(self) -> bool:
+        return any(finding.severity is Severity.MUST for finding in self.findings)
+
+
+def check_mirror(mirror: Mirror, shoal: Shoal) -> Report:
+    """Flows with neither client at Shoal stay as they are, unless there is but one flow."""
+    flows = tuple(flow for flow in mirror.flows if is_meant(flow, shoal)) or mirror.flows
+    findings = _repeated(mirror)
+    if len(flows) > 1 and not any(is_meant(flow, shoal) for flow in flows):
+        findings.append(_which(flows, shoal))
+        flows = ()
+    for flow in flows:
+        case = Case(flow=flow, flows=mirror.flows, shoal=shoal)
+        rules = (check_wiring,) if is_beside_another(case) else RULES
+        findings += [finding for rule in rules for finding in rule(case)]
+    findings += [_untouched(flow) for flow in mirror.flows if flows and flow not in flows]
+    findings.sort(key=lambda finding: _ORDER.index(finding.severity))
+    return Report(mirror=mirror, shoal=shoal, flows=flows, findings=tuple(dict.fromkeys(findings)))
+
+
+def _repeated(mirror: Mirror) -> list[Finding]:
+    return [
+        Finding(
+            severity=Severity.SHOULD,
+            flow="",
+            at=ignored,
+            why=f"is written again in line {taken.line}, which counts: {taken}",
+            remove=(ignored,),
+        )
+        for ignored, taken in mirror.repeated
+    ]
+
+
+def _which(flows: tuple[Flow, ...], shoal: Shoal) -> Finding:
+    names = ", ".join(flow.name for flow in flows)
+    first = flows[0]
+    return Finding(
+        severity=Severity.MUST,
+        flow="",
+        at=f"flows {names}",
+        why=f"none goes through Shoal: write the two lines for the one that should, for example for {first.name}",
+        write=(
+            (first.key("consumer", "bootstrap.servers"), client_address(shoal.wrap)),
+            (first.key("producer", "bootstrap.servers"), client_address(shoal.unwrap)),
+        ),
+    )
+
+
+def _untouched(flow: Flow) -> Finding:
+    why = "does not go through Shoal: it is mirrored as before"
+    return Finding(severity=Severity.NOTE, flow=flow.name, at=f"flow {flow.name}", why=why)

@@ -1,0 +1,190 @@
+"""What a MirrorMaker 2 configuration means: which value each client of a replication flow really gets.
+
+A value may be written in several places. The orders below are those of MirrorMakerConfig (clusterProps, workerConfig,
+connectorBaseConfig), MirrorConnectorConfig.sourceConsumerConfig and Worker.baseProducerConfigs; first found wins. In the
+templates `{s}` and `{t}` are the aliases, `{flow}` is `{s}->{t}` and `{k}` the key as the client knows it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.proxy.doctor.properties import Entry, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Flow", "Form", "Mirror", "connect_mirror", "dedicated_mirror"]
+
+
+class Spot(NamedTuple):
+    """A key under which a value may stand. `inherited`: for settings of every client only (bootstrap, security, sasl, ssl)."""
+
+    key: str
+    inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How one form of MM2 names its settings: for each client where a value may stand, and where to write one."""
+
+    name: str
+    spots: Mapping[str, tuple[Spot, ...]]
+    per_cluster: Mapping[str, str]  # shorter, but for every flow of the cluster
+    per_flow: Mapping[str, str]
+
+
+DEDICATED = Form(
+    name="dedicated MirrorMaker 2",
+    spots={
+        "consumer": (
+            Spot("{flow}.source.consumer.{k}"),
+            Spot("{s}.consumer.{k}"),
+            Spot("{s}.{k}", inherited=True),
+            Spot("{k}", inherited=True),
+            Spot("{flow}.consumer.{k}"),
+        ),
+        "producer": (
+            Spot("{flow}.producer.override.{k}"),
+            Spot("{t}.producer.{k}"),
+            Spot("{t}.{k}", inherited=True),
+            Spot("{k}", inherited=True),
+        ),
+        "connector": (Spot("{flow}.{k}"), Spot("{k}")),
+        "worker": (Spot("{t}.{k}"),),
+        "source": (Spot("{s}.{k}"), Spot("{k}")),
+        "target": (Spot("{t}.{k}"), Spot("{k}")),
+    },
+    per_cluster={
+        "consumer": "{s}.consumer.{k}",
+        "producer": "{t}.producer.{k}",
+        "connector": "{k}",
+        "worker": "{t}.{k}",
+    },
+    per_flow={
+        "consumer": "{flow}.source.consumer.{k}",
+        "producer": "{flow}.producer.override.{k}",
+        "connector": "{flow}.{k}",
+        "worker": "{t}.{k}",
+    },
+)
+_CONNECT_KEYS = {
+    "consumer": "source.consumer.{k}",
+    "producer": "producer.override.{k}",
+    "connector": "{k}",
+    "worker": "{k}",
+}
+CONNECT = Form(
+    name="MirrorMaker 2 on Kafka Connect",
+    spots={
+        "consumer": (Spot("source.consumer.{k}"), Spot("consumer.{k}"), Spot("source.cluster.{k}", inherited=True)),
+        "producer": (Spot("producer.override.{k}"),),
+        "connector": (Spot("{k}"),),
+        "worker": (),
+        "source": (Spot("source.cluster.{k}"),),
+        "target": (Spot("target.cluster.{k}"),),
+    },
+    per_cluster=_CONNECT_KEYS,
+    per_flow=_CONNECT_KEYS,
+)
+
+_OF_EVERY_CLIENT = re.compile(r"(bootstrap\.servers|security\.protocol|sasl\..*|ssl\..*)\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """One replication flow, source -> target."""
+
+    source: str
+    target: str
+    form: Form
+    entries: Mapping[str, Entry]
+    alone: bool = True  # neither alias plays another part, so that settings may be written once per cluster
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    def find(self, client: str, key: str) -> Entry | None:
+        """What `client` (a key of `Form.spots`) gets for `key`; None = MM2's default."""
+        for spot in self.form.spots[client]:
+            if spot.inherited and not _OF_EVERY_CLIENT.match(key):
+                continue
+            if (entry := self.entries.get(self._named(spot.key, key))) is not None:
+                return entry
+        return None
+
+    def key(self, client: str, key: str) -> str:
+        """Where to write `key` for `client` so that it counts: it must stand before what stands already."""
+        keys = self.form.per_cluster if self.alone else self.form.per_flow
+        present = self.find(client, key)
+        per_flow = self._named(self.form.per_flow[client], key)
+        return per_flow if present is not None and present.key == per_flow else self._named(keys[client], key)
+
+    def _named(self, template: str, key: str) -> str:
+        return template.format(flow=self.name, s=self.source, t=self.target, k=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    form: Form
+    flows: tuple[Flow, ...]
+    entries: Mapping[str, Entry]
+    repeated: tuple[tuple[Entry, Entry], ...] = ()  # the same key twice: (ignored, taken)
+
+
+def _by_key(entries: list[Entry]) -> tuple[dict[str, Entry], tuple[tuple[Entry, Entry], ...]]:
+    taken: dict[str, Entry] = {}
+    repeated = []
+    for entry in entries:
+        if entry.key in taken:
+            repeated.append((taken[entry.key], entry))
+        taken[entry.key] = entry
+    return taken, tuple(repeated)
+
+
+def dedicated_mirror(entries: list[Entry]) -> Mirror:
+    """Raises `Unreadable` when this is no configuration of a dedicated MM2."""
+    taken, repeated = _by_key(entries)
+    if "clusters" not in taken:
+        raise Unreadable("is not a MirrorMaker 2 configuration: there is no line such as clusters = A, B")
+    clusters = tuple(name.strip() for name in taken["clusters"].value.split(",") if name.strip())
+    pairs = [pair for pair in _pairs(clusters) if _is_true(taken.get(f"{pair[0]}->{pair[1]}.enabled"))]
+    if not pairs:
+        flow = f"{clusters[0]}->{clusters[-1]}" if len(clusters) > 1 else "A->B"
+        raise Unreadable(f"enables no replication flow: there is no line such as {flow}.enabled = true")
+    flows = tuple(
+        Flow(source=source, target=target, form=DEDICATED, entries=taken, alone=_is_alone((source, target), pairs))
+        for source, target in pairs
+    )
+    return Mirror(form=DEDICATED, flows=flows, entries=taken, repeated=repeated)
+
+
+def _pairs(clusters: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    return ((source, target) for source in clusters for target in clusters if source != target)
+
+
+def _is_alone(pair: tuple[str, str], pairs: list[tuple[str, str]]) -> bool:
+    """`S.consumer.` is for every flow from S and, as target.consumer, for every flow to S; `T.producer.` likewise."""
+    return all(sum(alias in other for other in pairs) == 1 for alias in pair)
+
+
+def _is_true(entry: Entry | None) -> bool:
+    return entry is not None and entry.value.lower() == "true"
+
+
+def connect_mirror(entries: list[Entry]) -> Mirror:
+    """Raises `Unreadable` when the connector is not MM2's source connector."""
+    taken, repeated = _by_key(entries)
+    connector = taken.get("connector.class")
+    if connector is None or not connector.value.endswith("MirrorSourceConnector"):
+        found = "no connector.class" if connector is None else f"connector.class {connector.value}"
+        raise Unreadable(f"has {found}: only a MirrorSourceConnector carries data, the other connectors need no change")
+    names = (taken.get(f"{side}.cluster.alias") for side in ("source", "target"))
+    source, target = (
+        name.value if name else default for name, default in zip(names, ("source", "target"), strict=True)
+    )
+    flow = Flow(source=source, target=target, form=CONNECT, entries=taken)
+    return Mirror(form=CONNECT, flows=(flow,), entries=taken, repeated=repeated)

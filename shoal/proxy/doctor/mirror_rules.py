@@ -1,0 +1,129 @@
+"""What else about a mirror matters when its records travel in envelopes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from shoal.proxy.doctor.finding import Case, Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.proxy.doctor.properties import Entry
+
+__all__ = [
+    "check_converters",
+    "check_heartbeats",
+    "check_ignored",
+    "check_policy",
+    "check_topic_codec",
+    "check_transforms",
+]
+
+_BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_CONVERTERS = ("key.converter", "value.converter", "header.converter")
+_POLICIES = ("DefaultReplicationPolicy", "IdentityReplicationPolicy")
+_TOPIC_ONLY = ("RegexRouter",)  # transforms that look at the topic's name and nothing else
+_IGNORED = re.compile(
+    r"(producer|consumer|admin|source\.consumer|producer\.override|source\.producer|target\.producer)\.(.+)\Z"
+)
+
+
+def check_converters(case: Case) -> Iterator[Finding]:
+    """Dedicated mode has bytes by default, a Connect worker hardly ever."""
+    for key in _CONVERTERS:
+        entry = case.flow.find("connector", key) or case.flow.find("worker", key)
+        if entry is not None and entry.value == _BYTES:
+            continue
+        if entry is None and "dedicated" in case.flow.form.name:
+            continue
+        why = "anything but ByteArrayConverter changes the bytes of keys, values or headers (of headers too: base64)"
+        at: Entry | str = entry if entry is not None else f"{key} is not written"
+        yield case.finding(Severity.MUST, at, why, (case.flow.key("connector", key), _BYTES))
+
+
+def check_transforms(case: Case) -> Iterator[Finding]:
+    """A single message transform sees the envelope, not the records in it."""
+    named = case.flow.find("connector", "transforms")
+    for name in _names(named):
+        entry = case.flow.find("connector", f"transforms.{name}.type")
+        kind = "" if entry is None else entry.value.rpartition(".")[2].partition("$")[0]
+        if kind not in _TOPIC_ONLY:
+            yield _transform(case, entry or named or name, f"{name} ({kind or 'of unknown type'})")
+
+
+def _names(entry: Entry | None) -> list[str]:
+    return [] if entry is None else [name.strip() for name in entry.value.split(",") if name.strip()]
+
+
+def _transform(case: Case, at: Entry | str, name: str) -> Finding:
+    deep = case.shoal.wrap.shallow.deep_topics
+    if deep:
+        why = f"transform {name} sees envelopes instead of records, except in the deep topics ({', '.join(deep)}): "
+        return case.finding(Severity.NOTE, at, f"{why}make sure that these are all the topics it is for")
+    return case.finding(
+        Severity.MUST,
+        at,
+        f"transform {name} would see one envelope instead of the records in it. Remove it, or name the source topics it is for "
+        "as deep topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
+    )
+
+
+def check_heartbeats(case: Case) -> Iterator[Finding]:
+    """MirrorMakerConfig.clusterPairs: with heartbeats on (the default), the reverse flow gets a Connect worker too."""
+    if "dedicated" not in case.flow.form.name:
+        return
+    reverse = f"{case.flow.target}->{case.flow.source}"
+    if any(flow.name == reverse for flow in case.flows):
+        return
+    entries = case.flow.entries
+    entry = entries.get(f"{reverse}.emit.heartbeats.enabled") or entries.get("emit.heartbeats.enabled")
+    if entry is None or entry.value.lower() == "true":
+        why = (
+            f"MM2 also starts the reverse worker {reverse}, for its heartbeats: it creates topics on {case.flow.source} and "
+            f"needs rights there. Switch it off, or start MM2 with --clusters {case.flow.target}"
+        )
+        at: Entry | str = entry if entry is not None else "emit.heartbeats.enabled is not written (default true)"
+        yield case.finding(Severity.SHOULD, at, why, ("emit.heartbeats.enabled", "false"))
+
+
+def check_policy(case: Case) -> Iterator[Finding]:
+    entry = case.flow.find("connector", "replication.policy.class")
+    if entry is not None and entry.value.rpartition(".")[2] not in _POLICIES:
+        why = (
+            "Shoal never wraps internal topics, which it knows by Kafka's rule (__*, .*, *.internal, *-internal); "
+            "where this policy names them otherwise, list them as deep topics"
+        )
+        yield case.finding(Severity.NOTE, entry, why)
+
+
+def check_topic_codec(case: Case) -> Iterator[Finding]:
+    """The broker compresses again where a topic says so (compression.type other than producer)."""
+    excluded = case.flow.find("connector", "config.properties.exclude")
+    synced = case.flow.find("connector", "sync.topic.configs.enabled")
+    if (excluded is not None and "compression" in excluded.value) or (
+        synced is not None and synced.value.lower() == "false"
+    ):
+        return
+    why = (
+        "topics of the target should have compression.type = producer (the default), or its brokers compress every batch again. "
+        "MM2 copies the setting of source topics: exclude it with config.properties.exclude where they have another"
+    )
+    yield case.finding(Severity.NOTE, f"compression.type of topics on {case.flow.target}", why)
+
+
+def check_ignored(case: Case) -> Iterator[Finding]:
+    """Lines that look right and that MM2 never reads, or reads for another client (dedicated mode only)."""
+    if "dedicated" not in case.flow.form.name:
+        return
+    for entry in case.flow.entries.values():
+        if match := _IGNORED.match(entry.key):
+            client = "consumer" if "consumer" in match[1] else "producer"
+            right = case.flow.key(client, match[2])
+            yield case.finding(Severity.SHOULD, entry, f"MM2 ignores this line: the data {client} reads {right}")
+        elif match := re.match(rf"{re.escape(case.flow.name)}\.producer\.(?!override\.)(.+)\Z", entry.key):
+            right = case.flow.key("producer", match[1])
+            yield case.finding(
+                Severity.SHOULD, entry, f"this is for the offset-syncs producer; the data producer reads {right}"
+            )

@@ -1,0 +1,68 @@
+"""Where the entries of a bootstrap list lead: to a listener of Shoal, or past it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from shoal.proxy.settings import Address, ListenerSettings, PortRange
+from shoal.proxy.values import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+__all__ = ["Place", "Shoal", "client_address"]
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WILDCARD = ("0.0.0.0", "::")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_]*://")  # Kafka's clients ignore it (Utils.getHost)
+
+
+class Place(StrEnum):
+    WRAP = "wrap"
+    UNWRAP = "unwrap"
+    PLAIN = "plain"
+    DIRECT = "direct"  # to a broker, as far as we know
+    UNKNOWN = "unknown"  # not an address: the ${...} of a config provider, for example
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shoal:
+    """The pair of listeners that the mirror should use, and the others that it should not."""
+
+    wrap: ListenerSettings
+    unwrap: ListenerSettings
+    others: tuple[ListenerSettings, ...] = ()
+
+    def places(self, bootstrap: str) -> dict[str, Place]:
+        """Every entry of a bootstrap list with where it leads."""
+        return {entry.strip(): self._place(entry.strip()) for entry in bootstrap.split(",") if entry.strip()}
+
+    def _place(self, entry: str) -> Place:
+        try:
+            address = parse_address(_SCHEME.sub("", entry))
+        except ValueError:
+            return Place.UNKNOWN
+        listeners = (self.wrap, self.unwrap, *self.others)
+        return next((Place(x.mode.value) for x in listeners if _reaches(address, x)), Place.DIRECT)
+
+
+def _reaches(address: Address, listener: ListenerSettings) -> bool:
+    hosts = {listener.host, listener.advertised_host or listener.host}
+    if address.port != listener.port and address.port not in _broker_ports(listener):
+        return False
+    either_loopback = address.host in _LOOPBACK and not hosts.isdisjoint(_LOOPBACK)
+    return address.host in hosts or either_loopback or listener.host in _WILDCARD
+
+
+def _broker_ports(listener: ListenerSettings) -> Container[int]:
+    nodes = listener.nodes
+    return range(nodes.first, nodes.last + 1) if isinstance(nodes, PortRange) else nodes.ports.values()
+
+
+def client_address(listener: ListenerSettings) -> str:
+    """What goes into a client's bootstrap list: the advertised host, or where the listener is on this machine."""
+    host = listener.advertised_host or ("127.0.0.1" if listener.host in _WILDCARD else listener.host)
+    return str(Address(host, listener.port))

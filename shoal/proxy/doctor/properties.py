@@ -1,0 +1,84 @@
+"""Files of a mirror -> entries with their line numbers: Java properties (java.util.Properties.load) and Connect's JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Entry", "Unreadable", "read_connector", "read_properties"]
+
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SEPARATOR = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+
+
+class Entry(NamedTuple):
+    key: str
+    value: str
+    line: int  # counted from 1; 0 = not known
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value}"
+
+
+class Unreadable(ValueError):
+    """The file is not what it is taken for; the text says what was found."""
+
+
+def read_properties(text: str) -> list[Entry]:
+    """Every `key = value`, in the order of the file; a key that occurs twice is there twice (Kafka takes the last)."""
+    return [_entry(line, number) for number, line in _logical_lines(text)]
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Comments and empty lines left out, continued lines (an odd number of backslashes at the end) joined."""
+    joined, first = "", 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.lstrip()
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        first = first or number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            joined += line[:-1]
+            continue
+        yield first, joined + line
+        joined, first = "", 0
+    if joined:
+        yield first, joined
+
+
+def _entry(line: str, number: int) -> Entry:
+    match = _SEPARATOR.match(line)
+    assert match is not None
+    return Entry(_unescape(match["key"]), _unescape(match["value"]).strip(), number)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if len(m[1]) == 5 else _LETTERS.get(m[1], m[1]), text)
+
+
+def read_connector(text: str) -> list[Entry]:
+    """A connector for Connect's REST API: `{"name": ..., "config": {...}}` or the configuration alone. Raises `Unreadable`."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"is not valid JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
+    if not isinstance(found, dict):
+        raise Unreadable('is not a connector: expected an object such as {"name": "...", "config": {...}}')
+    config: Any = found.get("config", found)
+    if not isinstance(config, dict):
+        raise Unreadable('is not a connector: "config" is not an object')
+    return [Entry(key, _text(value), _line_of(text, key)) for key, value in config.items()]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _line_of(text: str, key: str) -> int:
+    at = text.find(f"{json.dumps(key)}")
+    return text.count("\n", 0, at) + 1 if at >= 0 else 0

@@ -1,0 +1,214 @@
+"""Settings whose value alone decides: one line per rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.proxy.doctor.finding import Case, Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["VALUE_RULES", "ValueRule", "check_values"]
+
+MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
+
+# What an envelope has beside its run: key, headers with the application's tags, record and batch headers.
+ENVELOPE_OVERHEAD = 16 * 1024
+
+
+class ValueRule(NamedTuple):
+    """`value`: what to write instead; None = drop the line; "" = there is no line that mends it."""
+
+    client: str
+    key: str
+    bad: Callable[[str, Case], bool]
+    severity: Severity
+    value: str | Callable[[Case], int] | None
+    why: str
+    default: str | None = None  # of the client, where it may be wrong for this Shoal
+
+
+def _is(*values: str) -> Callable[[str, Case], bool]:
+    return lambda value, _: value.lower() in values
+
+
+def _is_not(*values: str) -> Callable[[str, Case], bool]:
+    return lambda value, _: value.lower() not in values
+
+
+def _any(value: str, case: Case) -> bool:
+    return True
+
+
+def _below(least: Callable[[Case], int]) -> Callable[[str, Case], bool]:
+    return lambda value, case: value.isdecimal() and int(value) < least(case)
+
+
+def _above(most: Callable[[Case], int]) -> Callable[[str, Case], bool]:
+    return lambda value, case: value.isdecimal() and int(value) > most(case)
+
+
+def _run(case: Case) -> int:
+    return case.shoal.wrap.shallow.run_limit
+
+
+def _request(case: Case) -> int:
+    return _run(case) + ENVELOPE_OVERHEAD
+
+
+def _four_requests(case: Case) -> int:
+    return 4 * _request(case)
+
+
+def _fetch(case: Case) -> int:
+    return case.shoal.wrap.shallow.fetch_max_bytes
+
+
+def _polled(case: Case) -> int:
+    return 10
+
+
+def _timeout(case: Case) -> int:
+    return 30_000
+
+
+_NO_TLS = "Shoal speaks no TLS in this version, neither to clients nor to brokers: both need a listener without it"
+_SIGNS_THE_HOST = (
+    "this mechanism signs the name of the host that the client connects to, so it cannot pass a proxy; "
+    "PLAIN, SCRAM and OAUTHBEARER pass"
+)
+_NO_TRANSACTIONS = (
+    "the mirror would produce in transactions, which do not cover the records in an envelope: this version refuses it"
+)
+_SEES_ENVELOPES = "an interceptor sees envelopes instead of records"
+
+VALUE_RULES = (
+    ValueRule(
+        "producer", "compression.type", _is_not("none"), MUST, "none",
+        "the mirror would compress envelopes, whose content is compressed already: that is the CPU which Shoal saves",
+    ),
+    ValueRule(
+        "producer", "max.request.size", _below(_request), MUST, _request,
+        "an envelope holds a run of up to {run} bytes (run-limit); a larger request fails the task with RecordTooLarge. "
+        "Raise it, or lower run-limit",
+        "1048576",
+    ),
+    ValueRule(
+        "producer", "buffer.memory", _below(_four_requests), SHOULD, _four_requests,
+        "it holds fewer than four envelopes: the mirror would wait for the target instead of reading on",
+        "33554432",
+    ),
+    ValueRule(
+        "producer", "acks", _is("0"), MUST, "all",
+        "without answers nobody knows what was appended; MM2's own default is all",
+    ),
+    ValueRule(
+        "producer", "acks", _is("1"), SHOULD, "all",
+        "records that only the leader has are lost with it, as without Shoal; MM2's own default is all",
+    ),
+    ValueRule(
+        "producer", "enable.idempotence", _is("true"), MUST, "false",
+        "an idempotent producer numbers envelopes, not the records in them: this version refuses it. "
+        "Connect's default is false (with max.in.flight 1, which keeps the order)",
+    ),
+    ValueRule(
+        "producer", "transactional.id", _any, MUST, None,
+        "the transaction of the mirror would not cover the records in an envelope: this version refuses it",
+    ),
+    ValueRule(
+        "producer", "max.in.flight.requests.per.connection", _is_not("1"), SHOULD, "1",
+        "a failed request may be retried after a later one: records change places, as without Shoal; MM2's own default is 1",
+    ),
+    ValueRule(
+        "producer", "request.timeout.ms", _below(_timeout), SHOULD, _timeout,
+        "one request may carry many source batches, which are appended one after the other; 30000 is the default",
+    ),
+    ValueRule(
+        "producer", "interceptor.classes", _any, SHOULD, None,
+        _SEES_ENVELOPES,
+    ),
+    ValueRule(
+        "producer", "batch.size", _above(_run), NOTE, "",
+        "several envelopes may share one produced batch: correct, but consumer groups that move to the target re-read more "
+        "records. The default (16384) gives every envelope its own batch",
+    ),
+    ValueRule(
+        "consumer", "max.partition.fetch.bytes", _below(_run), SHOULD, _run,
+        "runs cannot become longer than what one fetch brings; run-limit is {run}",
+        "1048576",
+    ),
+    ValueRule(
+        "consumer", "fetch.max.bytes", _below(_run), SHOULD, _run,
+        "runs cannot become longer than what one fetch brings; run-limit is {run}",
+        "52428800",
+    ),
+    ValueRule(
+        "consumer", "fetch.max.bytes", _above(_fetch), NOTE, "",
+        "Shoal lowers it to fetch-max-bytes ({fetch}) on the way to the broker, so that a response can be held",
+    ),
+    ValueRule(
+        "consumer", "max.poll.records", _below(_polled), SHOULD, "500",
+        "it counts envelopes and, where batches are not wrapped, records: few per poll cost much; 500 is the default",
+    ),
+    ValueRule(
+        "consumer", "interceptor.classes", _any, SHOULD, None,
+        _SEES_ENVELOPES,
+    ),
+    ValueRule(
+        "consumer", "security.protocol", _is("ssl"), MUST, "PLAINTEXT",
+        _NO_TLS,
+    ),
+    ValueRule(
+        "consumer", "security.protocol", _is("sasl_ssl"), MUST, "SASL_PLAINTEXT",
+        _NO_TLS,
+    ),
+    ValueRule(
+        "producer", "security.protocol", _is("ssl"), MUST, "PLAINTEXT",
+        _NO_TLS,
+    ),
+    ValueRule(
+        "producer", "security.protocol", _is("sasl_ssl"), MUST, "SASL_PLAINTEXT",
+        _NO_TLS,
+    ),
+    ValueRule(
+        "consumer", "sasl.mechanism", _is("gssapi", "aws_msk_iam"), MUST, "",
+        _SIGNS_THE_HOST,
+    ),
+    ValueRule(
+        "producer", "sasl.mechanism", _is("gssapi", "aws_msk_iam"), MUST, "",
+        _SIGNS_THE_HOST,
+    ),
+    ValueRule(
+        "worker", "exactly.once.source.support", _is("enabled", "preparing"), MUST, "disabled",
+        _NO_TRANSACTIONS,
+    ),
+    ValueRule(
+        "connector", "exactly.once.support", _is("required"), MUST, "requested",
+        _NO_TRANSACTIONS,
+    ),
+)  # fmt: skip
+
+
+def check_values(case: Case) -> Iterator[Finding]:
+    """Every value that is wrong, written or by default. Most defaults suit, so that they are not looked at."""
+    for rule in VALUE_RULES:
+        entry = case.flow.find(rule.client, rule.key)
+        value = rule.default if entry is None else entry.value
+        if value is None or not rule.bad(value, case):
+            continue
+        why = rule.why.format(run=_run(case), fetch=_fetch(case))
+        if rule.value is None and entry is not None:
+            yield Finding(severity=rule.severity, flow=case.flow.name, at=entry, why=why, remove=(entry,))
+            continue
+        better = (
+            rule.value if isinstance(rule.value, str) or rule.value is None else _number(rule.value(case), rule.default)
+        )
+        key = case.flow.key(rule.client, rule.key)
+        at = entry if entry is not None else f"{key} (default {value})"
+        yield case.finding(rule.severity, at, why, *([(key, better)] if better else []))
+
+
+def _number(least: int, default: str | None) -> str:
+    """The client's own default wherever that suffices."""
+    return str(max(least, int(default or 0)))
