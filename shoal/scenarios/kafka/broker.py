@@ -35,6 +35,9 @@ class ClusterSpec:
     """Broker properties over those of `settings.py`."""
     users: Mapping[str, str] = field(default_factory=dict)
     """Passwords by name, for SASL PLAIN and SCRAM on `Cluster.sasl_bootstrap`."""
+    proxied_as: str | None = None
+    """A host name, `{}` for the node id: gives brokers a listener that advertises it (`Node.proxied_address`), and lets SASL
+    advertise it. What only a proxy can resolve, no client reaches without it."""
     heap: str = "512m"
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
@@ -57,6 +60,11 @@ class Node:
     @property
     def sasl_address(self) -> str:
         return f"{LOOPBACK}:{self.settings.ports.sasl}"
+
+    @property
+    def proxied_address(self) -> str:
+        """Where the listener is bound that `ClusterSpec.proxied_as` asks for."""
+        return f"{LOOPBACK}:{self.settings.ports.proxied}"
 
     @property
     def process(self) -> Process:
@@ -194,6 +202,7 @@ class Cluster:
             data=home / "data",
             replication=min(self.spec.nodes, _MAX_REPLICATION),
             users=self.spec.users,
+            proxied_as=self.spec.proxied_as,
             overrides=self.spec.properties,
         )
         self.nodes[node_id] = Node(settings, self._jvm, home)

@@ -32,11 +32,12 @@ class Ports:
     plaintext: int
     controller: int
     sasl: int
+    proxied: int
 
     @classmethod
     def draw(cls) -> "Ports":
-        plaintext, controller, sasl = free_ports(3)
-        return cls(plaintext=plaintext, controller=controller, sasl=sasl)
+        plaintext, controller, sasl, proxied = free_ports(4)
+        return cls(plaintext=plaintext, controller=controller, sasl=sasl, proxied=proxied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class NodeSettings:
     replication: int
     users: Mapping[str, str]
     """Passwords by name; with any, a second listener takes SASL PLAIN and SCRAM."""
+    proxied_as: str | None
+    """The host, `{}` for the node id, that the listeners PROXIED and SASL advertise; None: no PROXIED, SASL on loopback."""
     overrides: Mapping[str, str]
 
     def properties(self) -> dict[str, str]:
@@ -76,14 +79,17 @@ class NodeSettings:
         }
 
     def _listeners(self) -> dict[str, str]:
-        advertised = {"PLAINTEXT": self.ports.plaintext}
-        if self.users:
-            advertised["SASL"] = self.ports.sasl
-        bound = dict(advertised, CONTROLLER=self.ports.controller) if self.is_controller else advertised
+        outer = {"SASL": self.ports.sasl} if self.users else {}
+        if self.proxied_as is not None:
+            outer["PROXIED"] = self.ports.proxied
+        inner = {"PLAINTEXT": self.ports.plaintext}
+        controller = {"CONTROLLER": self.ports.controller} if self.is_controller else {}
+        host = LOOPBACK if self.proxied_as is None else self.proxied_as.format(self.node_id)
+        protocols = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "PROXIED:PLAINTEXT", "SASL:SASL_PLAINTEXT")
         return {
-            "listeners": _endpoints(bound),
-            "advertised.listeners": _endpoints(advertised),
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+            "listeners": _endpoints(inner | outer | controller),
+            "advertised.listeners": ",".join(filter(None, (_endpoints(inner), _endpoints(outer, host)))),
+            "listener.security.protocol.map": ",".join(protocols),
         }
 
     def _replication(self) -> dict[str, str]:
@@ -106,8 +112,8 @@ class NodeSettings:
         }
 
 
-def _endpoints(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
+def _endpoints(ports: Mapping[str, int], host: str = LOOPBACK) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, port in ports.items())
 
 
 def scram_arguments(users: Mapping[str, str]) -> list[str]:
