@@ -1,0 +1,194 @@
+"""The envelope: ONE record that carries a run of whole record batches through a mirror which believes it copies a record.
+
+The record's value is the batches as the source broker stored them, one after the other. Its key says what they are, and is
+how the target side recognises an envelope by itself:
+
+    magic: 16 fixed bytes       so that a search over a record set has no false positive in practice
+    version: int8
+    ...                         version 1: `_FIXED`, cluster: string, topic: string, nonce: uint32
+    crc: uint32                 CRC-32C of all that precedes, in every version
+
+Another magic, or a right magic with a wrong checksum, is user data. A right checksum under an unknown version comes from
+a newer Shoal; it must be refused, never passed through.
+
+The record's headers repeat what an operator may want to read (ASCII decimals): "enriched message metadata" of the KIPs before
+KIP-712, plus configured tags. Shoal itself never reads them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import TypeAlias
+
+from shoal.protocol.crc import Buffer, crc32c
+from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError
+from shoal.protocol.wire import read_string, write_string
+
+__all__ = ["MAGIC", "MAX_TAGS", "EnvelopeKey", "decode_key", "encode_key", "tag_headers", "with_partition_nonce"]
+
+MAGIC = bytes.fromhex("5498f004375035e7eea85b24c834cd06")
+VERSION = 1
+
+MAX_TAGS = 16  # each is copied into every envelope
+MAX_TAG_BYTES = 256  # of its name and its value together
+_TRIES_PER_PARTITION = 64  # a try hits with 1/partitions: all of them miss once in e^64 times
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+_FIXED = Struct(
+    ">"
+    "q"  # firstOffset: of the first record of the first batch, at the source
+    "q"  # lastOffset: of the last record of the last batch
+    "i"  # partition, at the source
+    "i"  # batches
+    "q"  # records
+    "i"  # payload: bytes of the value
+    "I"  # payloadCrc: CRC-32C of the value
+    "Q"  # flow
+    "Q"  # serial
+)
+_UINT32 = Struct(">I")
+_MIN_BATCH = 61  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvelopeKey:
+    """Where the batches come from and what they are. `cluster` is the source cluster's id, offsets are inclusive.
+
+    `flow` is the token of the mirror consumer it was made for, `serial` the identity of this very copy: a producer that
+    retries sends the same serial, a consumer that fetches again gets another. `nonce` only moves the key's hash.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+    payload: int
+    payload_crc: int
+    flow: int
+    serial: int
+    nonce: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.topic}-{self.partition} offsets {self.first_offset}..{self.last_offset}"
+
+
+def encode_key(key: EnvelopeKey) -> bytes:
+    """The bytes of the record key."""
+    stem = _encode_stem(key) + _UINT32.pack(key.nonce)
+    return stem + _UINT32.pack(crc32c(stem))
+
+
+def decode_key(data: Buffer) -> EnvelopeKey | None:
+    """The envelope's key, or None where `data` is an ordinary record's key.
+
+    RemoteProtocolError: made by a newer Shoal, or a key that contradicts itself. Neither may be passed on as a record.
+    """
+    end = len(data) - _UINT32.size
+    if end <= len(MAGIC) or data[: len(MAGIC)] != MAGIC:
+        return None
+    if _UINT32.unpack_from(data, end)[0] != crc32c(memoryview(data)[:end]):
+        return None
+    if data[len(MAGIC)] != VERSION:
+        raise RemoteProtocolError(f"an envelope of version {data[len(MAGIC)]}, made by a newer Shoal")
+    key = _decode_body(data, len(MAGIC) + 1, end)
+    if not (0 <= key.first_offset <= key.last_offset and 1 <= key.batches <= key.records):
+        raise RemoteProtocolError(f"an envelope with impossible counts: {key}")
+    if key.partition < 0 or key.payload < key.batches * _MIN_BATCH:
+        raise RemoteProtocolError(f"an envelope of {key.payload} bytes in {key.batches} batches: {key}")
+    return key
+
+
+def _encode_stem(key: EnvelopeKey) -> bytes:
+    """All that precedes the nonce."""
+    span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
+    fixed = _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
+    return MAGIC + bytes((VERSION,)) + fixed + write_string(key.cluster) + write_string(key.topic)
+
+
+def _decode_body(data: Buffer, pos: int, end: int) -> EnvelopeKey:
+    if end - pos < _FIXED.size:
+        raise RemoteProtocolError(f"an envelope key of {end} bytes")
+    first, last, partition, batches, records, payload, payload_crc, flow, serial = _FIXED.unpack_from(data, pos)
+    cluster, pos = read_string(data, pos + _FIXED.size, end)
+    topic, pos = read_string(data, pos, end)
+    if cluster is None or topic is None or end - pos != _UINT32.size:
+        raise RemoteProtocolError("an envelope key whose length does not match its fields")
+    return EnvelopeKey(
+        cluster=cluster,
+        topic=topic,
+        partition=partition,
+        first_offset=first,
+        last_offset=last,
+        batches=batches,
+        records=records,
+        payload=payload,
+        payload_crc=payload_crc,
+        flow=flow,
+        serial=serial,
+        nonce=_UINT32.unpack_from(data, pos)[0],
+    )
+
+
+def tag_headers(tags: Mapping[str, str]) -> tuple[Header, ...]:
+    """Configured application tags as record headers `shoal.tag.<name>`. LocalProtocolError beyond MAX_TAGS, MAX_TAG_BYTES."""
+    headers = tuple((b"shoal.tag." + name.encode(), value.encode()) for name, value in tags.items())
+    if len(headers) > MAX_TAGS:
+        raise LocalProtocolError(f"{len(headers)} tags, at most {MAX_TAGS} are carried in each envelope")
+    for name, value in headers:
+        if len(name) + len(value) > MAX_TAG_BYTES:
+            raise LocalProtocolError(f"tag {name.decode()} is longer than {MAX_TAG_BYTES} bytes")
+    return headers
+
+
+def with_partition_nonce(key: EnvelopeKey, partitions: int) -> EnvelopeKey:
+    """`key` with a nonce for which Kafka's default partitioner chooses `key.partition` out of `partitions`.
+
+    For mirrors that choose the partition by key hash (MirrorMaker 1, Brooklin). `partitions` tries are expected; only the last
+    bytes of the key are hashed in each.
+    """
+    stem = _encode_stem(key)
+    cut = len(stem) & ~3
+    state = _murmur2_blocks(_murmur2_seed(len(stem) + 2 * _UINT32.size), stem[:cut])
+    rest, stem_crc = stem[cut:], crc32c(stem)
+    for nonce in range(_TRIES_PER_PARTITION * partitions):
+        packed = _UINT32.pack(nonce)
+        tail = rest + packed + _UINT32.pack(crc32c(packed, stem_crc))
+        if (_murmur2_end(state, tail) & 0x7FFFFFFF) % partitions == key.partition:
+            return replace(key, nonce=nonce)
+    raise LocalProtocolError(f"no nonce puts {key} into partition {key.partition} of {partitions}")
+
+
+_M = 0x5BD1E995
+_U32 = 0xFFFFFFFF
+_BLOCK = Struct("<I")
+
+
+def murmur2(data: bytes) -> int:
+    """`Utils.murmur2` of Kafka, unsigned: what its default partitioner hashes keys with."""
+    cut = len(data) & ~3
+    return _murmur2_end(_murmur2_blocks(_murmur2_seed(len(data)), data[:cut]), data[cut:])
+
+
+def _murmur2_seed(length: int) -> int:
+    return 0x9747B28C ^ length
+
+
+def _murmur2_blocks(state: int, blocks: bytes) -> int:
+    for (block,) in _BLOCK.iter_unpack(blocks):
+        block = block * _M & _U32
+        block = (block ^ block >> 24) * _M & _U32
+        state = state * _M & _U32 ^ block
+    return state
+
+
+def _murmur2_end(state: int, tail: bytes) -> int:
+    cut = len(tail) & ~3
+    state = _murmur2_blocks(state, tail[:cut])
+    if cut < len(tail):
+        state = (state ^ int.from_bytes(tail[cut:], "little")) * _M & _U32
+    state = (state ^ state >> 13) * _M & _U32
+    return state ^ state >> 15

@@ -1,0 +1,266 @@
+"""Produce side: what one partition of a ProduceRequest becomes when there are envelopes in it.
+
+The plan is a list of items in the order of the outer records. An envelope is the batches in it, each with a producible
+header; a row of consecutive plain records is one re-encoded batch. A stock broker takes one batch per partition and
+request, so the items go out batch by batch (progress.py); order inside the partition is strict.
+
+A record set without an envelope is no business of ours: it is forwarded untouched, and so are look-alikes. To find that out
+costs one memory search where the outer batch is uncompressed, and a bounded decompression where it is not. What cannot be
+looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on. Nothing has been
+appended of what is refused.
+
+Damage is always the mirror's to retry: each envelope's value is checked against the checksum in its key, the plain
+records against that of their outer batch, and the inner batches keep a CRC that is patched, never recomputed.
+"""
+
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from shoal.protocol.compression import Codec, decompress
+from shoal.protocol.crc import Buffer, crc32c
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    NewRecord,
+    body_crc,
+    encode_batch,
+    producible_header,
+    read_batch_header,
+)
+from shoal.protocol.records.record import Record, read_records
+from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
+
+__all__ = [
+    "CORRUPT_MESSAGE",
+    "INVALID_RECORD",
+    "MAX_OUTER_BYTES",
+    "MESSAGE_TOO_LARGE",
+    "Item",
+    "Plan",
+    "Refused",
+    "SubBatch",
+    "plan_record_set",
+]
+
+# Of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes of the
+# most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and sends halves.
+MAX_OUTER_BYTES = 64 * 1024 * 1024
+
+# org.apache.kafka.common.protocol.Errors
+CORRUPT_MESSAGE = 2  # retriable
+MESSAGE_TOO_LARGE = 10  # the Java producer splits a batch of several records
+INVALID_RECORD = 87  # final
+
+
+class SubBatch(NamedTuple):
+    """One batch as it is sent. `source` says which data it is, for the log."""
+
+    buffers: tuple[Buffer, ...]
+    records: int
+    codec: Codec
+    source: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.buffers))
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.records} records, {self.codec.name.lower()}, {self.size} bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An envelope (`key`), or a row of plain records (`key` is None). `identity` is equal in a retry of the same bytes only."""
+
+    identity: Hashable
+    key: EnvelopeKey | None
+    batches: tuple[SubBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`outer_records`: how many records the mirror's producer believes to send."""
+
+    items: tuple[Item, ...]
+    outer_records: int
+
+    @property
+    def envelopes(self) -> tuple[EnvelopeKey, ...]:
+        return tuple(item.key for item in self.items if item.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The partition is answered with this error; nothing of it may be sent on."""
+
+    error_code: int
+    message: str
+
+
+class _Outer(NamedTuple):
+    """The outer batch: where it is, and its records' bytes."""
+
+    frame: Buffer
+    span: Span
+    header: BatchHeader
+    payload: memoryview
+
+
+def plan_record_set(
+    frame: Buffer, start: int, end: int, *, plain_codec: Codec | None = None, limit: int = MAX_OUTER_BYTES
+) -> Plan | Refused | None:
+    """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
+
+    Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
+    outer batch's codec. At most `limit` bytes are decompressed per outer batch.
+    """
+    try:
+        spans = split(frame, start, end)
+    except RemoteProtocolError as error:
+        return _unreadable(frame, start, end, str(error))
+    if spans.tail != end and _holds_magic(frame, spans.tail, end):
+        return Refused(error_code=INVALID_RECORD, message="the record set is cut off inside an envelope")
+    found: Plan | Refused | None = None
+    for span in spans.spans:
+        planned = _plan_batch(frame, span, plain_codec, limit)
+        if isinstance(planned, Refused):
+            return planned
+        found = found or planned
+    if found and (len(spans.spans) > 1 or spans.tail != end):
+        return Refused(
+            error_code=INVALID_RECORD, message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one"
+        )
+    return found
+
+
+def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int) -> Plan | Refused | None:
+    if span.magic != 2:  # no mirror that gets envelopes (they have headers) writes it, and Produce v3+ refuses it
+        return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
+    try:
+        outer = _open(frame, span, limit)
+    except RemoteProtocolError as error:
+        return _unopened(frame, span, error)
+    if not _holds_magic(outer.payload, 0, len(outer.payload)):
+        return None
+    try:
+        items, count = _items(outer, plain_codec or Codec.NONE)
+    except _Damaged as error:
+        return Refused(error_code=CORRUPT_MESSAGE, message=str(error))
+    except RemoteProtocolError as error:
+        return _blame(outer, f"an envelope that cannot be opened: {error}")
+    if not any(item.key for item in items):
+        return None
+    return _vet(outer) or Plan(items=tuple(items), outer_records=count)
+
+
+def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
+    """The broker refuses it, too. But some brokers take what comes before the damage."""
+    return Refused(error_code=INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
+
+
+def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
+    header = read_batch_header(frame, span.start, span.end)
+    payload = memoryview(frame)[span.start + HEADER_SIZE : span.end]
+    if header.codec:
+        payload = memoryview(decompress(header.codec, payload, limit))
+    return _Outer(frame, span, header, payload)
+
+
+def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
+    """A damaged batch comes again. What is whole and yet cannot be looked into is taken to be too large."""
+    if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
+        return Refused(error_code=CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}")
+    return Refused(error_code=MESSAGE_TOO_LARGE, message=f"cannot be searched for envelopes: {error}")
+
+
+def _blame(outer: _Outer, problem: str) -> Refused:
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != outer.header.crc:
+        return Refused(error_code=CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {problem}")
+    return Refused(error_code=INVALID_RECORD, message=problem)
+
+
+def _vet(outer: _Outer) -> Refused | None:
+    """What the outer batch itself must be. Its stamps cannot be kept: they count records that the broker will not see."""
+    header = outer.header
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
+        return _blame(outer, "CRC mismatch")
+    if header.is_control or header.is_transactional or header.producer_id >= 0:
+        message = (
+            "envelopes from an idempotent or transactional producer are not supported by this version of Shoal: set "
+            "producer enable.idempotence=false (Connect's default) and exactly.once.source.support=disabled"
+        )
+        return Refused(error_code=INVALID_RECORD, message=message)
+    return None
+
+
+_find_magic = re.compile(re.escape(MAGIC)).search
+
+
+def _holds_magic(buf: Buffer, start: int, end: int) -> bool:
+    if isinstance(buf, memoryview):
+        return _find_magic(buf, start, end) is not None
+    return buf.find(MAGIC, start, end) >= 0
+
+
+class _Damaged(Exception):
+    """The value of an envelope is not what its key says."""
+
+
+def _items(outer: _Outer, plain_codec: Codec) -> tuple[list[Item], int]:
+    """Items in the order of the records, and the number of the records."""
+    header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
+    codec = header.codec or plain_codec
+    for record in read_records(outer.payload, header.record_count):
+        count += 1
+        key = decode_key(record.key) if record.key is not None else None
+        if key is None:
+            plain.append(NewRecord(header.timestamp(record), record.key, record.value, record.headers))
+            continue
+        if plain:
+            items.append(_plain_item(outer, plain, codec))
+            plain = []
+        items.append(Item(identity=key, key=key, batches=tuple(_inner_batches(key, record))))
+    if plain and items:
+        items.append(_plain_item(outer, plain, codec))
+    return items, count
+
+
+def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec) -> Item:
+    """Consecutive records beside an envelope. Equal bytes in the same outer batch's bytes: the same item, sent again."""
+    batch = encode_batch(records, codec=codec)
+    digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
+    digest.update(batch)
+    source = f"plain records at {records[0].timestamp} ms beside an envelope"
+    sub = SubBatch((batch,), len(records), codec, source)
+    return Item(identity=digest.digest(), key=None, batches=(sub,))
+
+
+def _inner_batches(key: EnvelopeKey, record: Record) -> Iterator[SubBatch]:
+    """The batches of an envelope, checked against its key and against what a broker appends."""
+    value = memoryview(record.value or b"")
+    if len(value) != key.payload or crc32c(value) != key.payload_crc:
+        raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
+    spans, tail = split(value, 0, len(value))
+    headers = [read_batch_header(value, span.start, span.end) for span in spans]
+    counted = (len(headers), sum(header.record_count for header in headers), _ends(headers), tail)
+    if counted != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
+        raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
+    for span, header in zip(spans, headers, strict=True):
+        yield _inner_batch(value, span, header, key)
+
+
+def _ends(headers: Sequence[BatchHeader]) -> tuple[int, int] | None:
+    return (headers[0].base_offset, headers[-1].last_offset) if headers else None
+
+
+def _inner_batch(value: memoryview, span: Span, header: BatchHeader, key: EnvelopeKey) -> SubBatch:
+    source = f"{key.cluster}/{key.topic}-{key.partition} offsets {header.base_offset}..{header.last_offset}"
+    if header.record_count != header.last_offset_delta + 1 or header.is_log_append_time or header.has_delete_horizon:
+        raise RemoteProtocolError(f"{source} should never have been wrapped")
+    stamped = producible_header(value, span.start, span.end)
+    return SubBatch((stamped, value[span.start + HEADER_SIZE : span.end]), header.record_count, header.codec, source)
