@@ -105,7 +105,7 @@ class ListenerSettings:
     cluster: str
     host: str = "127.0.0.1"
     port: int = 9092
-    advertised_host: str | None = None  # None: `host`, or, where that is a wildcard, the address the client connected to
+    advertised_host: str | None = None  # None: `host`; for a wildcard `host`, the address the client connected to
     nodes: NodePorts = field(default_factory=lambda: PortMap(ports={}))
     mode: Mode = Mode.PLAIN
     pair: str | None = None  # wrap: the name of the unwrap listener through which the mirror produces
@@ -122,7 +122,8 @@ class Limits:
     held_request_bytes: int = 32 * MIB  # a produce request that is unwrapped is held whole
     in_flight: int = 10_000  # requests of one connection without an answer; a client's default is 5
     connect_timeout: float = 10.0  # for one bootstrap address or broker
-    frame_timeout: float = 60.0  # a started frame that makes no progress for so long is abandoned
+    frame_timeout: float = 60.0  # a started frame of which nothing arrives for so long is abandoned
+    stall_timeout: float = 600.0  # a peer that reads nothing for so long is gone; connections.max.idle.ms of a broker
     idle_timeout: float | None = None  # brokers close idle connections themselves (connections.max.idle.ms)
     drain_seconds: float = 10.0  # after SIGTERM, before connections are cut
     linger_seconds: float = 30.0  # a held request may finish its exchange for so long after its client has gone

@@ -1,0 +1,103 @@
+"""One upstream cluster: where its brokers are, and what its topics' ids are called."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.proxy.transport import Outlet, PeerLost
+from shoal.proxy.upstream import UpstreamUnreachable, connect
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from shoal.protocol.messages.metadata import MetadataResponse
+    from shoal.proxy.settings import Address, ClusterSettings, Limits
+
+__all__ = ["Cluster", "NotLearned"]
+
+log = logging.getLogger("shoal.cluster")
+
+# Ids of topics that clients asked for: a large cluster has 10,000 topics; an entry is ~200 bytes.
+_TOPIC_LIMIT = 100_000
+# With topic ids, known to all brokers since 2.8; topics are never created by it.
+_METADATA_VERSION = 10
+_CLIENT_ID = "shoal"
+
+
+class NotLearned(Exception):
+    """The cluster did not tell its metadata; the message says why."""
+
+
+class Cluster:
+    def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
+        self.name = settings.name
+        self.bootstrap = settings.bootstrap
+        self.limits = limits
+        self.cluster_id: str | None = None
+        self.brokers: dict[int, Address] = {}
+        self._names: OrderedDict[bytes, str] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.name!r}>"
+
+    def addresses(self, node_id: int | None) -> Sequence[Address]:
+        """Where to connect to for a broker; None, or one that is not known yet: the bootstrap addresses."""
+        known = None if node_id is None else self.brokers.get(node_id)
+        return (known,) if known else self.bootstrap
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def learn(self, metadata: MetadataResponse) -> None:
+        """Take the cluster's id and its topics' ids from a Metadata answer."""
+        self.cluster_id = metadata.cluster_id or self.cluster_id
+        names = self._names
+        for name, topic_id in metadata.topics:
+            if name is not None and topic_id is not None:
+                names[topic_id] = name
+        while len(names) > _TOPIC_LIMIT:
+            names.popitem(last=False)
+
+    async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
+        """Ask a bootstrap broker over a connection of its own, without authentication; None = all topics.
+
+        Raises NotLearned: a cluster that wants SASL or TLS does not answer.
+        """
+        request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
+        try:
+            with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
+                sock = await connect(self.bootstrap, self.limits)
+                with sock:
+                    frame = await self._exchange(sock, request)
+            metadata = read_metadata_response(frame, _METADATA_VERSION)
+        except trio.TooSlowError:
+            raise NotLearned("no answer in time") from None
+        except (UpstreamUnreachable, PeerLost, RemoteProtocolError, OSError) as error:
+            raise NotLearned(str(error)) from error
+        self.learn(metadata)
+        return metadata
+
+    async def _exchange(self, sock: socket.socket, request: bytes) -> bytes:
+        await Outlet(sock).send_all([request])
+        size = int.from_bytes(await _receive(sock, 4), "big", signed=True)
+        if not 4 <= size <= self.limits.held_response_bytes:
+            raise RemoteProtocolError(f"an answer of {size} bytes to Metadata")
+        return size.to_bytes(4, "big") + await _receive(sock, size)
+
+
+async def _receive(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        await trio.lowlevel.wait_readable(sock)
+        piece = sock.recv(min(size - len(data), 1 << 16))
+        if not piece:
+            raise ConnectionResetError("the broker closed the connection: does it want SASL or TLS?")
+        data += piece
+    return bytes(data)

@@ -1,0 +1,316 @@
+"""One client connection and its own connection to a broker.
+
+    run ── wait for first bytes ── connect ──┬── request pump  (client -> broker)
+                                             └── response pump (broker -> client)
+
+Requests and answers stay one to one and in order, so what belongs to a connection at the broker (SASL, quotas, fetch sessions,
+transactions) belongs to this one client. How it ends, by who goes first:
+
+    client closes          the broker is told (FIN); what it still answers is passed on for `close_seconds`
+    broker closes          what it has said is passed on, then the client's socket is closed
+    drain                  no further request is read; ends when every request that was read has been answered
+    either breaks rules    both sockets are closed at once
+
+A route's handler may be in the middle of an exchange with the broker when one side goes. It learns of a lost broker by
+`UpstreamLost`, and does not learn of a lost client: it finishes what it does (so that what was appended is known), for at most
+`linger_seconds`, and its answer is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from contextlib import contextmanager, suppress
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import wait_readable
+
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.proxy.endpoints import NoPort
+from shoal.proxy.in_flight import Asked, InFlight, Local, UpstreamLost
+from shoal.proxy.request_pump import RequestPump
+from shoal.proxy.response_pump import ResponsePump
+from shoal.proxy.routes import Verdict
+from shoal.proxy.settings import Address
+from shoal.proxy.statistics import CloseCause, Traffic
+from shoal.proxy.transport import VIEW, Outlet, PeerLost, peer_has_left
+from shoal.proxy.upstream import UpstreamUnreachable
+from shoal.proxy.watchdog import Vigil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shoal.proxy.clusters import Cluster
+    from shoal.proxy.in_flight import Answer
+    from shoal.proxy.listeners import Door, Listener
+    from shoal.proxy.pump import Pump
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["Connection"]
+
+log = logging.getLogger("shoal.connection")
+
+_REQUEST_IDS = Struct(">hhi")  # api key, api version, correlation id
+_REQUEST_IDS_AT = 4
+
+# These are somebody's mistake, or something that somebody has to mend; the others are daily life.
+_LOUD = frozenset(
+    {
+        CloseCause.CLIENT_PROTOCOL,
+        CloseCause.UPSTREAM_UNREACHABLE,
+        CloseCause.UPSTREAM_PROTOCOL,
+        CloseCause.SLOW_FRAME,
+        CloseCause.STALLED,
+        CloseCause.NO_PORT,
+    }
+)
+# The client is still there and may have sent what was not read: close without destroying what it has yet to receive.
+_GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
+
+
+class Connection:
+    """`context` is for the routes of a wrapping or unwrapping listener: what they know of this connection."""
+
+    def __init__(self, client: socket.socket, door: Door) -> None:
+        self.client = client
+        self.door = door
+        self.listener: Listener = door.listener
+        self.cluster: Cluster = door.listener.cluster
+        self.limits = door.listener.limits
+        self.routes = door.listener.path.routes
+        self.peer = Address(*client.getpeername()[:2])
+        self.local_host: str = client.getsockname()[0]
+        self.client_id: str | None = None
+        self.context: object = None
+        self.in_flight: deque[InFlight] = deque()
+        self.asked = 0
+        self.draining = False
+        self.handling = False  # a route's handler runs
+        self.requests_ended = False
+        self.upstream_ended = False
+        self.connected = False
+        self.cause: CloseCause | None = None
+        self.detail = ""
+        self.vigil = Vigil()
+        self.scope = trio.CancelScope()
+        self._request_scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer} ({self.client_id}) -> {self.door}>"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                await self._serve()
+            if self.cause in _GENTLE:
+                await self._close_gently()
+        except Exception as error:  # an error in one connection must not end the others
+            log.exception("%r: unexpected error", self)
+            self.note(CloseCause.INTERNAL, repr(error))
+        finally:
+            self._close()
+
+    async def _serve(self) -> None:
+        await wait_readable(self.client)  # a port scan or a health check never reaches the broker
+        if self._has_nothing_to_say():
+            return self.note(CloseCause.CLIENT_CLOSED)
+        try:
+            upstream = await self.door.connect()
+        except UpstreamUnreachable as error:
+            return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
+        self._connected(upstream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_responses)
+            await self._run_requests()
+
+    def _has_nothing_to_say(self) -> bool:
+        try:
+            return not self.client.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def _connected(self, upstream: socket.socket) -> None:
+        self.upstream = upstream
+        self.client_out, self.upstream_out = Outlet(self.client), Outlet(upstream)
+        self.requests = RequestPump(self, self.client, self.upstream_out)
+        self.responses = ResponsePump(self, upstream, self.client_out)
+        self.connected = True
+        self.listener.path.opened(self)
+
+    async def _run_requests(self) -> None:
+        with self._request_scope:
+            await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
+        self.requests_ended = True
+        if self.upstream_ended or self.responses.quiet:
+            self.scope.cancel()
+        elif self.cause is CloseCause.CLIENT_CLOSED:
+            self._end_within(self.limits.close_seconds)
+            with suppress(OSError):
+                self.upstream.shutdown(socket.SHUT_WR)
+        elif self.cause is not CloseCause.DRAINED:
+            self.scope.cancel()
+
+    async def _run_responses(self) -> None:
+        try:
+            await self._run(self.responses, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_PROTOCOL)
+        finally:
+            self.upstream_ended = True
+            for entry in self.in_flight:
+                if isinstance(entry.answer, Asked):
+                    entry.answer.deliver(None)
+        if self.handling:
+            self._end_within(self.limits.linger_seconds)
+        self._end_requests()
+
+    async def _run(self, pump: Pump, ended: CloseCause, fault: CloseCause) -> None:
+        try:
+            await pump.run()
+        except RemoteProtocolError as error:
+            self.note(fault, str(error))
+        except PeerLost as error:
+            self.note(CloseCause.CLIENT_LOST if error.side is self.client else CloseCause.UPSTREAM_LOST, str(error))
+        except UpstreamLost as error:
+            self.note(CloseCause.UPSTREAM_LOST, str(error))
+        except NoPort as error:
+            self.note(CloseCause.NO_PORT, str(error))
+        else:
+            self.note(CloseCause.DRAINED if self.draining else ended)
+
+    def note(self, cause: CloseCause, detail: str = "") -> None:
+        """Why this connection ends. The first cause is the one that counts."""
+        if self.cause is None:
+            self.cause, self.detail = cause, detail
+
+    def abort(self, cause: CloseCause, detail: str = "") -> None:
+        """End at once."""
+        self.note(cause, detail)
+        self.scope.cancel()
+
+    def drain(self) -> None:
+        """Read no further request, and end when those that were read have been answered."""
+        self.draining = True
+        if not self.connected:
+            self.abort(CloseCause.DRAINED)
+        elif self.requests.waiting and not self.requests.mid_frame:
+            self.note(CloseCause.DRAINED)
+            self._request_scope.cancel()
+
+    def _end_requests(self) -> None:
+        """The broker has gone: a handler may still come to its end, but nothing more is read."""
+        if self.handling:
+            self.draining = True
+        else:
+            self._request_scope.cancel()
+
+    def _end_within(self, seconds: float) -> None:
+        self.scope.deadline = min(self.scope.deadline, trio.current_time() + seconds)
+
+    async def _close_gently(self) -> None:
+        """FIN, then read until the client's FIN: closing with unread bytes would be a reset."""
+        with trio.move_on_after(self.limits.close_seconds), suppress(OSError):
+            self.client.shutdown(socket.SHUT_WR)
+            while True:
+                await wait_readable(self.client)
+                if not self.client.recv_into(VIEW):
+                    return
+
+    def _close(self) -> None:
+        self.client.close()
+        if self.connected:
+            self.upstream.close()
+            self.listener.path.closed(self)
+        self.note(CloseCause.SHUTDOWN)
+        assert self.cause is not None
+        log.log(
+            logging.WARNING if self.cause in _LOUD else logging.DEBUG,
+            "listener %r: connection of %s (client id %s) to %s ended: %s%s",
+            self.listener.name,
+            self.peer,
+            self.client_id,
+            self.door,
+            self.cause,
+            f": {self.detail}" if self.detail else "",
+        )
+        self.listener.ended(self, self.cause)
+
+    # -- for the routes --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def handling_request(self) -> Iterator[None]:
+        self.handling = self.client_out.tolerant = True
+        try:
+            yield
+        finally:
+            self.handling = self.client_out.tolerant = False
+
+    def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """The address under which the client finds a broker; its port is bound when this returns. Raises NoPort."""
+        return self.listener.advertise(Address(host, port), node_id, self.local_host)
+
+    def lookup_controller(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        return self.listener.advertise_controller(node_id, self.local_host)
+
+    async def forward(self, buffers: Sequence[Buffer], answer: Answer | Verdict | None = None) -> None:
+        """From a handler: send a request frame to the broker for the client. `Verdict.SILENT`: it has no answer."""
+        if not isinstance(answer, Verdict):
+            self._expect(buffers, answer)
+        await self._send_upstream(buffers)
+
+    async def post(self, buffers: Sequence[Buffer]) -> Asked:
+        """From a handler: send a request frame of Shoal's own. Raises UpstreamLost."""
+        asked = Asked()
+        self._expect(buffers, asked)
+        self.asked += 1
+        await self._send_upstream(buffers)
+        return asked
+
+    async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
+        """From a handler: `post`, and wait for the answer frame. All earlier answers have then gone out. Raises UpstreamLost."""
+        return await (await self.post(buffers)).frame()
+
+    async def reply(self, buffers: Sequence[Buffer]) -> None:
+        """From a handler: answer the client in the broker's place, after the answers to all earlier requests."""
+        if self.responses.quiet:
+            await self.client_out.send_all(buffers)
+        else:
+            self.in_flight.append(InFlight(0, -1, 0, Local(buffers)))
+            self.responses.locals += 1
+
+    def _expect(self, buffers: Sequence[Buffer], answer: Answer | None) -> None:
+        key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
+        self.in_flight.append(InFlight(correlation_id, key, version, answer))
+
+    async def _send_upstream(self, buffers: Sequence[Buffer]) -> None:
+        if self.upstream_ended:
+            raise UpstreamLost("the connection to the broker has ended")
+        try:
+            await self.upstream_out.send_all(buffers)
+        except PeerLost as error:
+            raise UpstreamLost(str(error)) from error
+
+    # -- for the watchdog and whoever counts -----------------------------------------------------------------------
+
+    def client_has_left(self) -> bool:
+        return self.client_out.discarding or peer_has_left(self.client)
+
+    def traffic(self) -> Traffic:
+        if not self.connected:
+            return Traffic()
+        requests, responses = self.requests, self.responses
+        return Traffic(
+            requests=requests.requests,
+            answers=responses.opaque + responses.edited + responses.held,
+            opaque=responses.opaque,
+            edited=responses.edited,
+            held=responses.held,
+            asked=self.asked,
+            from_client=requests.received,
+            to_upstream=self.upstream_out.sent,
+            from_upstream=responses.received,
+            to_client=self.client_out.sent,
+        )

@@ -1,0 +1,98 @@
+"""What a connection still owes its client, in order, and what is to be done with each answer when it comes.
+
+Kafka answers the requests of one connection in the order in which they came (protocol guide, "Network"), so one queue per
+connection tells which request an answer belongs to. An answer without an `Answer` passes as it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["Answer", "Asked", "Edit", "Hold", "InFlight", "Local", "Skimmer", "Token", "UpstreamLost"]
+
+
+class UpstreamLost(Exception):
+    """The broker's connection ended before its answer came: whether it did what was asked is not known."""
+
+
+class InFlight(NamedTuple):
+    """One request that will be answered."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    answer: Answer | None
+
+
+class Skimmer(Protocol):
+    """Sees a whole answer in pieces, from its first byte, and may change bytes in place, never their number."""
+
+    def feed(self, piece: memoryview) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Look at the answer in place: `edit` returns the buffer it was given, or what takes its place.
+
+    The buffer is only lent: `edit` must not keep it, and nothing may be awaited. With a `skimmer`, an answer that does not lie
+    whole in the receive buffer is streamed through that; without, it is held until it is complete.
+    """
+
+    edit: Callable[[Connection, InFlight, Buffer], Buffer | Sequence[Buffer]]
+    skimmer: Callable[[Connection, InFlight], Skimmer] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Hold the answer whole, and send what `edit` returns: it may keep the buffer, and wait as long as it likes.
+
+    An empty result sends nothing.
+    """
+
+    edit: Callable[[Connection, InFlight, bytearray], Awaitable[Sequence[Buffer]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Shoal's own answer, which waits for its turn."""
+
+    buffers: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The broker's part of a SASL exchange after SaslHandshake v0: length-prefixed, without a Kafka header."""
+
+
+class Asked:
+    """The answer to a request of Shoal's own."""
+
+    __slots__ = ("_answered", "_frame")
+
+    def __init__(self) -> None:
+        self._answered = trio.Event()
+        self._frame: bytearray | None = None
+
+    async def frame(self) -> bytearray:
+        """Wait for the answer; raises UpstreamLost."""
+        await self._answered.wait()
+        if self._frame is None:
+            raise UpstreamLost("the connection to the broker ended before it had answered")
+        return self._frame
+
+    def deliver(self, frame: bytearray | None) -> None:
+        """None: there will be no answer."""
+        self._frame = frame
+        self._answered.set()
+
+
+Answer = Edit | Hold | Local | Token | Asked

@@ -1,0 +1,300 @@
+"""One named listener: a bootstrap port, a port for every broker of its cluster, and the connections that came in there.
+
+Ports are bound synchronously, so that the port of a broker seen for the first time is open before the answer that names it
+leaves. Ports of the state file and of an explicit map are bound at start, so that a client whose metadata are cached can
+reconnect to any of them after a restart of Shoal.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import wait_readable
+
+from shoal.protocol.messages.metadata import read_metadata_response
+from shoal.proxy.connection import Connection
+from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
+from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.settings import Address, Mode, PortMap, PortRange
+from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
+from shoal.proxy.transport import tune
+from shoal.proxy.upstream import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path as FilePath
+
+    from shoal.proxy.clusters import Cluster
+    from shoal.proxy.endpoints import Nodes
+    from shoal.proxy.plain_path import Path
+    from shoal.proxy.settings import Limits, ListenerSettings
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["Door", "Listener"]
+
+log = logging.getLogger("shoal.listener")
+
+_BACKLOG = 1024
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+# Out of descriptors or memory: connections that wait are accepted when others have ended.
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_EXHAUSTED_PAUSE = 0.1
+_COMPLAINT_PERIOD = 10.0  # the same complaint is logged at most this often
+
+
+class Door:
+    """One bound port: the bootstrap port (`node_id` None), or that of one broker."""
+
+    __slots__ = ("listener", "node_id", "port", "sock")
+
+    def __init__(self, listener: Listener, node_id: int | None, sock: socket.socket) -> None:
+        self.listener = listener
+        self.node_id = node_id
+        self.sock = sock
+        self.port: int = sock.getsockname()[1]
+
+    def __str__(self) -> str:
+        which = "a bootstrap broker" if self.node_id is None else f"broker {self.node_id}"
+        return f"{which} of cluster {self.listener.cluster.name!r}"
+
+    async def connect(self) -> socket.socket:
+        """Raises UpstreamUnreachable."""
+        listener = self.listener
+        return await connect(listener.cluster.addresses(self.node_id), listener.limits)
+
+    async def accept(self, welcome: Callable[[Door, socket.socket], None]) -> None:
+        """Until cancelled."""
+        while True:
+            await wait_readable(self.sock)
+            try:
+                client, _ = self.sock.accept()
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self.listener.complain(
+                        f"cannot accept a connection: {error.strerror}: raise the limit of open files"
+                    )
+                    await trio.sleep(_EXHAUSTED_PAUSE)
+            else:
+                welcome(self, client)
+
+
+class Listener:
+    def __init__(
+        self, settings: ListenerSettings, cluster: Cluster, limits: Limits, path: Callable[[Listener], Path]
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.cluster = cluster
+        self.limits = limits
+        self.tally = Tally()
+        self.connections: set[Connection] = set()
+        self.doors: dict[int | None, Door] = {}
+        self._complained: dict[str, float] = {}
+        self._accepting: trio.Nursery | None = None
+        self._serving: trio.Nursery | None = None
+        self._draining = trio.Event()
+        self._family, self._host = _resolve(settings)
+        self.endpoints = Endpoints(settings.name, settings.nodes, _read_state(settings))
+        self.path: Path = path(self)
+
+    @property
+    def port(self) -> int:
+        return self.doors[None].port
+
+    # -- ports -----------------------------------------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Bind the bootstrap port and those of all known brokers. Raises OperatorError."""
+        self._bind_known(None, self.settings.port)
+        for node_id, (port, address) in sorted(self.endpoints.nodes.items()):
+            if address is not None:
+                self.cluster.brokers.setdefault(node_id, address)
+            self._bind_known(node_id, port)
+
+    def _bind_known(self, node_id: int | None, port: int) -> None:
+        try:
+            self._open(node_id, port)
+        except OSError as error:
+            if node_id is not None and isinstance(self.settings.nodes, PortRange) and error.errno == errno.EADDRINUSE:
+                log.warning(
+                    "listener %r: port %d of broker %d is taken: it will get another one", self.name, port, node_id
+                )
+                self.endpoints.refuse(port)
+                return
+            self.close()
+            which = "" if node_id is None else f" of broker {node_id}"
+            setting = "port" if node_id is None else "nodes"
+            raise OperatorError.of(
+                f"listener {self.name!r}",
+                f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: set another {setting}",
+            ) from error
+
+    def _open(self, node_id: int | None, port: int) -> Door:
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind((self._host, port))
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        door = self.doors[node_id] = Door(self, node_id, sock)
+        if self._accepting is not None:
+            self._accepting.start_soon(door.accept, self._welcome)
+        return door
+
+    def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
+        """Where a client finds the broker; its port is bound when this returns. Raises NoPort."""
+        door = self.doors.get(node_id) or self._open_for(node_id, address)
+        self.cluster.brokers[node_id] = address
+        if self.endpoints.assign(node_id, door.port, address):
+            self._save()
+        return self._advertised_host(local_host), door.port
+
+    def advertise_controller(self, node_id: int, local_host: str) -> tuple[str, int]:
+        """A controller's address is for display only (clients cannot use it): it gets no port of its own."""
+        door = self.doors.get(node_id) or self.doors[None]
+        return self._advertised_host(local_host), door.port
+
+    def _advertised_host(self, local_host: str) -> str:
+        host = self.settings.advertised_host or self.settings.host
+        return local_host if host in _WILDCARDS else host
+
+    def _open_for(self, node_id: int, address: Address) -> Door:
+        while True:
+            try:
+                port = self.endpoints.offer(node_id, address)
+            except NoPort as error:
+                self.complain(str(error))
+                raise
+            try:
+                door = self._open(node_id, port)
+            except OSError as error:
+                if isinstance(self.settings.nodes, PortMap):
+                    raise NoPort(f"cannot listen on port {port} of broker {node_id}: {error.strerror}") from error
+                self.endpoints.refuse(port)
+            else:
+                log.info("listener %r: broker %d (%s) is on port %d", self.name, node_id, address, door.port)
+                return door
+
+    def _save(self) -> None:
+        nodes = self.settings.nodes
+        if isinstance(nodes, PortRange) and nodes.state_file is not None:
+            try:
+                write_state(nodes.state_file, self.name, self.endpoints.nodes)
+            except OSError as error:
+                self.complain(
+                    f"cannot write {nodes.state_file}: {error.strerror}: brokers may get other ports after a restart"
+                )
+
+    def learn(self, frame: Buffer, version: int) -> None:
+        """Take from a Metadata answer on its way to a client what shallow mirroring needs to know."""
+        if self.settings.mode is not Mode.PLAIN:
+            self.cluster.learn(read_metadata_response(frame, version))
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Accept until `drain` is called; return when the last connection has ended."""
+        try:
+            async with trio.open_nursery() as self._serving:
+                async with trio.open_nursery() as self._accepting:
+                    for door in self.doors.values():
+                        self._accepting.start_soon(door.accept, self._welcome)
+                    await self._draining.wait()
+                    self._accepting.cancel_scope.cancel()
+                self._accepting = None
+                self.close()
+                self._drain_connections()
+        finally:
+            self._accepting = None
+            self.close()
+
+    def _drain_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.drain()
+
+    def drain(self) -> None:
+        self._draining.set()
+
+    def close(self) -> None:
+        for door in self.doors.values():
+            door.sock.close()
+
+    def _welcome(self, door: Door, client: socket.socket) -> None:
+        assert self._serving is not None
+        try:
+            tune(client, self.limits)
+            connection = Connection(client, door)
+        except OSError:  # it has gone already
+            client.close()
+            return
+        self.tally.opened += 1
+        self.connections.add(connection)
+        if len(self.connections) > self.settings.max_connections:
+            self.complain(
+                f"more than {self.settings.max_connections} connections (max_connections): further ones are closed"
+            )
+            client.close()
+            self.ended(connection, CloseCause.REFUSED)
+            return
+        self._serving.start_soon(connection.run)
+
+    def ended(self, connection: Connection, cause: CloseCause) -> None:
+        """Both sockets of a connection are closed."""
+        self.connections.discard(connection)
+        self.tally.closed[cause] += 1
+        self.tally.traffic.add(connection.traffic())
+
+    def complain(self, what: str) -> None:
+        """Log an error that may recur with every connection."""
+        now = trio.current_time()
+        if now - self._complained.get(what, -_COMPLAINT_PERIOD) >= _COMPLAINT_PERIOD:
+            if len(self._complained) > 100:
+                self._complained.clear()
+            self._complained[what] = now
+            log.error("listener %r: %s", self.name, what)
+
+    def statistics(self) -> ListenerStatistics:
+        traffic = Traffic()
+        traffic.add(self.tally.traffic)
+        for connection in self.connections:
+            traffic.add(connection.traffic())
+        return ListenerStatistics(
+            name=self.name,
+            opened=self.tally.opened,
+            active=self.tally.active,
+            closed=dict(self.tally.closed),
+            traffic=traffic,
+            ports={node_id: door.port for node_id, door in self.doors.items() if node_id is not None},
+        )
+
+
+def _resolve(settings: ListenerSettings) -> tuple[int, str]:
+    """-> address family and numeric host. Raises OperatorError."""
+    try:
+        found = socket.getaddrinfo(
+            settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise OperatorError.of(f"listener {settings.name!r}", f"host {settings.host!r}: {error.strerror}") from error
+    family, _, _, _, address = found[0]
+    return family, str(address[0])
+
+
+def _read_state(settings: ListenerSettings) -> Nodes:
+    """Raises OperatorError."""
+    state_file: FilePath | None = settings.nodes.state_file if isinstance(settings.nodes, PortRange) else None
+    if state_file is None:
+        return {}
+    try:
+        return read_state(state_file, settings.name)
+    except CorruptState as error:
+        raise OperatorError.of(f"listener {settings.name!r}", str(error)) from error
+    except OSError as error:
+        raise OperatorError.of(f"listener {settings.name!r}", f"cannot read {state_file}: {error.strerror}") from error

@@ -1,0 +1,139 @@
+"""What every listener edits: addresses and API versions. The other modes' tables begin with this one.
+
+Produce is looked at only to tell whether it will be answered, and from v10 on, as Fetch from v16 on, because its answer may
+name a broker's address (KIP-951). All other requests, and all unknown ones, pass undecoded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.protocol.api import API, ApiKey
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.headers import read_request_header
+from shoal.protocol.messages.api_versions import intersect, unsupported
+from shoal.protocol.messages.produce import peek_acks
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.protocol.wire import read_string
+from shoal.proxy.in_flight import Edit
+from shoal.proxy.routes import Route, Verdict, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.headers import RequestHeader
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import Answer, InFlight, Skimmer
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.routes import RouteTable
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["ADDRESSES", "FETCH_ADDRESSES", "PLAIN_ROUTES", "Path", "PlainPath"]
+
+_VERSION_AT = 6
+
+# Frames that each side sends after SaslHandshake v0, by mechanism (RFC 4616, 5802, 7628): they have no Kafka header.
+_SASL_ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
+
+
+class Path(Protocol):
+    """What a listener's mode plugs in."""
+
+    routes: RouteTable
+
+    def opened(self, connection: Connection) -> None:
+        """A client has sent its first bytes, and its broker is connected."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+
+class PlainPath:
+    def __init__(self, listener: Listener) -> None:
+        self.routes: RouteTable = table(PLAIN_ROUTES)
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def closed(self, connection: Connection) -> None:
+        pass
+
+
+def _addresses(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
+
+
+def _controllers(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup_controller)
+
+
+def _skimmer(connection: Connection, entry: InFlight) -> Skimmer:
+    return FetchSkimmer(entry.api_version)
+
+
+def _metadata(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    connection.listener.learn(frame, entry.api_version)
+    return _addresses(connection, entry, frame)
+
+
+def _versions(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return intersect(frame, entry.api_version)
+
+
+ADDRESSES = Edit(_addresses)
+FETCH_ADDRESSES = Edit(_addresses, _skimmer)
+_VERSIONS = Edit(_versions)
+
+
+def _version(first: memoryview) -> int:
+    return int.from_bytes(first[_VERSION_AT : _VERSION_AT + 2], "big", signed=True)
+
+
+def _decide_produce(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    acks = peek_acks(first)
+    if acks is None:
+        return Verdict.MORE
+    if acks == 0:
+        return Verdict.SILENT
+    return ADDRESSES if _version(first) >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+
+
+def _decide_versions(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    newest = API[ApiKey.API_VERSIONS].newest
+    assert newest is not None
+    return Verdict.HOLD if _version(first) > newest else _VERSIONS
+
+
+async def _refuse_versions(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+    await connection.reply([unsupported(header.correlation_id)])
+
+
+def _decide_handshake(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other."""
+    if _version(first) > 0:
+        return None
+    if len(first) < 4 + int.from_bytes(first[:4], "big"):
+        return Verdict.MORE
+    mechanism, _ = read_string(first, read_request_header(first).body, len(first))
+    rounds = _SASL_ROUNDS.get(mechanism or "")
+    if rounds is None:
+        raise RemoteProtocolError(
+            f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(_SASL_ROUNDS)}): "
+            "use a client that sends SaslHandshake v1"
+        )
+    connection.requests.tokens = rounds
+    return None
+
+
+PLAIN_ROUTES: dict[int, Route] = {
+    ApiKey.PRODUCE: Route(decide=_decide_produce),
+    ApiKey.FETCH: Route(since=ADDRESS_RESPONSES[ApiKey.FETCH], answer=FETCH_ADDRESSES),
+    ApiKey.METADATA: Route(answer=Edit(_metadata)),
+    ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),
+    ApiKey.DESCRIBE_CLUSTER: Route(answer=ADDRESSES),
+    ApiKey.SHARE_FETCH: Route(answer=ADDRESSES),
+    ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
+    ApiKey.DESCRIBE_QUORUM: Route(since=ADDRESS_RESPONSES[ApiKey.DESCRIBE_QUORUM], answer=Edit(_controllers)),
+    ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
+    ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),
+}

@@ -1,0 +1,158 @@
+"""Client -> broker. Of most requests only the first 12 bytes are read: size, API key, API version, correlation id."""
+
+from __future__ import annotations
+
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.framing import check_frame_size
+from shoal.protocol.headers import read_request_header
+from shoal.proxy.in_flight import InFlight, Token
+from shoal.proxy.pump import Interruption, Pump
+from shoal.proxy.routes import Verdict
+
+if TYPE_CHECKING:
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import Answer
+    from shoal.proxy.routes import Route
+    from shoal.proxy.settings import Limits
+    from shoal.proxy.transport import Outlet, Transport
+
+__all__ = ["RequestPump"]
+
+_PREFIX = Struct(
+    ">"
+    "i"  # size of what follows
+    "h"  # RequestApiKey
+    "h"  # RequestApiVersion
+    "i"  # CorrelationId
+)
+_SIZE = Struct(">i")
+_CLIENT_ID_AT = _PREFIX.size
+_SMALLEST = _PREFIX.size - _SIZE.size  # request header v0 (ControlledShutdown v0) has no client id
+
+# How many first bytes of a request a route may ask to see: a Produce request has its acks behind two strings of at most 32 KiB.
+_PEEK_LIMIT = 128 * 1024
+
+
+class RequestPump(Pump):
+    __slots__ = ("_connection", "_in_flight", "_limits", "_room", "_routes", "requests", "tokens")
+
+    def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
+        super().__init__(source, out)
+        self._connection = connection
+        self._in_flight = connection.in_flight
+        self._routes = connection.routes
+        self._limits: Limits = connection.limits
+        self._room: trio.Event | None = None
+        self.requests = 0
+        self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
+
+    async def run(self) -> None:
+        """Until the client closes, or until there is a frame's end while the connection drains."""
+        connection, most = self._connection, self._limits.in_flight
+        while not connection.draining or self.mid_frame:
+            if len(self._in_flight) > most:
+                await self._wait_for_room()
+                continue
+            end = await self.receive()
+            if not end:
+                return
+            await self.forward(end)
+
+    def answered(self) -> None:
+        """The response pump has taken an entry from a queue that may have been too long."""
+        if self._room is not None and len(self._in_flight) <= self._limits.in_flight // 2:
+            self._room.set()
+
+    async def _wait_for_room(self) -> None:
+        self._room = trio.Event()
+        self.answered()
+        await self._room.wait()
+        self._room = None
+
+    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+        routes, known = self._routes, len(self._routes)
+        remaining, limit = self.remaining, self._limits.frame_bytes
+        if remaining:
+            step = min(remaining, end - pos)
+            self.remaining = remaining - step
+            pos += step
+        while end - pos >= _CLIENT_ID_AT:
+            if self.tokens:
+                pos = self._token(view, pos, end)
+                continue
+            size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
+            if not _SMALLEST <= size <= limit:
+                self._refuse(size, view[pos:end])
+            answer: Answer | None = None
+            silent = False
+            route = routes[key] if 0 <= key < known else None
+            if route is not None and version >= route.since:
+                decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
+                if decision is Verdict.MORE:
+                    return pos, None
+                if decision is Verdict.HOLD:
+                    return pos, self._held(route, size)
+                silent = decision is Verdict.SILENT
+                answer = None if isinstance(decision, Verdict) else decision
+            if not silent:
+                self._in_flight.append(InFlight(correlation_id, key, version, answer))
+            self.requests += 1
+            pos += _SIZE.size + size
+            if pos > end:
+                self.remaining = pos - end
+                return end, None
+        if self.tokens and end - pos >= _SIZE.size:
+            return self._token(view, pos, end), None
+        return pos, None
+
+    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | None:
+        if self._connection.client_id is None:
+            self._identify(first)
+        if route.decide is None:
+            return Verdict.HOLD if route.handle is not None else route.answer
+        decision = route.decide(self._connection, first)
+        if decision is Verdict.MORE and len(first) >= min(_PEEK_LIMIT, size + _SIZE.size):
+            raise RemoteProtocolError(f"a request's first {len(first)} bytes do not hold what they should")
+        return decision
+
+    def _identify(self, first: memoryview) -> None:
+        """Remember the client id as soon as a request of an edited kind shows it; every client starts with one."""
+        body = _CLIENT_ID_AT + 2
+        if len(first) >= body:
+            length = int.from_bytes(first[_CLIENT_ID_AT:body], "big", signed=True)
+            if 0 <= length <= len(first) - body:
+                self._connection.client_id = str(first[body : body + length], "utf-8", "replace")
+
+    def _held(self, route: Route, size: int) -> Interruption:
+        if size > self._limits.held_request_bytes:
+            raise RemoteProtocolError(
+                f"a request of {size} bytes is larger than what is held (limits.held_request_bytes = {self._limits.held_request_bytes})"
+            )
+        self.requests += 1
+        return Interruption(_SIZE.size + size, None, partial(self._handle, route))
+
+    async def _handle(self, route: Route, frame: bytearray) -> None:
+        connection = self._connection
+        assert route.handle is not None
+        with connection.handling_request():
+            await route.handle(connection, frame, read_request_header(frame))
+
+    def _token(self, view: memoryview, pos: int, end: int) -> int:
+        (size,) = _SIZE.unpack_from(view, pos)
+        if not 0 <= size <= self._limits.frame_bytes:
+            self._refuse(size, view[pos:end])
+        self.tokens -= 1
+        self._in_flight.append(InFlight(0, -1, 0, Token()))
+        pos += _SIZE.size + size
+        self.remaining = max(pos - end, 0)
+        return min(pos, end)
+
+    def _refuse(self, size: int, first: memoryview) -> None:
+        check_frame_size(size, bytes(first[:16]), self._limits.frame_bytes)
+        raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")

@@ -1,0 +1,160 @@
+"""Broker -> client. An answer passes as it comes unless its request's `InFlight` entry says otherwise."""
+
+from __future__ import annotations
+
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.proxy.in_flight import Asked, Edit, Hold, Local, Token
+from shoal.proxy.pump import Interruption, Pump
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import InFlight, Skimmer
+    from shoal.proxy.transport import Buffer, Outlet, Transport
+
+__all__ = ["ResponsePump"]
+
+_PREFIX = Struct(
+    ">"
+    "i"  # size of what follows
+    "i"  # CorrelationId
+)
+_SIZE = Struct(">i")
+
+
+class ResponsePump(Pump):
+    __slots__ = ("_connection", "_in_flight", "_skimmer", "edited", "held", "locals", "opaque")
+
+    def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
+        super().__init__(source, out)
+        self._connection = connection
+        self._in_flight = connection.in_flight
+        self._skimmer: Skimmer | None = None
+        self.locals = 0  # answers of Shoal's own in the queue
+        self.opaque = self.edited = self.held = 0
+
+    async def run(self) -> None:
+        """Until the broker closes, or the last answer has gone out after the last request."""
+        connection = self._connection
+        while not (connection.requests_ended and not self._in_flight and not self.mid_frame):
+            if self.locals:
+                await self._send_locals()
+            end = await self.receive()
+            if not end:
+                return
+            await self.forward(end)
+            connection.requests.answered()
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is owed to the client, and nothing is on its way to it."""
+        return self.waiting and not self._in_flight and not self.mid_frame
+
+    async def _send_locals(self) -> None:
+        queue = self._in_flight
+        while queue and isinstance(queue[0].answer, Local) and not self.mid_frame:
+            answer = queue.popleft().answer
+            self.locals -= 1
+            assert isinstance(answer, Local)
+            await self.out.send_all(answer.buffers)
+
+    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+        queue = self._in_flight
+        remaining = self.remaining
+        if remaining:
+            step = min(remaining, end - pos)
+            if self._skimmer is not None:
+                self._skim(view[pos : pos + step], step == remaining)
+            self.remaining = remaining - step
+            pos += step
+        while end - pos >= _PREFIX.size:
+            size, correlation_id = _PREFIX.unpack_from(view, pos)
+            if not queue:
+                raise RemoteProtocolError(f"the broker sent an answer (correlation id {correlation_id}) to no request")
+            answer = queue[0].answer
+            if isinstance(answer, Local):
+                queue.popleft()
+                self.locals -= 1
+                return pos, Interruption(0, answer.buffers, None)
+            if isinstance(answer, Token):
+                pos = self._token(view, pos, end)
+                continue
+            entry = queue.popleft()
+            if correlation_id != entry.correlation_id or size < _PREFIX.size - _SIZE.size:
+                raise _mismatch(entry, size, correlation_id)
+            stop = pos + _SIZE.size + size
+            if answer is not None:
+                interruption = self._special(entry, view[pos : min(stop, end)], _SIZE.size + size)
+                if interruption is not None:
+                    return pos, interruption
+            else:
+                self.opaque += 1
+            pos = stop
+            if pos > end:
+                self.remaining = pos - end
+                return end, None
+        if queue and isinstance(queue[0].answer, Token) and end - pos >= _SIZE.size:
+            return self._token(view, pos, end), None
+        return pos, None
+
+    def _skim(self, piece: memoryview, last: bool) -> None:
+        assert self._skimmer is not None
+        self._skimmer.feed(piece)
+        if last:
+            self._skimmer = None
+
+    def _special(self, entry: InFlight, part: memoryview, size: int) -> Interruption | None:
+        """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
+        answer = entry.answer
+        if isinstance(answer, Edit):
+            self.edited += 1
+            if len(part) == size:
+                edited = answer.edit(self._connection, entry, part)
+                return None if edited is part else Interruption(size, _pieces(edited), None)
+            if answer.skimmer is not None:
+                self._skimmer = answer.skimmer(self._connection, entry)
+                self._skimmer.feed(part)
+                return None
+        limit = self._connection.limits.held_response_bytes
+        if size > limit:
+            raise RemoteProtocolError(
+                f"an answer of {size} bytes to API key {entry.api_key} is larger than what is held (limits.held_response_bytes = {limit})"
+            )
+        return Interruption(size, None, partial(self._complete, entry))
+
+    async def _complete(self, entry: InFlight, frame: bytearray) -> None:
+        """Deal with an answer that was held whole."""
+        answer = entry.answer
+        if isinstance(answer, Asked):
+            answer.deliver(frame)
+        elif isinstance(answer, Hold):
+            self.held += 1
+            await self.out.send_all(await answer.edit(self._connection, entry, frame))
+        elif isinstance(answer, Edit):
+            await self.out.send_all(_pieces(answer.edit(self._connection, entry, frame)))
+
+    def _token(self, view: memoryview, pos: int, end: int) -> int:
+        (size,) = _SIZE.unpack_from(view, pos)
+        if size < 0:
+            raise RemoteProtocolError(f"the broker sent a SASL token of {size} bytes")
+        self._in_flight.popleft()
+        self.opaque += 1
+        pos += _SIZE.size + size
+        self.remaining = max(pos - end, 0)
+        return min(pos, end)
+
+
+def _pieces(edited: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
+    return [edited] if isinstance(edited, (bytes, bytearray, memoryview)) else edited
+
+
+def _mismatch(entry: InFlight, size: int, correlation_id: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"the broker answered correlation id {correlation_id} ({size} bytes) where {entry.correlation_id} "
+        f"(API key {entry.api_key} v{entry.api_version}) was due"
+    )

@@ -1,0 +1,50 @@
+"""What happens to the requests of each API: one table per listener, indexed by API key. An absent key passes undecoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from shoal.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from shoal.protocol.headers import RequestHeader
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import Answer
+
+__all__ = ["Decide", "Handle", "Route", "RouteTable", "Verdict", "table"]
+
+
+class Verdict(Enum):
+    """What a route's `decide` may say instead of naming what to do with the answer."""
+
+    MORE = auto()  # these first bytes do not tell: ask again with more
+    HOLD = auto()  # hold the request whole and hand it to the route's `handle`
+    SILENT = auto()  # passes, and will not be answered
+
+
+Decide = "Callable[[Connection, memoryview], Answer | Verdict | None]"
+"""Gets the frame from its first byte, as far as it has arrived (12 bytes at least). The view is only lent."""
+
+Handle = "Callable[[Connection, bytearray, RequestHeader], Awaitable[None]]"
+"""Gets the whole frame, and owns it. Nothing else of this connection's requests is read until it returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """From version `since` on: `decide` where there is one, else `handle`, else the request passes and `answer` says the rest."""
+
+    since: int = 0
+    answer: Answer | None = None
+    decide: Callable[[Connection, memoryview], Answer | Verdict | None] | None = None
+    handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]] | None = None
+
+
+RouteTable = tuple[Route | None, ...]
+
+
+def table(routes: Mapping[int, Route]) -> RouteTable:
+    return tuple(map(routes.get, range(max(ApiKey) + 1)))

@@ -1,0 +1,136 @@
+"""The composition root: clusters, listeners, watchdog, signals.
+
+    serve ──┬── signals: first one drains, second one ends at once
+            ├── watchdog
+            ├── one learner per cluster (asks for the brokers once, then ends)
+            └── one listener each ──┬── accept, one task per port
+                                    └── one task per connection, which has two pumps
+
+Drain: ports are closed, no further request is read, and a connection ends when what it was asked is answered, at the latest
+after `drain_seconds`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.clusters import Cluster, NotLearned
+from shoal.proxy.endpoints import NoPort
+from shoal.proxy.listeners import Listener
+from shoal.proxy.plain_path import PlainPath
+from shoal.proxy.settings import Address, Mode
+from shoal.proxy.statistics import ServerStatistics
+from shoal.proxy.watchdog import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.plain_path import Path
+    from shoal.proxy.settings import Settings
+
+__all__ = ["Server", "serve"]
+
+log = logging.getLogger("shoal.server")
+
+Paths = "Mapping[Mode, Callable[[Listener], Path]]"
+"""What a listener of a mode does; a mode that is absent is served as plain."""
+
+
+class Server:
+    """Binds all ports when it is made. Raises OperatorError."""
+
+    def __init__(self, settings: Settings, paths: Mapping[Mode, Callable[[Listener], Path]] | None = None) -> None:
+        self.settings = settings
+        self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
+        self.listeners: dict[str, Listener] = {}
+        self._scope = trio.CancelScope()
+        self._draining = False
+        try:
+            for listener in settings.listeners:
+                path = (paths or {}).get(listener.mode, PlainPath)
+                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
+                self.listeners[listener.name] = made
+                made.bind()
+        except BaseException:
+            self.close()
+            raise
+
+    async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until drained or stopped. Every connection and every port is closed when this returns."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as services:
+                    services.start_soon(watch, self.connections)
+                    for cluster in self.clusters.values():
+                        services.start_soon(self._learn, cluster)
+                    async with trio.open_nursery() as serving:
+                        for listener in self.listeners.values():
+                            serving.start_soon(listener.run)
+                        task_status.started(self)
+                    services.cancel_scope.cancel()
+        finally:
+            self.close()
+
+    def connections(self) -> Iterator[Connection]:
+        return chain.from_iterable(listener.connections for listener in self.listeners.values())
+
+    def drain(self) -> None:
+        """Stop accepting, answer what was asked, end. A second call ends at once."""
+        if self._draining:
+            self._scope.cancel()
+        self._draining = True
+        self._scope.deadline = trio.current_time() + self.settings.limits.drain_seconds
+        for listener in self.listeners.values():
+            listener.drain()
+
+    def close(self) -> None:
+        for listener in self.listeners.values():
+            listener.close()
+
+    def statistics(self) -> ServerStatistics:
+        return ServerStatistics(listeners=tuple(listener.statistics() for listener in self.listeners.values()))
+
+    async def _learn(self, cluster: Cluster) -> None:
+        """Ask for the brokers, so that their ports are bound before the first client asks."""
+        try:
+            metadata = await cluster.ask_metadata()
+        except NotLearned as error:
+            log.info(
+                "cluster %r: its brokers are not known yet (%s): they are learned from clients' metadata",
+                cluster.name,
+                error,
+            )
+            return
+        for listener in self.listeners.values():
+            for broker in metadata.brokers if listener.cluster is cluster else ():
+                try:
+                    listener.advertise(Address(broker.host, broker.port), broker.node_id, listener.settings.host)
+                except NoPort as error:
+                    log.debug("%s", error)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
+    task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run until SIGTERM or SIGINT has drained it. Raises OperatorError when a port or a state file is not as it should be."""
+    server = Server(settings, paths)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_obey, server, signals)
+            await server.run(task_status=task_status)
+            nursery.cancel_scope.cancel()
+
+
+async def _obey(server: Server, signals: object) -> None:
+    async for number in signals:  # type: ignore[attr-defined]
+        log.info("%s: draining for at most %g s", signal.Signals(number).name, server.settings.limits.drain_seconds)
+        server.drain()

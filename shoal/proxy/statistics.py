@@ -1,0 +1,86 @@
+"""What happened so far: counters that the pumps write, and frozen snapshots for whoever prints them.
+
+`active == opened - sum(closed.values())` holds at every moment: a connection is counted as opened when it is accepted, and as
+closed, by exactly one cause of a closed list, when both of its sockets are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CloseCause", "ListenerStatistics", "ServerStatistics", "Tally", "Traffic"]
+
+
+class CloseCause(StrEnum):
+    CLIENT_CLOSED = "client closed"
+    CLIENT_LOST = "client lost"  # reset, or gone while something was sent to it
+    CLIENT_PROTOCOL = "client broke the protocol"
+    UPSTREAM_UNREACHABLE = "broker unreachable"
+    UPSTREAM_CLOSED = "broker closed"
+    UPSTREAM_LOST = "broker lost"
+    UPSTREAM_PROTOCOL = "broker broke the protocol"
+    SLOW_FRAME = "frame never finished"
+    STALLED = "peer does not read"
+    IDLE = "idle"
+    ABANDONED = "client gone during a held request"
+    REFUSED = "too many connections"
+    NO_PORT = "no port for a broker"
+    DRAINED = "drained"
+    SHUTDOWN = "shut down"
+    INTERNAL = "error in Shoal"
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """Counts of one connection, or their sum. Bytes are counted on both sides of Shoal, since it may change them."""
+
+    requests: int = 0  # frames from clients
+    answers: int = 0  # frames to clients
+    opaque: int = 0  # answers that passed as they came
+    edited: int = 0  # answers that were read in place, and perhaps changed
+    held: int = 0  # answers that were held whole, and perhaps changed
+    asked: int = 0  # requests of Shoal's own
+    from_client: int = 0
+    to_upstream: int = 0
+    from_upstream: int = 0
+    to_client: int = 0
+
+    def add(self, other: Traffic) -> None:
+        for name in _TRAFFIC_FIELDS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_TRAFFIC_FIELDS = tuple(field.name for field in fields(Traffic))
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Counts of one listener: of its closed connections; those that are open are added when somebody asks."""
+
+    opened: int = 0
+    closed: dict[CloseCause, int] = field(default_factory=lambda: dict.fromkeys(CloseCause, 0))
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def active(self) -> int:
+        return self.opened - sum(self.closed.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerStatistics:
+    name: str
+    opened: int
+    active: int
+    closed: Mapping[CloseCause, int]
+    traffic: Traffic
+    ports: Mapping[int, int]  # node id -> listening port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatistics:
+    listeners: tuple[ListenerStatistics, ...]

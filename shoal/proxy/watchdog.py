@@ -1,0 +1,116 @@
+"""One task for all connections: once a second it looks at what has moved, and ends what has stood still for too long.
+
+A timer per read or write would cost more than the read itself; comparing counters costs two microseconds per connection and
+second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.proxy.connection import Connection
+
+__all__ = ["Vigil", "watch"]
+
+_PERIOD = 1.0
+
+
+class _Still:
+    """Since when a counter has not moved while it should have."""
+
+    __slots__ = ("_since", "_value")
+
+    def __init__(self) -> None:
+        self._value = -1
+        self._since = 0.0
+
+    def seconds(self, awaited: bool, value: int, now: float) -> float:
+        if not awaited or value != self._value:
+            self._value = value if awaited else -1
+            self._since = now
+        return now - self._since
+
+
+class Vigil:
+    """What the watchdog knows of one connection."""
+
+    __slots__ = ("_broker_reads", "_client_reads", "_handler", "_idle", "_request", "_response")
+
+    def __init__(self) -> None:
+        self._request, self._response = _Still(), _Still()
+        self._broker_reads, self._client_reads = _Still(), _Still()
+        self._handler, self._idle = _Still(), _Still()
+
+    def check(self, connection: Connection, now: float) -> tuple[CloseCause, str] | None:
+        """Why the connection has to end, if it has to. Synchronous; to be called about once a second."""
+        limits = connection.limits
+        if not connection.connected:
+            idle = self._idle.seconds(True, 0, now)
+            return _late(
+                idle, limits.idle_timeout, CloseCause.IDLE, "the client has sent nothing (limits.idle_timeout)"
+            )
+        requests, responses = connection.requests, connection.responses
+        to_broker, to_client = connection.upstream_out, connection.client_out
+        frame, stall = limits.frame_timeout, limits.stall_timeout
+        asking = requests.mid_frame and not to_broker.blocked
+        answering = responses.mid_frame and not to_client.blocked
+        moved = requests.received + responses.received
+        nothing_due = not (connection.in_flight or connection.handling)
+        left = connection.handling and connection.client_has_left()
+        return (
+            _late(
+                self._request.seconds(asking, requests.received, now),
+                frame,
+                CloseCause.SLOW_FRAME,
+                "request (limits.frame_timeout)",
+            )
+            or _late(
+                self._response.seconds(answering, responses.received, now),
+                frame,
+                CloseCause.SLOW_FRAME,
+                "answer (limits.frame_timeout)",
+            )
+            or _late(
+                self._broker_reads.seconds(to_broker.blocked, to_broker.sent, now),
+                stall,
+                CloseCause.STALLED,
+                "the broker (limits.stall_timeout)",
+            )
+            or _late(
+                self._client_reads.seconds(to_client.blocked, to_client.sent, now),
+                stall,
+                CloseCause.STALLED,
+                "the client (limits.stall_timeout)",
+            )
+            or _late(
+                self._handler.seconds(left, 0, now),
+                limits.linger_seconds,
+                CloseCause.ABANDONED,
+                "limits.linger_seconds",
+            )
+            or _late(
+                self._idle.seconds(nothing_due, moved, now), limits.idle_timeout, CloseCause.IDLE, "limits.idle_timeout"
+            )
+        )
+
+
+def _late(seconds: float, limit: float | None, cause: CloseCause, what: str) -> tuple[CloseCause, str] | None:
+    return (cause, f"{what}: {seconds:.0f} s") if limit is not None and seconds >= limit else None
+
+
+async def watch(connections: Callable[[], Iterable[Connection]]) -> None:
+    """Runs until cancelled."""
+    while True:
+        await trio.sleep(_PERIOD)
+        now = trio.current_time()
+        for connection in list(connections()):
+            verdict = connection.vigil.check(connection, now)
+            if verdict is not None:
+                connection.abort(*verdict)
