@@ -297,11 +297,16 @@ class _Generator:
         self._length("array", path, self._flexible)
         self._refuse_if("n > end - p", f"{path} has more elements than bytes are left")
         self._assign("count", path, "max(n, 0)")
+        self._assign("start", path, "p")
         size = None if self._wants_inside(path) else self._element_size(field)
-        if size is not None:
+        if size is None:
+            self._loop(field, path)
+        else:
             self._emit(f"if n > 0: p += n * {size}")
             self._refuse_if("p > end", f"{path} runs past the end")
-            return
+        self._assign("end", path, "p")
+
+    def _loop(self, field: Field, path: str) -> None:
         self._emit("for _ in range(n):")
         self._depth += 1
         self._element(field, path)

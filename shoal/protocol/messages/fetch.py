@@ -12,14 +12,13 @@ Readers find positions, nothing is copied; `replace_record_sets` splices, so wha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.splice import Edit, splice
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, Topic, write_int32, write_uvarint
 
@@ -166,20 +165,10 @@ def replace_record_sets(
 
     What is not replaced is a memoryview of `frame`, which must not change while the result is in use.
     """
-    view = memoryview(frame)
-    pieces: list[Buffer] = [b""]
-    pos = 4
-    ordered = sorted(edits, key=lambda edit: edit[0].field)
-    if any(one.end > other.field for (one, _), (other, _) in pairwise(ordered)):
-        raise LocalProtocolError("a partition of a fetch response is replaced twice")
-    for partition, record_set in ordered:
-        size = sum(map(len, record_set))
-        pieces += (view[pos : partition.field], _length(size, version), *record_set)
-        pos = partition.end
-    pieces.append(view[pos:])
-    pieces[0] = write_int32(sum(map(len, pieces)))
-    return pieces
+    return splice(frame, [_edit(partition, version, record_set) for partition, record_set in edits])
 
 
-def _length(size: int, version: int) -> bytes:
-    return write_uvarint(size + 1) if version >= _COMPACT_FROM else write_int32(size)
+def _edit(partition: FetchedPartition, version: int, record_set: Sequence[Buffer]) -> Edit:
+    size = sum(map(len, record_set))
+    length = write_uvarint(size + 1) if version >= _COMPACT_FROM else write_int32(size)
+    return Edit(partition.field, partition.end, (length, *record_set))

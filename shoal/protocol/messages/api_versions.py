@@ -1,0 +1,66 @@
+"""ApiVersions v0-v4: offer a client only the versions that Shoal can edit.
+
+Version notes:
+    v0      error code, keys      v1  throttle time      v3  flexible; features as tagged fields      v4  same layout
+    The response header is v0 in every version, and the body of an UNSUPPORTED_VERSION answer is v0 (KIP-511), so that a
+    client can read the answer to a version the broker does not know.
+
+Only maxima of `EDITED` keys are lowered. Minima stay: librdkafka turns compression off when Produce does not start at 0. If a
+broker's minimum is above what we know, the range becomes empty and the client reports the API as unsupported.
+"""
+
+from struct import Struct
+from typing import Final
+
+from shoal.protocol.api import API, ApiKey
+from shoal.protocol.headers import response_body, write_response_header
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Buffer, read_int16, write_int16, write_int32
+
+__all__ = ["EDITED", "UNSUPPORTED_VERSION", "intersect", "unsupported"]
+
+UNSUPPORTED_VERSION: Final = 35
+
+EDITED: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
+"""The keys of which some message is read or rewritten."""
+
+_NEWEST: Final[dict[int, int]] = {int(key): newest for key in EDITED if (newest := API[key].newest) is not None}
+_INT16 = Struct(">h")
+_RESPONSE = Walkers(MESSAGES["ApiVersionsResponse"], (), Rows("ApiKeys", ("ApiKey", "MaxVersion", "at MaxVersion")))
+
+
+def intersect(frame: Buffer, version: int) -> Buffer:
+    """The response frame with the maxima of `EDITED` keys lowered to what our tables know; `frame` itself when none is
+    above. Raises RemoteProtocolError, or UnsupportedVersion above v4."""
+    body = response_body(frame, ApiKey.API_VERSIONS, version)
+    error_code, _ = read_int16(frame, body, len(frame))
+    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    (keys,) = walk(frame, body, len(frame))
+    lowered = [(at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest)]
+    if not lowered:
+        return frame
+    patched = bytearray(frame)
+    for at, newest in lowered:
+        _INT16.pack_into(patched, at, newest)
+    return patched
+
+
+def unsupported(correlation_id: int) -> bytes:
+    """The answer to an ApiVersions request newer than our table: error 35 and the one range to ask again with."""
+    body = write_response_header(ApiKey.API_VERSIONS, 0, correlation_id)
+    body += write_int16(UNSUPPORTED_VERSION) + write_int32(1)
+    body += write_int16(ApiKey.API_VERSIONS) + write_int16(0) + write_int16(_NEWEST[ApiKey.API_VERSIONS])
+    return write_int32(len(body)) + body

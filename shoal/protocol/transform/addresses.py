@@ -1,0 +1,160 @@
+"""Broker addresses in responses: where they stand, and putting others in their place.
+
+Every response of Kafka 4.3 to a client that carries a broker's host and port:
+
+    Metadata v0+            Brokers                      FindCoordinator v0-3  the response itself, v4+ Coordinators
+    DescribeCluster v0+     Brokers (v1+: unless EndpointType says controllers)
+    Produce v10+, Fetch v16+                             NodeEndpoints, tagged field 0 (KIP-951)
+    ShareFetch, ShareAcknowledge v0+                     NodeEndpoints, a plain array (KIP-932)
+    DescribeQuorum v2+      Nodes.Listeners, of controllers (KIP-853)
+
+In all of them the port follows the host, so one address is one range. An address with node id -1, an empty host or no port
+is not one (that is how errors are answered) and stays. The walks stop after the last address, except that tagged fields
+stand at the very end.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from shoal.protocol.api import ApiKey, response_header_version
+from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError
+from shoal.protocol.headers import response_body
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.splice import Edit, splice
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Buffer, write_compact_string, write_int32, write_string, write_uvarint
+
+__all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "read_endpoints", "rewrite_endpoints"]
+
+Lookup: TypeAlias = Callable[[int, str, int], tuple[str, int]]
+"""`(node id, host, port)` of a broker -> the host and port that a client shall use; the same ones to leave it as it is."""
+
+ADDRESS_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 10,
+        ApiKey.FETCH: 16,
+        ApiKey.METADATA: 0,
+        ApiKey.FIND_COORDINATOR: 0,
+        ApiKey.DESCRIBE_QUORUM: 2,
+        ApiKey.DESCRIBE_CLUSTER: 0,
+        ApiKey.SHARE_FETCH: 0,
+        ApiKey.SHARE_ACKNOWLEDGE: 0,
+    }
+)
+"""API key -> the first version whose response carries an address."""
+
+BROKER_ENDPOINTS: Final = 1
+"""EndpointType of DescribeCluster: 1 = brokers, 2 = controllers (KIP-919)."""
+
+
+class Endpoint(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
+class _Address(NamedTuple):
+    """The address is `field`..`port_end`: the host's length, the host (`start`..`end`), the port."""
+
+    node_id: int
+    field: int
+    start: int
+    end: int
+    port: int
+
+
+_ADDRESS = ("NodeId | BrokerId", "at Host", "start Host", "end Host", "Port")
+_TOP = (
+    "EndpointType = 1",
+    "at NodeEndpoints = None",
+    "start NodeEndpoints = None",
+    "end NodeEndpoints = None",
+    *(f"{item} = None" for item in ("NodeId", *_ADDRESS[1:])),
+)
+
+
+def _walkers(name: str, array: str, *, tagged: bool = False) -> Walkers:
+    return Walkers(MESSAGES[name], _TOP, Rows(array, _ADDRESS, _Address), to_end=tagged)
+
+
+_WALKERS: Final[Mapping[int, Walkers]] = {
+    ApiKey.PRODUCE: _walkers("ProduceResponse", "NodeEndpoints", tagged=True),
+    ApiKey.FETCH: _walkers("FetchResponse", "NodeEndpoints", tagged=True),
+    ApiKey.METADATA: _walkers("MetadataResponse", "Brokers"),
+    ApiKey.FIND_COORDINATOR: _walkers("FindCoordinatorResponse", "Coordinators"),
+    ApiKey.DESCRIBE_QUORUM: _walkers("DescribeQuorumResponse", "Nodes.Listeners"),
+    ApiKey.DESCRIBE_CLUSTER: _walkers("DescribeClusterResponse", "Brokers"),
+    ApiKey.SHARE_FETCH: _walkers("ShareFetchResponse", "NodeEndpoints"),
+    ApiKey.SHARE_ACKNOWLEDGE: _walkers("ShareAcknowledgeResponse", "NodeEndpoints"),
+}
+
+
+class _Found(NamedTuple):
+    addresses: list[_Address]
+    tagged: tuple[int, int, int] | None
+    """Size, start and end of the tagged field that holds them."""
+
+
+def _find(api_key: int, version: int, frame: Buffer) -> _Found:
+    if version < ADDRESS_RESPONSES.get(api_key, version + 1):
+        return _Found([], None)
+    walk = _WALKERS[api_key][version]
+    found = walk(frame, response_body(frame, api_key, version), len(frame))
+    endpoint_type, size_at, start, end, *single, addresses = found
+    if endpoint_type != BROKER_ENDPOINTS:
+        return _Found([], None)
+    if single[0] is not None:
+        addresses = [_Address(*single)]
+    real = [one for one in addresses if one.node_id >= 0 and one.end > one.start and one.port > 0]
+    return _Found(real, (size_at, start, end) if api_key in (ApiKey.PRODUCE, ApiKey.FETCH) and real else None)
+
+
+def _endpoint(address: _Address, frame: Buffer) -> Endpoint:
+    try:
+        host = str(frame[address.start : address.end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"the host at {address.start} is not UTF-8") from error
+    return Endpoint(address.node_id, host, address.port)
+
+
+def read_endpoints(api_key: int, version: int, frame: Buffer) -> list[Endpoint]:
+    """The addresses in a whole response frame, in its order; none when such a response carries none.
+
+    Raises RemoteProtocolError, or UnsupportedVersion for a version above the table.
+    """
+    return [_endpoint(address, frame) for address in _find(api_key, version, frame).addresses]
+
+
+def rewrite_endpoints(api_key: int, version: int, frame: Buffer, lookup: Lookup) -> Buffer | list[Buffer]:
+    """The response frame with every address replaced by what `lookup` says: `frame` itself when nothing changes.
+
+    Raises RemoteProtocolError, or UnsupportedVersion for a version above the table.
+    """
+    found = _find(api_key, version, frame)
+    edits = []
+    for address in found.addresses:
+        endpoint = _endpoint(address, frame)
+        host, port = lookup(*endpoint)
+        if (host, port) != endpoint[1:]:
+            edits.append(_edit(api_key, version, address, (host, port)))
+    if not edits:
+        return frame
+    if found.tagged:
+        edits.append(_tag_size(edits, *found.tagged))
+    return splice(frame, edits)
+
+
+def _edit(api_key: int, version: int, address: _Address, new: tuple[str, int]) -> Edit:
+    host, port = new
+    if not 0 < port < 1 << 16:
+        raise LocalProtocolError(f"{port} is not a port")
+    compact = response_header_version(api_key, version) == 1
+    written_port = port.to_bytes(2) if api_key == ApiKey.DESCRIBE_QUORUM else write_int32(port)
+    written_host = write_compact_string(host) if compact else write_string(host)
+    return Edit(address.field, address.end + len(written_port), (written_host + written_port,))
+
+
+def _tag_size(edits: list[Edit], size_at: int, start: int, end: int) -> Edit:
+    grown = sum(len(edit.pieces[0]) - (edit.end - edit.start) for edit in edits)
+    return Edit(size_at, start, (write_uvarint(end - start + grown),))
