@@ -141,6 +141,8 @@ class _Generator:
         return self._compile(len(rows))
 
     def _collect(self, number: int, spec: Rows) -> str:
+        if not self._exists(spec.array):
+            return f"rows{number}"
         values = "".join(f"{self._resolve(item, spec.array)}, " for item in spec.items)
         self._names[f"_row{number}"] = spec.row
         row = f"({values})" if spec.row is tuple else f"_make(_row{number}, ({values}))"
@@ -190,13 +192,17 @@ class _Generator:
             fields = next(field.fields for field in fields if field.name == name)
         return [field for field in fields if self._version in field.versions]
 
+    def _exists(self, path: str) -> bool:
+        outer, _, name = path.rpartition(".")
+        return (not outer or self._exists(outer)) and any(field.name == name for field in self._fields_of(outer))
+
     def _wants_inside(self, path: str) -> bool:
         return path in self._appends or any(name.startswith(f"{path}.") for name in self._wanted)
 
     def _until_last_wanted(self) -> tuple[Field, ...]:
         fields = self._message.fields
         hits = [i for i, field in enumerate(fields) if field.name in self._wanted or self._wants_inside(field.name)]
-        return fields[: max(hits) + 1]
+        return fields[: max(hits, default=-1) + 1]
 
     # Source lines.
 
