@@ -1,13 +1,14 @@
 """Logs: one line per event, for people (aligned) or for machines (JSON). Never one per request.
 
-An event is `log.info("event name", extra=fields(key=value, ...))`; what the event is goes into the message and never
-varies, what varies goes into the fields, so that both forms can be searched.
+`log.info("event", extra=fields(key=value, ...))`: the event does not vary, what varies is in the fields, so that both forms
+can be searched. `extra=told("a sentence", key=value, ...)` gives people the sentence and machines the event and the fields.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HumanFormatter", "JsonFormatter", "LogSettings", "fields", "set_up_logs"]
+__all__ = ["HumanFormatter", "JsonFormatter", "LogSettings", "fields", "set_up_logs", "told"]
 
 _FIELDS = "shoal_fields"
+_TEXT = "shoal_text"
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
 
 
@@ -29,9 +32,14 @@ class LogSettings:
     report_every: float = 5.0  # seconds between lines of what flows; 0 = none
 
 
-def fields(**values: object) -> dict[str, Mapping[str, object]]:
+def fields(**values: object) -> dict[str, object]:
     """The `extra` of a log call."""
     return {_FIELDS: values}
+
+
+def told(text: str, /, **values: object) -> dict[str, object]:
+    """The `extra` of a log call whose human form is a sentence."""
+    return {_TEXT: text, _FIELDS: values}
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
@@ -44,10 +52,16 @@ class HumanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{when}.{record.msecs:03.0f} {record.levelname.lower():<7} {record.getMessage():<{_EVENT_WIDTH}}"
-        pairs = [f"{key}={_plain(value)}" for key, value in _fields_of(record).items() if value is not None]
-        text = " ".join([line, *pairs]).rstrip()
+        sentence = _CONTROLS.sub(lambda match: repr(match[0])[1:-1], _sentence(record))  # a client id may hold anything
+        text = f"{when}.{int(record.msecs):03d} {record.levelname.lower():<7} {sentence}".rstrip()
         return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+
+
+def _sentence(record: logging.LogRecord) -> str:
+    if (text := getattr(record, _TEXT, None)) is not None:
+        return str(text)
+    pairs = [f"{key}={_plain(value)}" for key, value in _fields_of(record).items() if value is not None]
+    return " ".join([f"{record.getMessage():<{_EVENT_WIDTH}}", *pairs])
 
 
 def _plain(value: object) -> str:

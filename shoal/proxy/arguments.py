@@ -1,0 +1,274 @@
+"""The command line of `shoal`, as argparse sees it; `cli.py` does what it says."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from shoal.proxy.settings import Address, ShallowSettings
+from shoal.proxy.values import check_regex, did_you_mean, parse_address, parse_addresses, parse_ports, parse_size
+from shoal.proxy.wiring import FORMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["build_parser", "parse_arguments"]
+
+T = TypeVar("T")
+
+_WIDTH = 124
+
+_TOP = """\
+Shoal stands between a stock MirrorMaker 2 and stock brokers and mirrors whole compressed batches, so that the mirror
+need not decompress and compress again.
+
+  source brokers <-- fetch --- [ Shoal: wrap ] <--- consumer \\
+                                     |                        MirrorMaker 2
+  target brokers <-- produce - [ Shoal: unwrap ] <- producer /
+"""
+_TOP_END = """\
+first steps:
+  1. shoal mirror --source a1:9092 --target b1:9092     start Shoal; it prints the lines for mm2.properties
+  2. shoal check mm2.properties                          see what else must change there
+  3. start MirrorMaker 2, and watch the lines that Shoal writes every few seconds
+
+exit codes: 0 done, 1 check: something must change, 2 wrong arguments or configuration, 3 could not run
+"""
+_MIRROR_END = """\
+what happens:
+  Shoal listens once for the source cluster and once for the target cluster, and takes one further port for every broker of
+  each (--source-ports, --target-ports). It prints the lines for the mirror and then what flows, until SIGTERM or Ctrl-C.
+  Nothing is wrapped until records that the mirror was given come back through the target listener: if the mirror is not
+  wired as it should be, it mirrors as before, and Shoal says why.
+
+examples:
+  shoal mirror --source kafka-a:9092 --target kafka-b:9092
+  shoal mirror --source a1:9092,a2:9092 --target b1:9092 --source-listen 0.0.0.0:19092 --target-listen 0.0.0.0:29092 \\
+               --advertise shoal.example
+  shoal mirror --source a1:9092 --target b1:9092 --deep-topics '^audit$'      a topic whose records a transform reads
+  shoal mirror --source a1:9092 --target b1:9092 --print-only --form strimzi  only the lines, for Strimzi
+
+next: shoal check mm2.properties
+"""
+_RUN_END = """\
+a small shoal.toml (every key: docs/configuration.md):
+  state-dir = "/var/lib/shoal"
+  [[cluster]]
+  name = "source"
+  bootstrap = "a1:9092"
+  [[cluster]]
+  name = "target"
+  bootstrap = "b1:9092"
+  [[listener]]
+  name = "source"
+  cluster = "source"
+  listen = "127.0.0.1:19092"
+  ports = "19093-19192"
+  mode = "wrap"
+  pair = "target"
+  [[listener]]
+  name = "target"
+  cluster = "target"
+  listen = "127.0.0.1:29092"
+  ports = "29093-29192"
+  mode = "unwrap"
+
+next: shoal check -c shoal.toml mm2.properties
+"""
+_CHECK_END = """\
+reads: mm2.properties of a dedicated MirrorMaker 2, or the JSON of a MirrorSourceConnector; with -c alone, shoal.toml.
+Where Shoal listens is taken from -c, or from --source-listen and --target-listen as given to shoal mirror.
+
+examples:
+  shoal check mm2.properties
+  shoal check mm2.properties --source-listen shoal.example:19092 --target-listen shoal.example:29092
+  shoal check -c shoal.toml connector.json
+  curl -s localhost:8083/connectors/mirror | shoal check -
+
+exit codes: 0 nothing must change, 1 something must change, 2 the file or the configuration cannot be read
+"""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the epilogs, where the terminal is."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(shutil.get_terminal_size((_WIDTH, 50)).columns, _WIDTH)
+        super().__init__(prog, max_help_position=38, width=width)
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n{self.prog}: see {self.prog} --help\n")
+
+
+def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A `type=` whose error is the sentence of the `ValueError`."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ValueError(f"{text!r} is not a number of seconds, for example 5")
+    return value
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r}: write NAME=VALUE")
+    return name, value
+
+
+def _version() -> str:
+    try:
+        return version("shoal")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
+    parser.add_argument("--version", action="version", version=f"shoal {_version()}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="{mirror,run,check}", required=True)
+    for add in (_add_mirror, _add_run, _add_check):
+        add(commands)
+    return parser
+
+
+def _add_command(commands: argparse._SubParsersAction[_Parser], name: str, usage: str, what: str, end: str) -> _Parser:
+    parser = commands.add_parser(
+        name, help=what, usage=f"shoal {name} {usage}", description=f"{what[0].upper()}{what[1:]}.", epilog=end
+    )
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
+    what = "run both listeners for one mirror and print the lines for MirrorMaker 2"
+    usage = "--source HOST:PORT[,..] --target HOST:PORT[,..] [options]"
+    parser = _add_command(commands, "mirror", usage, what, _MIRROR_END)
+    group = parser.add_argument_group("clusters")
+    group.add_argument(
+        "--source", required=True, type=_typed(parse_addresses), metavar="HOST:PORT[,..]", help="brokers to read from"
+    )
+    group.add_argument(
+        "--target", required=True, type=_typed(parse_addresses), metavar="HOST:PORT[,..]", help="brokers to write to"
+    )
+    _add_where(parser)
+    group = parser.add_argument_group("ports of brokers")
+    for side in ("source", "target"):
+        what = f"one port for every {side} broker (default: the 100 after --{side}-listen)"
+        group.add_argument(f"--{side}-ports", type=_typed(parse_ports), metavar="FIRST-LAST", help=what)
+    what = "where to remember which broker has which port, so that it keeps it (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
+    group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
+    group = _add_shallow(parser)
+    what = f"smaller batches are left to the mirror, which joins them (default: {ShallowSettings().min_batch_bytes})"
+    group.add_argument(
+        "--min-batch-bytes",
+        type=_typed(parse_size),
+        metavar="SIZE",
+        default=ShallowSettings().min_batch_bytes,
+        help=what,
+    )
+    what = "a header shoal.tag.NAME in every envelope (may be given several times)"
+    group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
+    _add_printed(parser)
+    _add_logs(parser)
+
+
+def _add_printed(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is printed")
+    group.add_argument(
+        "--source-alias", default="A", metavar="A", help="the source's name in mm2.properties (default: A)"
+    )
+    group.add_argument(
+        "--target-alias", default="B", metavar="B", help="the target's name in mm2.properties (default: B)"
+    )
+    group.add_argument("--form", choices=[*FORMS, "all"], default="all", help="how MirrorMaker 2 is run (default: all)")
+    group.add_argument("--print-only", action="store_true", help="print the lines and end")
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where Shoal listens")
+    for side, port, client in (("source", 19092, "consumer"), ("target", 29092, "producer")):
+        what = f"where the mirror's {client} connects to (default: 127.0.0.1:{port})"
+        default = Address("127.0.0.1", port)
+        group.add_argument(
+            f"--{side}-listen", type=_typed(parse_address), default=default, metavar="HOST:PORT", help=what
+        )
+    what = "how clients reach this machine (default: the host of --*-listen)"
+    group.add_argument("--advertise", metavar="HOST", help=what)
+
+
+def _add_shallow(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    group = parser.add_argument_group("shallow mirroring")
+    what = "topics that are never wrapped: a transform or a filter reads their records (may be given several times)"
+    group.add_argument(
+        "--deep-topics", action="append", type=_typed(check_regex), metavar="REGEX", default=[], help=what
+    )
+    defaults = ShallowSettings()
+    what = (
+        f"longest envelope; the mirror's max.request.size must be above it (default: {defaults.run_limit // 1024}KiB)"
+    )
+    group.add_argument("--run-limit", type=_typed(parse_size), metavar="SIZE", default=defaults.run_limit, help=what)
+    return group
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("logs (on standard error)")
+    group.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
+    group.add_argument("--log-format", choices=["human", "json"], help="default: human")
+    what = "a line of what flows, this often and only if something did; 0 = never (default: 5)"
+    group.add_argument("--report-every", type=_typed(_seconds), metavar="SECONDS", help=what)
+
+
+def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add_command(commands, "run", "-c shoal.toml [options]", "run what a configuration file says", _RUN_END)
+    parser.add_argument(
+        "-c", "--config", required=True, type=Path, metavar="shoal.toml", help="clusters, listeners, limits, logs"
+    )
+    _add_logs(parser)
+
+
+def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
+    what = "read a MirrorMaker 2 configuration and say what must change"
+    parser = _add_command(commands, "check", "[FILE] [-c shoal.toml] [options]", what, _CHECK_END)
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="mm2.properties, connector.json, or - for standard input"
+    )
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="shoal.toml", help="the configuration of the Shoal that it goes through"
+    )
+    _add_where(parser)
+    _add_shallow(parser)
+    parser.set_defaults(min_batch_bytes=ShallowSettings().min_batch_bytes, tag=[])
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Ends the process with code 2 and one line when the arguments are wrong."""
+    parser = build_parser()
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        own: argparse.ArgumentParser = parsed.parser
+        known = [option for action in own._actions for option in action.option_strings if option.startswith("--")]
+        flag = unknown[0].partition("=")[0]
+        own.error(f"unknown argument {flag}; {did_you_mean(flag, known)}".rstrip("; "))
+    return parsed

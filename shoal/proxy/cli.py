@@ -1,0 +1,153 @@
+"""`shoal mirror`, `shoal run`, `shoal check`. Exit codes: 0 done, 1 `check` found something, 2 wrong input, 3 could not run."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.proxy.arguments import parse_arguments
+from shoal.proxy.config import Configuration, load_config
+from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, connect_mirror, dedicated_mirror, render
+from shoal.proxy.doctor.places import client_address
+from shoal.proxy.doctor.properties import read_connector, read_properties
+from shoal.proxy.logs import LogSettings, set_up_logs
+from shoal.proxy.mirror_settings import mirror_listeners, mirror_settings
+from shoal.proxy.operator_error import OperatorError, Problem
+from shoal.proxy.settings import Mode
+from shoal.proxy.values import parse_address
+from shoal.proxy.wiring import Wiring, wiring_lines
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from shoal.proxy.doctor import Mirror
+    from shoal.proxy.settings import ListenerSettings
+
+__all__ = ["main"]
+
+OK, MUST_CHANGE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    flags = parse_arguments(arguments)
+    try:
+        return _COMMANDS[flags.command](flags)
+    except BaseException as error:
+        if (told := list(_operator_problems(error))) and not _others(error):
+            for problem in told:
+                print(f"shoal: error: {problem}", file=sys.stderr)
+            return WRONG_INPUT
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED
+        if not isinstance(error, Exception):
+            raise
+        traceback.print_exc()
+        print("shoal: this is an error in Shoal itself: please report it with the lines above", file=sys.stderr)
+        return FAILED
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """trio wraps what its tasks raise into groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _operator_problems(error: BaseException) -> Iterator[Problem]:
+    for leaf in _leaves(error):
+        if isinstance(leaf, OperatorError):
+            yield from leaf.problems
+
+
+def _others(error: BaseException) -> bool:
+    return any(not isinstance(leaf, OperatorError) for leaf in _leaves(error))
+
+
+def _mirror(flags: argparse.Namespace) -> int:
+    settings = mirror_settings(flags)
+    lines = _wiring(settings.listeners[0], settings.listeners[1], flags)
+    if flags.print_only:
+        print(lines, end="")
+        return OK
+    return _serve(Configuration(settings=settings, log=_logs(LogSettings(), flags)), lines)
+
+
+def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
+    source, target = (parse_address(client_address(listener)) for listener in (wrap, unwrap))
+    wiring = Wiring(source=source, target=target, source_alias=flags.source_alias, target_alias=flags.target_alias)
+    return wiring_lines(wiring, flags.form)
+
+
+def _run(flags: argparse.Namespace) -> int:
+    configuration = load_config(flags.config)
+    return _serve(dataclasses.replace(configuration, log=_logs(configuration.log, flags)), "")
+
+
+def _logs(settings: LogSettings, flags: argparse.Namespace) -> LogSettings:
+    """Flags win over the file."""
+    written = {"level": flags.log_level, "format": flags.log_format, "report_every": flags.report_every}
+    return dataclasses.replace(settings, **{key: value for key, value in written.items() if value is not None})
+
+
+def _serve(configuration: Configuration, announcement: str) -> int:
+    from shoal.proxy.run import run  # trio and the proxy itself take time to load: `check` and --help need neither
+
+    set_up_logs(configuration.log)
+    run(configuration, lambda: print(announcement, end="", flush=True))
+    return OK
+
+
+def _check(flags: argparse.Namespace) -> int:
+    configuration = None if flags.config is None else load_config(flags.config)
+    if flags.file is None:
+        if configuration is None:
+            raise OperatorError.of(
+                "shoal check", "give the file to check, or -c shoal.toml, or both (see shoal check --help)"
+            )
+        listeners = configuration.settings.listeners
+        print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
+        return OK
+    report = check_mirror(_read_mirror(flags.file), _shoal(flags, configuration))
+    print(render(report, _name(flags.file)), end="")
+    return MUST_CHANGE if report.must_change else OK
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _read_mirror(file: str) -> Mirror:
+    """Properties or, where it begins with a brace, JSON."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        is_json = text.lstrip().startswith(("{", "["))
+        return connect_mirror(read_connector(text)) if is_json else dedicated_mirror(read_properties(text))
+    except OSError as error:
+        raise OperatorError.of(_name(file), f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise OperatorError.of(_name(file), "cannot be read: it is not UTF-8 text") from None
+    except Unreadable as error:
+        raise OperatorError.of(_name(file), str(error)) from None
+
+
+def _shoal(flags: argparse.Namespace, configuration: Configuration | None) -> Shoal:
+    if configuration is None:
+        wrap, unwrap = mirror_listeners(flags)
+        return Shoal(wrap=wrap, unwrap=unwrap)
+    listeners = configuration.settings.listeners
+    for wrap in listeners:
+        pair = next((x for x in listeners if wrap.mode == Mode.WRAP and x.name == wrap.pair), None)
+        if pair is not None:
+            others = tuple(x for x in listeners if x not in (wrap, pair))
+            return Shoal(wrap=wrap, unwrap=pair, others=others)
+    what = 'has no listener with mode = "wrap" and a pair, so no mirror can go through it'
+    raise OperatorError.of(str(flags.config), what)
+
+
+_COMMANDS = {"mirror": _mirror, "run": _run, "check": _check}

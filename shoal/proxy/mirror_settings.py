@@ -1,0 +1,93 @@
+"""The flags of `shoal mirror` -> `Settings`: a wrap listener on the source, paired with an unwrap listener on the target."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config_checks import check_settings
+from shoal.proxy.operator_error import OperatorError, Problem
+from shoal.proxy.settings import (
+    Address,
+    ClusterSettings,
+    ListenerSettings,
+    Mode,
+    PortRange,
+    Settings,
+    ShallowSettings,
+)
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["default_state_dir", "mirror_listeners", "mirror_settings"]
+
+_BROKER_PORTS = 100  # after the port of the listener, unless --*-ports says otherwise
+_SIDES = ("source", "target")
+
+
+def mirror_settings(flags: argparse.Namespace) -> Settings:
+    """Raises `OperatorError` that names the flag."""
+    settings = Settings(
+        clusters=tuple(ClusterSettings(name=side, bootstrap=getattr(flags, side)) for side in _SIDES),
+        listeners=mirror_listeners(flags),
+    )
+    if problems := check_settings(settings, _flag):
+        raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
+    return settings
+
+
+def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
+    """(wrap, unwrap), as far as the flags tell: `shoal check` has no clusters and no ports of brokers."""
+    shallow = ShallowSettings(
+        deep_topics=tuple(flags.deep_topics),
+        run_limit=flags.run_limit,
+        min_batch_bytes=flags.min_batch_bytes,
+        tags=dict(flags.tag),
+    )
+    wrap, unwrap = (
+        ListenerSettings(
+            name=side,
+            cluster=side,
+            host=getattr(flags, f"{side}_listen").host,
+            port=getattr(flags, f"{side}_listen").port,
+            advertised_host=flags.advertise,
+            nodes=_ports(flags, side),
+            mode=mode,
+            pair=pair,
+            shallow=shallow,
+        )
+        for side, mode, pair in (("source", Mode.WRAP, "target"), ("target", Mode.UNWRAP, None))
+    )
+    return wrap, unwrap
+
+
+def _ports(flags: argparse.Namespace, side: str) -> PortRange:
+    port: int = getattr(flags, f"{side}_listen").port
+    written: PortRange | None = getattr(flags, f"{side}_ports", None)
+    first, last = (written.first, written.last) if written else (port + 1, min(port + _BROKER_PORTS, 65535))
+    bootstrap: tuple[Address, ...] = getattr(flags, side, ())
+    return PortRange(first=first, last=last, state_file=_state_file(flags, side, port, bootstrap))
+
+
+def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:
+    """One file per listener and cluster: the ports of one cluster's brokers say nothing about another's."""
+    if not bootstrap:
+        return None
+    directory: Path = flags.state_dir or default_state_dir()
+    cluster = zlib.crc32(",".join(sorted(map(str, bootstrap))).encode())
+    return directory / f"{side}-{port}-{cluster:08x}.json"
+
+
+def default_state_dir() -> Path:
+    """XDG Base Directory Specification: state that should persist between restarts."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "shoal"
+
+
+_FLAGS = {"listen": "--{}-listen", "ports": "--{}-ports", "cluster": "--{}", "pair": "--{}-listen"}
+
+
+def _flag(index: int, key: str) -> str:
+    return _FLAGS.get(key, f"--{key.rpartition('.')[2]}").format(_SIDES[index])

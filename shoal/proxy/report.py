@@ -1,0 +1,175 @@
+"""What flowed between two snapshots of the statistics, as lines for the log: pure formatting, no clock, no counting.
+
+One line per listener, and none where nothing happened. Bytes are told in MB = 1,000,000 bytes, as disks and networks are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.proxy.shallow_statistics import ShallowStatistics
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shoal.proxy.statistics import ListenerStatistics, ServerStatistics
+
+__all__ = ["Line", "Snapshot", "report"]
+
+_NOTHING = ShallowStatistics()
+# How connections end every day; the others are told.
+_QUIET = frozenset({CloseCause.CLIENT_CLOSED, CloseCause.IDLE, CloseCause.DRAINED, CloseCause.SHUTDOWN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    at: float  # seconds on any clock that only goes forward
+    server: ServerStatistics
+    shallow: Mapping[str, ShallowStatistics] = field(default_factory=dict)  # by listener
+
+
+class Line(NamedTuple):
+    """`text` is for people, `values` for machines (JSON logs)."""
+
+    text: str
+    values: Mapping[str, object]
+
+
+def report(before: Snapshot, now: Snapshot) -> list[Line]:
+    """A line for every listener where something flowed, connected or failed since `before`."""
+    earlier = {listener.name: listener for listener in before.server.listeners}
+    lines = []
+    for listener in now.server.listeners:
+        shallow = _Shallow(before.shallow.get(listener.name, _NOTHING), now.shallow.get(listener.name, _NOTHING))
+        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at)
+        if change.happened:
+            lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
+    return lines
+
+
+class _Shallow(NamedTuple):
+    before: ShallowStatistics
+    now: ShallowStatistics
+
+    def more(self, name: str) -> int:
+        value: int = getattr(self.now, name) - getattr(self.before, name)
+        return value
+
+    @property
+    def raw(self) -> dict[str, int]:
+        """Why -> how many batches since, the most frequent reason first."""
+        more = {why: count - self.before.raw_batches.get(why, 0) for why, count in self.now.raw_batches.items()}
+        return dict(sorted(((str(why), count) for why, count in more.items() if count), key=lambda item: -item[1]))
+
+
+_COUNTS = (
+    "envelopes",
+    "wrapped_batches",
+    "wrapped_records",
+    "wrapped_bytes",
+    "opened_envelopes",
+    "unwrapped_batches",
+    "unwrapped_records",
+    "unwrapped_bytes",
+    "retries_suppressed",
+    "partition_errors",
+)
+_TRAFFIC = ("requests", "from_client", "to_client")
+
+
+class _Change(NamedTuple):
+    """One listener between two snapshots."""
+
+    before: ListenerStatistics | None
+    now: ListenerStatistics
+    shallow: _Shallow
+    seconds: float
+
+    @property
+    def happened(self) -> bool:
+        values = self.values()
+        return any(values[key] for key in (*_TRAFFIC, *_COUNTS, "raw_batches", "closed", "opened"))
+
+    def traffic(self, name: str) -> int:
+        value: int = getattr(self.now.traffic, name)
+        return value if self.before is None else value - getattr(self.before.traffic, name)
+
+    @property
+    def opened(self) -> int:
+        return self.now.opened - (self.before.opened if self.before else 0)
+
+    @property
+    def closed(self) -> dict[str, int]:
+        """Cause -> how many connections ended so, the everyday causes left out."""
+        earlier = self.before.closed if self.before else {}
+        more = {cause: count - earlier.get(cause, 0) for cause, count in self.now.closed.items()}
+        return {str(cause): count for cause, count in more.items() if count and cause not in _QUIET}
+
+    def values(self) -> dict[str, object]:
+        return {
+            "listener": self.now.name,
+            "seconds": round(self.seconds, 3),
+            "connections": self.now.active,
+            "opened": self.opened,
+            "closed": self.closed,
+            **{name: self.traffic(name) for name in _TRAFFIC},
+            **{name: self.shallow.more(name) for name in _COUNTS},
+            "raw_batches": self.shallow.raw,
+        }
+
+    def text(self) -> str:
+        parts = [*self._wrapped(), *self._raw(), *self._unwrapped(), *self._trouble()]
+        if not parts:
+            parts = [self._plain()]
+        return "; ".join([*parts, _counted(self.now.active, "connection")])
+
+    def _wrapped(self) -> Iterator[str]:
+        if envelopes := self.shallow.more("envelopes"):
+            yield f"wrapped {self._data('wrapped')} in {_counted(envelopes, 'envelope')}"
+
+    def _raw(self) -> Iterator[str]:
+        if raw := self.shallow.raw:
+            reasons = ", ".join(f"{why}: {count:,}" for why, count in raw.items())
+            yield f"{_counted(sum(raw.values()), 'batch')} raw ({reasons})"
+
+    def _unwrapped(self) -> Iterator[str]:
+        envelopes = self.shallow.more("opened_envelopes")
+        if envelopes or self.shallow.more("unwrapped_batches"):
+            yield f"opened {_counted(envelopes, 'envelope')}, appended {self._data('unwrapped')}"
+
+    def _trouble(self) -> Iterator[str]:
+        if again := self.shallow.more("retries_suppressed"):
+            yield f"{_counted(again, 'batch')} of retries not appended twice"
+        if errors := self.shallow.more("partition_errors"):
+            yield f"{_counted(errors, 'partition error')} from the target"
+        if closed := self.closed:
+            yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
+
+    def _plain(self) -> str:
+        sent, received = self.traffic("from_client"), self.traffic("to_client")
+        requests = _counted(self.traffic("requests"), "request")
+        return f"{requests}, {_megabytes(sent)} in, {_megabytes(received)} out, {self._rate(sent + received)}"
+
+    def _data(self, kind: str) -> str:
+        batches, records, size = (self.shallow.more(f"{kind}_{unit}") for unit in ("batches", "records", "bytes"))
+        return f"{_counted(batches, 'batch')} ({records:,} records, {_megabytes(size)}, {self._rate(size)})"
+
+    def _rate(self, size: int) -> str:
+        return f"{_megabytes(int(size / self.seconds) if self.seconds > 0 else 0)}/s"
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def _megabytes(size: int) -> str:
+    return (
+        f"{size / 1e6:,.0f} MB"
+        if size >= 100_000_000
+        else f"{size / 1e6:,.1f} MB"
+        if size >= 100_000
+        else f"{size / 1e3:,.1f} kB"
+    )

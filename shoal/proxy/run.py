@@ -1,0 +1,81 @@
+"""Run the proxy with its report: `serve`, and beside it a task that tells what flows.
+
+run ──┬── serve (until SIGTERM or SIGINT)
+      └── report (every `report_every` seconds; once more, with the totals, at the end)
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.logs import fields, told
+from shoal.proxy.report import Snapshot, report
+from shoal.proxy.server import serve
+from shoal.proxy.settings import Address
+from shoal.proxy.shallow_statistics import ShallowTally
+from shoal.proxy.statistics import ServerStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.proxy.config import Configuration
+    from shoal.proxy.server import Server
+
+__all__ = ["run"]
+
+log = logging.getLogger("shoal")
+
+_NOTHING = ServerStatistics(listeners=())
+
+
+def run(configuration: Configuration, ready: Callable[[], None]) -> None:
+    """Until a signal has drained it. `ready` is called once the ports are open. Raises OperatorError (in groups)."""
+    trio.run(_run, configuration, ready)
+
+
+async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
+    async with trio.open_nursery() as nursery:
+        server: Server = await nursery.start(_serve, configuration, nursery.cancel_scope)
+        for listener in configuration.settings.listeners:
+            address = Address(listener.host, listener.port)
+            log.info(
+                "listening",
+                extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair),
+            )
+        ready()
+        await _report(server, configuration.log.report_every)
+
+
+async def _serve(
+    configuration: Configuration,
+    everything: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await serve(configuration.settings, task_status=task_status)
+    everything.cancel()
+
+
+async def _report(server: Server, every: float) -> None:
+    """Forever; the totals when cancelled."""
+    first = Snapshot(at=trio.current_time(), server=_NOTHING)
+    before = first
+    try:
+        while True:
+            await trio.sleep(every or float("inf"))
+            before = _tell(server, before, "flow")
+    finally:
+        _tell(server, first, "total")
+
+
+def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
+    tallies = {name: getattr(listener.path, "tally", None) for name, listener in server.listeners.items()}
+    shallow = {name: tally.statistics() for name, tally in tallies.items() if isinstance(tally, ShallowTally)}
+    now = Snapshot(at=trio.current_time(), server=server.statistics(), shallow=shallow)
+    for line in report(before, now):
+        text = line.text if event == "flow" else f"{event} {line.text}"
+        log.info(event, extra=told(text, **line.values))
+    return now
