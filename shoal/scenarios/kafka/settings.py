@@ -24,6 +24,8 @@ _SMALL: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
     # A consumer that comes too early must fail, not create the topic with the wrong partitions.
     "auto.create.topics.enable": "false",
+    # Records carry fixed timestamps: seven days of retention would delete them half a minute after a broker's start.
+    "log.retention.ms": "-1",
 }
 
 
