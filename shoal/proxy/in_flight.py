@@ -36,7 +36,7 @@ class InFlight(NamedTuple):
 class Skimmer(Protocol):
     """Sees a whole answer in pieces, from its first byte, and may change bytes in place, never their number."""
 
-    def feed(self, piece: memoryview) -> None: ...
+    def feed(self, chunk: memoryview, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Edit:
     """Look at the answer in place: `edit` returns the buffer it was given, or what takes its place.
 
     The buffer is only lent: `edit` must not keep it, and nothing may be awaited. With a `skimmer`, an answer that does not lie
-    whole in the receive buffer is streamed through that; without, it is held until it is complete.
+    whole in the receive buffer is streamed through that (made from the entry and the frame's size); without, it is held until it is complete.
     """
 
     edit: Callable[[Connection, InFlight, Buffer], Buffer | Sequence[Buffer]]
-    skimmer: Callable[[Connection, InFlight], Skimmer] | None = None
+    skimmer: Callable[[InFlight, int], Skimmer] | None = None
 
 
 @dataclass(frozen=True, slots=True)

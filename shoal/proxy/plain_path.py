@@ -67,8 +67,8 @@ def _controllers(connection: Connection, entry: InFlight, frame: Buffer) -> Buff
     return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup_controller)
 
 
-def _skimmer(connection: Connection, entry: InFlight) -> Skimmer:
-    return FetchSkimmer(entry.api_version)
+def _skimmer(entry: InFlight, size: int) -> Skimmer:
+    return FetchSkimmer(entry.api_version, size)
 
 
 def _metadata(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:

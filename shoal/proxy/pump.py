@@ -73,6 +73,11 @@ class Pump(ABC):
         """A frame has begun and has not arrived whole."""
         return bool(self.remaining or self.carry or self.filling)
 
+    def check_whole(self) -> None:
+        """The source has closed: it may not do that in the middle of a frame."""
+        if self.mid_frame:
+            raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
+
     @abstractmethod
     async def run(self) -> None:
         """Until the source closes. Raises RemoteProtocolError and PeerLost."""
@@ -152,11 +157,10 @@ class Pump(ABC):
     async def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: Interruption) -> memoryview:
         """Pass what is in front of the frame, complete it, hand it over; -> a copy of what was behind it."""
         pos, stop, behind, end = marks
-        self.carry = b""
         frame = bytearray(interruption.size)
         frame[: behind - stop] = view[stop:behind]
         tail = memoryview(bytes(view[behind:end]))
-        self.filling = True
+        self.carry, self.filling = b"", True
         if pos < stop:
             await self._pass(view[pos:stop])
         if behind - stop < interruption.size:
@@ -173,5 +177,5 @@ class Pump(ABC):
                 await self._turn()
             size = self._receive_into(missing[:BUFFER_SIZE])
             if size == 0:
-                raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
+                return self.check_whole()
             missing = missing[max(size, 0) :]

@@ -61,7 +61,7 @@ class RequestPump(Pump):
                 continue
             end = await self.receive()
             if not end:
-                return
+                return self.check_whole()
             await self.forward(end)
 
     def answered(self) -> None:
@@ -154,5 +154,5 @@ class RequestPump(Pump):
         return min(pos, end)
 
     def _refuse(self, size: int, first: memoryview) -> None:
-        check_frame_size(size, bytes(first[:16]), self._limits.frame_bytes)
+        check_frame_size(size, first, self._limits.frame_bytes)
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.framing import FIRST_BYTES, check_frame_size
 from shoal.proxy.in_flight import Asked, Edit, Hold, Local, Token
 from shoal.proxy.pump import Interruption, Pump
 
@@ -25,6 +26,7 @@ _PREFIX = Struct(
     "i"  # CorrelationId
 )
 _SIZE = Struct(">i")
+_LARGEST = 0x7FFFFFFF  # answers are streamed: their size is the broker's business
 
 
 class ResponsePump(Pump):
@@ -46,9 +48,15 @@ class ResponsePump(Pump):
                 await self._send_locals()
             end = await self.receive()
             if not end:
-                return
+                return self._check_end()
             await self.forward(end)
             connection.requests.answered()
+
+    def _check_end(self) -> None:
+        """A broker that wants TLS says so in seven bytes and closes."""
+        if len(self.carry) >= FIRST_BYTES:
+            check_frame_size(_SIZE.unpack_from(self.carry)[0], self.carry, _LARGEST)
+        self.check_whole()
 
     @property
     def quiet(self) -> bool:
@@ -86,6 +94,7 @@ class ResponsePump(Pump):
                 continue
             entry = queue.popleft()
             if correlation_id != entry.correlation_id or size < _PREFIX.size - _SIZE.size:
+                check_frame_size(size, view[pos:end], _LARGEST)
                 raise _mismatch(entry, size, correlation_id)
             stop = pos + _SIZE.size + size
             if answer is not None:
@@ -117,7 +126,7 @@ class ResponsePump(Pump):
                 edited = answer.edit(self._connection, entry, part)
                 return None if edited is part else Interruption(size, _pieces(edited), None)
             if answer.skimmer is not None:
-                self._skimmer = answer.skimmer(self._connection, entry)
+                self._skimmer = answer.skimmer(entry, size)
                 self._skimmer.feed(part)
                 return None
         limit = self._connection.limits.held_response_bytes

@@ -45,8 +45,15 @@ Paths = "Mapping[Mode, Callable[[Listener], Path]]"
 class Server:
     """Binds all ports when it is made. Raises OperatorError."""
 
-    def __init__(self, settings: Settings, paths: Mapping[Mode, Callable[[Listener], Path]] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
+        *,
+        learn: bool = True,
+    ) -> None:
         self.settings = settings
+        self._learns = learn
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
@@ -67,7 +74,7 @@ class Server:
             with self._scope:
                 async with trio.open_nursery() as services:
                     services.start_soon(watch, self.connections)
-                    for cluster in self.clusters.values():
+                    for cluster in self.clusters.values() if self._learns else ():
                         services.start_soon(self._learn, cluster)
                     async with trio.open_nursery() as serving:
                         for listener in self.listeners.values():

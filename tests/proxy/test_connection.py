@@ -1,0 +1,372 @@
+"""Whole connections between a raw client and a scripted broker: what passes, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from shoal.proxy.settings import KIB, MIB, Limits
+from shoal.proxy.statistics import CloseCause
+from shoal.proxy.transport import BUFFER_SIZE
+from tests.proxy.rig import (
+    BrokerSide,
+    FakeBroker,
+    Peer,
+    api_key,
+    correlation_id,
+    echo,
+    request,
+    response,
+    rig,
+    silent,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNKNOWN_KEY = 300
+HEARTBEAT = 12
+
+
+def traffic(rng: random.Random, count: int) -> Iterator[bytes]:
+    """Requests that Shoal does not edit: unknown keys, negative keys, known keys; any version; any content and size."""
+    for number in range(count):
+        key = rng.choice((UNKNOWN_KEY, 10_000, -1, -32768, 93, HEARTBEAT, 2, 36))
+        size = rng.choice((0, 1, 50, 3000, 70_000, BUFFER_SIZE - 12, BUFFER_SIZE, BUFFER_SIZE + 1, 1_500_000))
+        yield request(key, rng.randrange(-2, 30), rng.choice((number, -number, 2**31 - 1)), rng.randbytes(size))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_frames_that_are_not_edited_pass_byte_for_byte(seed: int) -> None:
+    rng = random.Random(seed)
+    frames = list(traffic(rng, 40))
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send_in_chunks(response(correlation_id(frame), frame[8:]), rng)
+
+    async with rig(answer) as r, trio.open_nursery() as nursery:
+        client = await r.client()
+        nursery.start_soon(client.send_in_chunks, b"".join(frames), random.Random(seed + 100))
+        for frame in frames:
+            assert await client.frame() == response(correlation_id(frame), frame[8:])
+        assert r.broker.received == frames
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    frames = [request(UNKNOWN_KEY, 0, number, b"x" * number) for number in range(200)]
+    async with rig() as r:
+        client = await r.client()
+        await client.send(b"".join(frames))
+        answers = [await client.frame() for _ in frames]
+    assert answers == [response(number, frame[12:]) for number, frame in enumerate(frames)]
+
+
+def produce(version: int, acks: int, number: int) -> bytes:
+    """As much of a Produce request as says whether it will be answered; the rest is noise to a proxy."""
+    transactional_id = b"\x00" if version >= 9 else b"\xff\xff"
+    tags = b"\x00" if version >= 9 else b""
+    return request(0, version, number, tags + transactional_id + struct.pack(">hi", acks, 30_000) + b"noise")
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+async def test_a_produce_request_with_acks_0_has_no_answer(version: int) -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        if correlation_id(frame) % 2:
+            await broker.send(response(correlation_id(frame), b"answer"))
+
+    frames = [produce(version, acks=number % 2, number=number) for number in range(20)]
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(b"".join(frames))
+        for number in range(1, 20, 2):
+            assert await client.frame() == response(number, b"answer")
+        await until(lambda: r.broker.received == frames)
+        assert not r.connection.in_flight
+
+
+async def test_acks_are_found_in_a_request_that_arrives_byte_by_byte() -> None:
+    async with rig(silent) as r:
+        client = await r.client()
+        frame = produce(9, acks=0, number=1)
+        for at in range(len(frame)):
+            await client.send(frame[at : at + 1])
+            await trio.testing.wait_all_tasks_blocked()
+        await client.send(request(UNKNOWN_KEY, 0, 2))
+        await until(lambda: len(r.broker.received) == 2)
+        assert r.broker.received[0] == frame
+        assert [entry.correlation_id for entry in r.connection.in_flight] == [2]
+
+
+async def test_an_answer_out_of_order_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame) + 1))
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 3, 7))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
+    assert "answered correlation id 8 (4 bytes) where 7 (API key 300 v3) was due" in caplog.text
+
+
+async def test_an_answer_to_no_request_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame)) * 2)
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 3, 7))
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
+    assert "an answer (correlation id 7) to no request" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "message"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "TLS"),
+        (b"GET / HTTP/1.1\r\nHost: shoal\r\n\r\n", "HTTP"),
+        (b"\xff\xff\xff\xff" + bytes(20), "a frame of -1 bytes"),
+        (struct.pack(">ihhi", 4, 0, 0, 0), "4 bytes is too short"),
+        (struct.pack(">ihhi", 2 * MIB, 3, 0, 0), "a frame of 2097152 bytes"),
+    ],
+)
+async def test_what_is_not_kafka_is_refused_in_clear_words(
+    first_bytes: bytes, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rig(limits=Limits(frame_bytes=MIB)) as r:
+        client = await r.client()
+        await client.send(first_bytes)
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
+        assert not r.broker.received
+    assert message in caplog.text
+
+
+async def test_a_broker_that_wants_tls_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(bytes.fromhex("15030300020246"))
+        await broker.stream.aclose()
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(18, 0, 1))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
+    assert "TLS" in caplog.text
+
+
+async def test_a_client_that_does_not_read_pauses_its_broker_and_holds_no_memory() -> None:
+    size = 64 * MIB
+    payload = random.Random(1).randbytes(MIB)
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(struct.pack(">ii", 4 + size, correlation_id(frame)))
+        for _ in range(size // MIB):
+            await broker.stream.send_all(payload)
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: bool(r.listener.connections) and r.connection.connected and r.connection.client_out.blocked)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        held = r.connection.responses.received - r.connection.client_out.sent
+        assert 0 < held <= BUFFER_SIZE
+        assert r.connection.responses.received < size // 2
+        assert len(await client.read(8)) == 8
+        for _ in range(size // MIB):
+            assert await client.read(MIB) == payload
+
+
+async def test_a_broker_that_does_not_read_pauses_its_client() -> None:
+    size = 64 * MIB
+    started, go_on = trio.Event(), trio.Event()
+
+    class Deaf(FakeBroker):
+        async def _handle(self, stream: trio.SocketStream) -> None:
+            started.set()
+            await go_on.wait()
+            await super()._handle(stream)
+
+    async with rig(broker=Deaf()) as r, trio.open_nursery() as nursery:
+        client = await r.client()
+        frame = request(UNKNOWN_KEY, 0, 1, bytes(size))
+        nursery.start_soon(client.send, frame)
+        await until(lambda: started.is_set() and r.connection.connected and r.connection.upstream_out.blocked)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert r.connection.requests.received - r.connection.upstream_out.sent <= BUFFER_SIZE
+        assert r.connection.requests.received < size // 2
+        go_on.set()
+        assert await client.frame() == response(1, frame[12:])
+        assert r.broker.received == [frame]
+
+
+async def test_too_many_requests_in_flight_wait_and_none_is_lost() -> None:
+    go_on = trio.Event()
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await go_on.wait()
+        await echo(broker, frame)
+
+    async with rig(answer, limits=Limits(in_flight=5)) as r, trio.open_nursery() as nursery:
+        client = await r.client()
+        frames = [request(UNKNOWN_KEY, 0, number, bytes(300 * KIB)) for number in range(30)]
+        nursery.start_soon(client.send, b"".join(frames))
+        await until(lambda: bool(r.listener.connections) and len(r.connection.in_flight) > 5)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(r.connection.in_flight) <= 8
+        go_on.set()
+        for frame in frames:
+            assert await client.frame() == response(correlation_id(frame), frame[12:])
+
+
+async def test_a_client_that_closes_its_sending_side_gets_what_is_due() -> None:
+    closed = trio.Event()
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await closed.wait()
+        await echo(broker, frame)
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1, b"question"))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.stream.send_eof()
+        await until(lambda: r.connection.requests_ended)
+        closed.set()
+        assert api_key(r.broker.received[0]) == UNKNOWN_KEY
+        assert (await client.frame())[8:] == r.broker.received[0][12:]
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+async def test_a_client_that_goes_takes_its_broker_connection_along() -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await client.frame()
+        await client.stream.aclose()
+        await until(lambda: r.broker.ended == 1)
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+async def test_a_client_that_closes_in_the_middle_of_a_frame_is_lost() -> None:
+    async with rig(silent) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1, bytes(100))[:50])
+        await until(lambda: bool(r.broker.sides))
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
+
+
+async def test_a_client_that_says_nothing_never_reaches_the_broker() -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+        assert not r.broker.sides
+
+
+async def test_a_broker_that_closes_is_heard_to_the_end() -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), b"last words" * 100_000))
+        await broker.stream.aclose()
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(36, 2, 1, b"wrong password"))
+        assert await client.frame() == response(1, b"last words" * 100_000)
+        assert await client.at_end()
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
+
+
+async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        (cluster,) = r.server.clusters.values()
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            cluster.bootstrap = (cluster.bootstrap[0]._replace(port=port),)
+            client = await r.client()
+            await client.send(request(18, 0, 1))
+            assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
+    assert f"127.0.0.1:{port}: Connection refused" in caplog.text
+
+
+async def test_bootstrap_addresses_are_tried_in_turn() -> None:
+    async with rig() as r:
+        (cluster,) = r.server.clusters.values()
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            cluster.bootstrap = (cluster.bootstrap[0]._replace(port=unused.getsockname()[1]), *cluster.bootstrap)
+            client = await r.client()
+            await client.send(request(UNKNOWN_KEY, 0, 1, b"hello"))
+            assert (await client.frame()).endswith(b"hello")
+
+
+async def test_connections_above_the_limit_are_refused_in_clear_words(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(max_connections=2) as r:
+        clients = [await r.client() for _ in range(3)]
+        assert await clients[2].at_end()
+        assert await r.closed() == {CloseCause.REFUSED: 1}
+        for client in clients[:2]:
+            await client.send(request(UNKNOWN_KEY, 0, 1))
+            await client.frame()
+    assert "more than 2 connections (max_connections)" in caplog.text
+
+
+async def test_sasl_tokens_after_handshake_v0_pass_without_a_kafka_header() -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        if len(broker_frames) == 0:
+            await broker.send(response(correlation_id(frame), b"\x00\x00"))
+        elif len(broker_frames) < 3:
+            await broker.send(struct.pack(">i", len(broker_frames) - 1) + b"s" * (len(broker_frames) - 1))
+        else:
+            await echo(broker, frame)
+        broker_frames.append(frame)
+
+    broker_frames: list[bytes] = []
+    tokens = [struct.pack(">i", 3) + b"c-1", struct.pack(">i", 0)]
+    async with rig(answer) as r:
+        client: Peer = await r.client()
+        handshake = request(17, 0, 9, struct.pack(">h", 13) + b"SCRAM-SHA-256")
+        await client.send(handshake)
+        assert await client.frame() == response(9, b"\x00\x00")
+        await client.send(tokens[0])
+        assert await client.read(4) == struct.pack(">i", 0)
+        await client.send(tokens[1])
+        assert await client.read(5) == struct.pack(">i", 1) + b"s"
+        after = request(UNKNOWN_KEY, 0, 10, b"now authenticated")
+        await client.send(after)
+        assert await client.frame() == response(10, after[12:])
+        assert broker_frames == [handshake, *tokens, after]
+
+
+async def test_an_unknown_mechanism_after_handshake_v0_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.send(request(17, 0, 9, struct.pack(">h", 6) + b"GSSAPI"))
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
+    assert "GSSAPI" in caplog.text
+
+
+async def test_statistics_count_both_sides() -> None:
+    async with rig() as r:
+        client = await r.client()
+        frames = [request(UNKNOWN_KEY, 0, number, bytes(1000)) for number in range(5)]
+        await client.send(b"".join(frames))
+        answers = [await client.frame() for _ in frames]
+        await client.stream.aclose()
+        await r.closed()
+        counted = r.server.statistics().listeners[0].traffic
+    assert (counted.requests, counted.answers, counted.opaque) == (5, 5, 5)
+    assert counted.from_client == counted.to_upstream == sum(map(len, frames))
+    assert counted.from_upstream == counted.to_client == sum(map(len, answers))
