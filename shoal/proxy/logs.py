@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
         entry.update((key, value) for key, value in _fields_of(record).items() if value is not None)
         if record.exc_info is not None:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        return json.dumps(entry, default=str)
 
 
 _FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}

@@ -13,7 +13,9 @@ __all__ = ["Entry", "Unreadable", "read_connector", "read_properties"]
 
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SEPARATOR = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_SEPARATOR = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -37,8 +39,8 @@ def read_properties(text: str) -> list[Entry]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Comments and empty lines left out, continued lines (an odd number of backslashes at the end) joined."""
     joined, first = "", 0
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.lstrip()
+    for number, raw in enumerate(_NEWLINE.split(text), start=1):
+        line = raw.lstrip(_BLANKS)
         if not joined and (not line or line[0] in "#!"):
             continue
         first = first or number

@@ -1,0 +1,114 @@
+"""Log lines for people and for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.proxy.logs import LogSettings, fields, set_up_logs, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger("shoal.test")
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root = logging.getLogger("shoal")
+    handlers, level, propagate = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], root.propagate = handlers, propagate
+    root.setLevel(level)
+
+
+def stream(level: str = "info", form: str = "human") -> io.StringIO:
+    out = io.StringIO()
+    set_up_logs(LogSettings(level=level, format=form), out)
+    return out
+
+
+def human(out: io.StringIO) -> str:
+    (line,) = out.getvalue().splitlines()
+    assert re.match(r"\d\d:\d\d:\d\d\.\d\d\d ", line)
+    return line[13:]
+
+
+def test_people_get_time_level_event_and_fields() -> None:
+    out = stream()
+
+    log.info("listening", extra=fields(listener="source", rate=2.5, pair=None, reason='not "yet"', empty=""))
+
+    assert human(out) == 'info    listening                listener=source rate=2.5 reason="not \\"yet\\"" empty=""'
+
+
+def test_people_get_a_sentence_where_there_is_one() -> None:
+    out = stream()
+
+    log.warning("flow", extra=told("source: wrapped 3 batches", wrapped_batches=3))
+
+    assert human(out) == "warning source: wrapped 3 batches"
+
+
+def test_machines_get_one_object_per_line() -> None:
+    out = stream(form="json")
+
+    log.warning("flow", extra=told("source: wrapped 3 batches", wrapped_batches=3, pair=None, raw={"small": 1}))
+
+    entry = json.loads(out.getvalue())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry.pop("time"))
+    assert entry == {"level": "warning", "event": "flow", "wrapped_batches": 3, "raw": {"small": 1}}
+
+
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_what_a_client_sends_cannot_forge_a_line(form: str) -> None:
+    out = stream(form=form)
+
+    log.info("client %s", "x\n10:00:00.000 info all is well\r\x1b[2J\u2028")
+
+    assert len(out.getvalue().splitlines()) == 1
+    assert "\x1b" not in out.getvalue()
+
+
+def test_messages_with_arguments_are_written_out() -> None:
+    out = stream()
+
+    log.info("broker %d is on port %d", 3, 19095)
+
+    assert human(out) == "info    broker 3 is on port 19095"
+
+
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_exceptions_are_kept(form: str) -> None:
+    out = stream(form=form)
+
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        log.exception("failed")
+
+    assert "RuntimeError: boom" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == (1 if form == "json" else out.getvalue().count("\n"))
+
+
+def test_lower_levels_are_left_out() -> None:
+    out = stream(level="warning")
+
+    log.info("listening")
+    log.error("no")
+
+    assert human(out) == "error   no"
+
+
+def test_setting_up_twice_writes_once() -> None:
+    stream()
+    out = stream()
+
+    log.info("listening")
+
+    assert len(out.getvalue().splitlines()) == 1

@@ -1,0 +1,140 @@
+"""What flowed between two snapshots, as a person reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from shoal.proxy.report import Line, Snapshot, report
+from shoal.proxy.shallow_statistics import ShallowStatistics, ShallowTally
+from shoal.proxy.statistics import CloseCause, ListenerStatistics, ServerStatistics, Traffic
+
+START = Snapshot(at=100.0, server=ServerStatistics(listeners=()))
+
+
+def listener(
+    name: str = "source",
+    *,
+    opened: int = 4,
+    active: int = 4,
+    closed: dict[CloseCause, int] | None = None,
+    **traffic: int,
+) -> ListenerStatistics:
+    return ListenerStatistics(
+        name=name, opened=opened, active=active, closed=closed or {}, traffic=Traffic(**traffic), ports={}
+    )
+
+
+def snapshot(at: float, *listeners: ListenerStatistics, **shallow: ShallowStatistics) -> Snapshot:
+    return Snapshot(at=at, server=ServerStatistics(listeners=listeners), shallow=shallow)
+
+
+def told(before: Snapshot, now: Snapshot) -> str:
+    (line,) = report(before, now)
+    return line.text
+
+
+WRAPPED = ShallowStatistics(
+    envelopes=741, wrapped_batches=12_022, wrapped_records=4_000_000, wrapped_bytes=366_000_000,
+    raw_batches={"first batch after a start or seek": 4, "compaction left holes in the batch": 12},
+)  # fmt: skip
+OPENED = ShallowStatistics(
+    opened_envelopes=741, unwrapped_batches=12_022, unwrapped_records=4_000_000, unwrapped_bytes=366_000_000
+)
+
+
+def test_a_wrap_listener_tells_what_was_wrapped_and_what_not_and_why() -> None:
+    assert told(START, snapshot(110.0, listener(), source=WRAPPED)) == (
+        "source: wrapped 12,022 batches (4,000,000 records, 366 MB, 36.6 MB/s) in 741 envelopes; "
+        "16 batches raw (compaction left holes in the batch: 12, first batch after a start or seek: 4); 4 connections"
+    )
+
+
+def test_an_unwrap_listener_tells_what_was_appended() -> None:
+    assert told(START, snapshot(105.0, listener("target", active=1), target=OPENED)) == (
+        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s); 1 connection"
+    )
+
+
+def test_a_plain_listener_tells_requests_and_bytes() -> None:
+    assert told(START, snapshot(101.0, listener("plain", requests=1204, from_client=1_500, to_client=2_500_000))) == (
+        "plain: 1,204 requests, 1.5 kB in, 2.5 MB out, 2.5 MB/s; 4 connections"
+    )
+
+
+def test_only_the_difference_is_told() -> None:
+    more = dataclasses.replace(
+        WRAPPED, envelopes=742, wrapped_batches=12_023, wrapped_records=4_000_500, wrapped_bytes=366_030_000
+    )
+
+    assert told(snapshot(110.0, listener(), source=WRAPPED), snapshot(115.0, listener(), source=more)) == (
+        "source: wrapped 1 batch (500 records, 30.0 kB, 6.0 kB/s) in 1 envelope; 4 connections"
+    )
+
+
+def test_trouble_is_told() -> None:
+    shallow = ShallowStatistics(retries_suppressed=3, partition_errors=1)
+    closed = {CloseCause.UPSTREAM_LOST: 2, CloseCause.CLIENT_CLOSED: 9}
+
+    assert told(START, snapshot(105.0, listener("target", active=0, closed=closed), target=shallow)) == (
+        "target: 3 batches of retries not appended twice; 1 partition error from the target; "
+        "connections ended: broker lost: 2; 0 connections"
+    )
+
+
+def test_where_nothing_happened_nothing_is_told() -> None:
+    now = snapshot(110.0, listener(closed={CloseCause.IDLE: 1}), source=WRAPPED)
+
+    assert report(now, dataclasses.replace(now, at=115.0)) == []
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ShallowStatistics)])
+def test_every_counter_of_shallow_mirroring_is_told(field: str) -> None:
+    value: Any = {"some reason": 7} if field == "raw_batches" else 7
+    before = snapshot(100.0, listener())
+
+    (line,) = report(before, snapshot(101.0, listener(), source=ShallowStatistics(**{field: value})))
+
+    assert line.values[field] == value
+
+
+def test_machines_get_every_value() -> None:
+    (line,) = report(START, snapshot(110.0, listener(requests=5, from_client=10, to_client=20), source=WRAPPED))
+
+    assert isinstance(line, Line)
+    assert line.values["listener"] == "source"
+    assert line.values["seconds"] == 10.0
+    assert line.values["connections"] == line.values["opened"] == 4
+    assert (line.values["requests"], line.values["from_client"], line.values["to_client"]) == (5, 10, 20)
+    assert line.values["raw_batches"] == dict(WRAPPED.raw_batches)
+
+
+def test_every_listener_has_its_own_line() -> None:
+    now = snapshot(
+        110.0, listener(), listener("target"), listener("idle", opened=0, active=0), source=WRAPPED, target=OPENED
+    )
+
+    assert [line.text.partition(":")[0] for line in report(START, now)] == ["source", "target"]
+
+
+def test_no_time_passed_is_no_rate() -> None:
+    assert "0.0 kB/s" in told(START, snapshot(100.0, listener(), source=WRAPPED))
+
+
+def test_a_tally_is_frozen_into_statistics() -> None:
+    tally = ShallowTally(envelopes=1)
+    tally.raw_batches["small"] += 2
+
+    before = tally.statistics()
+    tally.raw_batches["small"] += 1
+    tally.envelopes += 1
+
+    assert before == ShallowStatistics(envelopes=1, raw_batches={"small": 2})
+    names = [field.name for field in dataclasses.fields(ShallowStatistics)]
+    assert [field.name for field in dataclasses.fields(ShallowTally)] == names
+    counted = ShallowTally(**{name: index for index, name in enumerate(names) if name != "raw_batches"}).statistics()  # type: ignore[arg-type]
+    assert [getattr(counted, name) for name in names if name != "raw_batches"] == [
+        i for i, n in enumerate(names) if n != "raw_batches"
+    ]
