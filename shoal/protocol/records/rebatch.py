@@ -39,7 +39,7 @@ class _Cutter:
     def halves(self, first: int, last: int, limit: int) -> list[bytes]:
         """Records `first` to `last` (exclusive), cut where half of the bytes lie on either side, and on until they fit.
 
-        The bytes of a piece halve from level to level, single records aside, so this is no deep recursion.
+        The bytes of a piece halve within two levels, single records aside, so this is no deep recursion.
         """
         if last - first == 1:
             return [self.batch(first, last)]
