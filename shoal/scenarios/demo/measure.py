@@ -1,0 +1,68 @@
+"""One mirror run watched from outside: the wall time, CPU and memory between the first mirrored record and the last.
+
+The target's end offsets are the clock: whatever the mirror thinks it did, a record counts when the target has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import trio
+
+from shoal.scenarios import memory
+from shoal.scenarios.kafka.errors import NotReady
+from shoal.scenarios.kafka.process import Process
+
+__all__ = ["Cast", "Measured", "measure", "watch"]
+
+POLL_S = 0.05
+STALL_S = 60.0  # without one more record; a rebalance or a retry of the mirror takes less
+
+Cast = Mapping[str, Process]  # by role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    wall_s: float
+    cpu_s: Mapping[str, float]  # by role
+    peak_mib: Mapping[str, float]  # by role
+
+
+async def measure(cast: Cast, total: Callable[[], int], wanted: int, show: Callable[[int, float], None]) -> Measured:
+    """Until `total()`, the records on the target, is `wanted`; `show` hears the total and the seconds since the first.
+
+    Raises NotReady with the ends of the logs when a process of the `cast` has ended, or nothing moves for STALL_S.
+    """
+    await watch(cast, total, 1, lambda _: show(0, 0.0))
+    start = trio.current_time()
+    before = {role: process.usage().cpu_s for role, process in cast.items()}
+    for process in cast.values():
+        memory.reset_peak(process.pid)
+    await watch(cast, total, wanted, lambda records: show(records, trio.current_time() - start))
+    after = {role: process.usage() for role, process in cast.items()}
+    return Measured(
+        wall_s=trio.current_time() - start,
+        cpu_s={role: used.cpu_s - before[role] for role, used in after.items()},
+        peak_mib={role: used.peak_mib for role, used in after.items()},
+    )
+
+
+async def watch(cast: Cast, total: Callable[[], int], wanted: int, show: Callable[[int], None]) -> None:
+    """Poll until there are `wanted` records. Raises NotReady as `measure` does."""
+    seen, moved = 0, trio.current_time()
+    while (records := total()) < wanted:
+        if records > seen:
+            seen, moved = records, trio.current_time()
+        _check(cast, idle=trio.current_time() - moved, records=records)
+        show(records)
+        await trio.sleep(POLL_S)
+
+
+def _check(cast: Cast, *, idle: float, records: int) -> None:
+    for process in cast.values():
+        if not process.running:
+            raise NotReady(f"{process.name} ended with {process.exit_code} after {records:,} records\n{process.tail()}")
+    if idle > STALL_S:
+        tails = "\n".join(process.tail() for process in cast.values())
+        raise NotReady(f"no record arrived for {STALL_S:g} s after {records:,}\n{tails}")

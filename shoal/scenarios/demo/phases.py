@@ -1,0 +1,53 @@
+"""The phases of the demo, told as they go: a passing line while one runs, and one that stays with what came of it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shoal.scenarios.progress import Progress
+
+__all__ = ["Phases"]
+
+TITLE, OUTCOME = 30, 66  # columns
+
+
+class Phases:
+    """`total` phases are announced as 1/total, 2/total and so on."""
+
+    def __init__(self, progress: Progress, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress
+        self._total = total
+        self._clock = clock
+        self._number = 0
+        self.current = ""
+        """The title of the phase that runs, or ran last: where a failure happened."""
+
+    @contextmanager
+    def phase(self, title: str) -> Iterator[Phase]:
+        self._number += 1
+        self.current = title
+        phase = Phase(self._progress, f"{self._number:>2}/{self._total}  {title.ljust(TITLE)}  ")
+        phase.now("...")
+        start = self._clock()
+        yield phase
+        self._progress.say(f"{phase.head}{phase.outcome.ljust(OUTCOME)}  {self._clock() - start:6.1f} s")
+
+
+class Phase:
+    def __init__(self, progress: Progress, head: str) -> None:
+        self._progress = progress
+        self.head = head
+        self.outcome = "done"
+
+    def now(self, text: str) -> None:
+        """How far it is."""
+        self._progress.update(f"{self.head}{text}")
+
+    def done(self, outcome: str) -> None:
+        """What the line that stays will say."""
+        self.outcome = outcome

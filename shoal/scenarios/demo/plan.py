@@ -1,0 +1,57 @@
+"""What the demo does, in figures, and how MirrorMaker 2 is set: alike in both runs but for what Shoal asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
+from shoal.scenarios.kafka.mirror import MirrorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from shoal.scenarios.demo.shoal_mirror import Shoal
+
+__all__ = ["ALONE_ONLY", "HEAP", "PARTITIONS", "TASKS", "TOPIC", "TUNING", "Plan", "mirror_spec", "only_node"]
+
+TOPIC, PARTITIONS, TASKS = "orders", 4, 4
+HEAP = "1g"  # of every Java process
+
+# What operators set, in both runs alike; B is the target.
+TUNING: Mapping[str, str] = {}
+# Alone, MM2 has to compress what it has decompressed, as the source did. Through Shoal its producer is told not to: what it
+# carries is compressed already.
+ALONE_ONLY: Mapping[str, str] = {"B.producer.compression.type": "zstd"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    kafka: str
+    records: int
+    work: Path
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        return ClusterSpec(version=self.kafka, heap=HEAP, quick=False)
+
+
+def mirror_spec(plan: Plan, source: Cluster, target: Cluster, shoal: Shoal | None) -> MirrorSpec:
+    return MirrorSpec(
+        source=source.bootstrap,
+        target=target.bootstrap,
+        consumer=shoal.consumer if shoal else None,
+        producer=shoal.producer if shoal else None,
+        topics=TOPIC,
+        tasks=TASKS,
+        version=plan.kafka,
+        heap=HEAP,
+        quick=False,
+        extra=TUNING if shoal else {**TUNING, **ALONE_ONLY},
+    )
+
+
+def only_node(cluster: Cluster) -> Node:
+    (node,) = cluster.nodes.values()
+    return node

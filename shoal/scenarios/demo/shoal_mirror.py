@@ -1,0 +1,56 @@
+"""`shoal mirror` as an operator starts it, and the addresses that it prints for the properties of MirrorMaker 2."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.scenarios.kafka.errors import NotReady
+from shoal.scenarios.kafka.ports import LOOPBACK, free_ports
+from shoal.scenarios.kafka.process import Process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+__all__ = ["Shoal", "read_wiring", "running_shoal"]
+
+START_TIMEOUT_S = 30.0
+_LAST_LINE = "producer.compression.type"  # of what it prints once its ports are open
+_WIRING = re.compile(r"^\w+\.(consumer|producer)\.bootstrap\.servers *= *(\S+)$", re.MULTILINE)
+
+
+class Shoal(NamedTuple):
+    process: Process
+    consumer: str
+    """What the mirror's consumer is to use as bootstrap servers."""
+    producer: str
+
+
+def read_wiring(printed: str) -> dict[str, str]:
+    """ "consumer" and "producer" -> bootstrap servers, out of the lines for mm2.properties."""
+    return dict(_WIRING.findall(printed))
+
+
+@asynccontextmanager
+async def running_shoal(work: Path, source: str, target: str) -> AsyncIterator[Shoal]:
+    """Raises NotReady with the end of its log when it does not come up. Ended with SIGTERM, which drains it."""
+    source_listen, source_node, target_listen, target_node = free_ports(4)
+    argv = [
+        *(sys.executable, "-m", "shoal.proxy", "mirror", "--source", source, "--target", target),
+        *("--source-listen", f"{LOOPBACK}:{source_listen}", "--source-ports", f"{source_node}-{source_node}"),
+        *("--target-listen", f"{LOOPBACK}:{target_listen}", "--target-ports", f"{target_node}-{target_node}"),
+        *("--state-dir", str(work / "state"), "--form", "dedicated"),
+    ]
+    process = Process(argv, log=work / "shoal.log", name="shoal mirror")
+    try:
+        await process.until_printed(_LAST_LINE, within=START_TIMEOUT_S)
+        wiring = read_wiring(process.output())
+        if wiring.keys() != {"consumer", "producer"}:
+            raise NotReady(f"shoal mirror printed no addresses for the mirror\n{process.tail()}")
+        yield Shoal(process, wiring["consumer"], wiring["producer"])
+    finally:
+        if process.running:
+            await process.stop()
