@@ -15,6 +15,7 @@ from shoal.proxy.logs import fields, told
 from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
 from shoal.proxy.settings import Address
+from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.statistics import ServerStatistics
 
@@ -40,7 +41,7 @@ async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(_serve, configuration, nursery.cancel_scope)
         for listener in configuration.settings.listeners:
-            address = Address(listener.host, listener.port)
+            address = str(Address(listener.host, listener.port))
             log.info(
                 "listening",
                 extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair),
@@ -55,7 +56,8 @@ async def _serve(
     *,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    await serve(configuration.settings, task_status=task_status)
+    settings = configuration.settings
+    await serve(settings, paths=shallow_paths(settings), task_status=task_status)
     everything.cancel()
 
 
