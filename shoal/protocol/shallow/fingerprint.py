@@ -1,0 +1,118 @@
+"""Records recognised when they come back: what the interlock remembers of a record, and how it is taken from a record set.
+
+A fingerprint covers the partition number, timestamp, key, value and headers, so whatever changes any of them between the two
+listeners (a transform, a filter that adds a header, another partitioner) makes it another one. It is keyed by a salt of this
+process: nobody can aim at it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import islice
+from struct import Struct
+from typing import NamedTuple
+
+from shoal.protocol.crc import Buffer
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.records.batch import BatchHeader, open_batch, read_batch_header
+from shoal.protocol.records.record import Record, Slice
+from shoal.protocol.records.recordset import Span, split
+
+__all__ = ["Fingerprint", "Sample", "produced_fingerprints", "sample_record_set"]
+
+Fingerprint = bytes
+
+# Samples are taken from few batches, while a flow is not proven; what does not fit is no evidence.
+SAMPLED_BATCHES = 4
+SAMPLED_RECORDS = 2  # of each, so that two batches of one record or one batch of two are enough
+COMPARED_RECORDS = 64  # a record that occurs twice among so many is no evidence of anything
+MAX_SAMPLED_BYTES = 4 * 1024 * 1024  # decompressed, of one batch
+
+_PLACE = Struct(">iqI")  # partition, timestamp, number of headers
+_LENGTH = Struct(">i")
+
+
+class Sample(NamedTuple):
+    """A record that a consumer is about to be given. `optional`: a reader of committed data may not get it."""
+
+    fingerprint: Fingerprint
+    offset: int
+    optional: bool
+
+
+def fingerprint(salt: bytes, partition: int, timestamp: int, record: Record) -> Fingerprint:
+    digest = blake2b(_PLACE.pack(partition, timestamp, len(record.headers)), digest_size=16, key=salt)
+    _update(digest, record.key)
+    _update(digest, record.value)
+    for name, value in record.headers:
+        _update(digest, name)
+        _update(digest, value)
+    return digest.digest()
+
+
+def _update(digest: blake2b, data: Slice | None) -> None:
+    if data is None:
+        digest.update(b"\xff\xff\xff\xff")  # -1: null is not empty
+    else:
+        digest.update(_LENGTH.pack(len(data)))
+        digest.update(data)
+
+
+def sample_record_set(
+    frame: Buffer, start: int, end: int, *, salt: bytes, partition: int, first_offset: int
+) -> tuple[Sample, ...]:
+    """Samples of the first batches of `frame[start:end]`, of records at `first_offset` and later. Damage gives none."""
+    samples: list[Sample] = []
+    batches = 0
+    for span in _spans(frame, start, end):
+        taken = _sample_batch(frame, span, salt, (partition, first_offset))
+        samples += taken
+        batches += bool(taken)
+        if batches == SAMPLED_BATCHES:
+            break
+    return tuple(samples)
+
+
+def produced_fingerprints(frame: Buffer, start: int, end: int, *, salt: bytes, partition: int) -> Iterator[Fingerprint]:
+    """Of every record in a produced record set, in order. What cannot be read is passed over."""
+    for span in _spans(frame, start, end):
+        for header, record in _records(frame, span):
+            yield fingerprint(salt, partition, header.timestamp(record), record)
+
+
+def _spans(frame: Buffer, start: int, end: int) -> list[Span]:
+    try:
+        return [span for span in split(frame, start, end).spans if span.magic == 2]
+    except RemoteProtocolError:
+        return []
+
+
+def _sample_batch(frame: Buffer, span: Span, salt: bytes, wanted: tuple[int, int]) -> list[Sample]:
+    partition, first_offset = wanted
+    try:
+        batch = read_batch_header(frame, span.start, span.end)
+    except RemoteProtocolError:
+        return []
+    if batch.is_control or batch.last_offset < first_offset:
+        return []
+    found = [
+        Sample(
+            fingerprint(salt, partition, header.timestamp(record), record),
+            header.base_offset + record.offset_delta,
+            header.is_transactional,
+        )
+        for header, record in islice(_records(frame, span), COMPARED_RECORDS)
+        if header.timestamp(record) >= 0  # a mirror gives the others a new one
+    ]
+    times = Counter(sample.fingerprint for sample in found)
+    unique = (sample for sample in found if sample.offset >= first_offset and times[sample.fingerprint] == 1)
+    return list(islice(unique, SAMPLED_RECORDS))
+
+
+def _records(frame: Buffer, span: Span) -> Iterator[tuple[BatchHeader, Record]]:
+    try:
+        header, records = open_batch(frame, span.start, span.end, limit=MAX_SAMPLED_BYTES)
+        for record in records:
+            yield header, record
+    except RemoteProtocolError:
+        return

@@ -1,0 +1,132 @@
+"""One mirror consumer, as the interlock knows it: where it reads, what of its topics is proven, what it was handed."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+
+__all__ = ["Fetched", "Flow", "Place", "TopicPartition", "TopicState"]
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+MAX_OUTSTANDING = 4096
+
+
+class Fetched(NamedTuple):
+    """One partition of a fetch response: asked at `fetch_offset` over `connection`; the next fetch will be at `next_offset`."""
+
+    connection: int
+    topic: str
+    partition: int
+    fetch_offset: int
+    next_offset: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A flow in one partition. Offsets below `raw` may have been given to it as plain records."""
+
+    flow: "Flow"
+    raw: int = 0
+    next_offset: int = -1
+    fresh: bool = True  # nothing was given since it started or jumped here
+    reader: int = -1  # connection
+    # Serials of envelopes that have not arrived, ascending. A mirror has far fewer of one partition in its buffers.
+    outstanding: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_OUTSTANDING))
+
+
+@dataclass(slots=True)
+class TopicState:
+    proven: bool = False
+    failures: int = 0  # turns without proof
+    retry_at: float = 0.0
+    given_at: float | None = None  # when the first sample was given that has not been answered by proof
+    matched: bool = False  # some sample came back since
+    why: str | None = None  # why it is not proven, where that is known
+    told: bool = False
+
+    def match(self) -> None:
+        self.matched, self.given_at = True, None
+
+    def prove(self) -> None:
+        self.proven, self.failures, self.given_at, self.matched, self.why, self.told = True, 0, None, False, None, False
+
+    def fail(self, why: str | None, retry_at: float) -> None:
+        self.failures += 1
+        self.retry_at, self.matched, self.why = retry_at, False, why or self.why
+
+    def void(self) -> None:
+        self.proven, self.given_at, self.matched, self.told = False, None, False, False
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """The consumer connections of one peer address and client id, from the first that opens to the last that closes."""
+
+    peer: str
+    client_id: str
+    token: int
+    connections: set[int] = field(default_factory=set)
+    producers: set[int] = field(default_factory=set)  # connections that brought evidence or envelopes
+    places: dict[TopicPartition, Place] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    failures: int = 0
+    retry_at: float = 0.0
+    ambiguous_until: float = 0.0
+    arrived: bool = False  # an envelope did, since the proof
+    silent_since: float | None = None  # the first envelope handed out after the last arrival
+    silent_bytes: int = 0
+    outstanding: int = 0  # envelopes in all places
+    stops: int = 0  # since an envelope has arrived
+    stopped: str | None = None  # why wrapping stopped
+
+    def __str__(self) -> str:
+        return f"{self.client_id!r} at {self.peer}"
+
+    def topic(self, name: str) -> TopicState:
+        return self.topics.setdefault(name, TopicState())
+
+    @property
+    def is_proven(self) -> bool:
+        return any(state.proven for state in self.topics.values())
+
+    def void(self) -> None:
+        """All evidence is gone. What is outstanding may still arrive, but is not waited for."""
+        for state in self.topics.values():
+            state.void()
+        for place in self.places.values():
+            place.outstanding.clear()
+        self.producers.clear()
+        self.arrived, self.silent_since, self.silent_bytes, self.outstanding = False, None, 0, 0
+
+    def hand_out(self, place: Place, envelopes: Sequence[EnvelopeKey], now: float) -> None:
+        self.outstanding -= len(place.outstanding)
+        place.outstanding.extend(key.serial for key in envelopes)
+        self.outstanding += len(place.outstanding)
+        self.silent_bytes += sum(key.payload for key in envelopes)
+        if envelopes and self.silent_since is None:
+            self.silent_since = now
+
+    def arrive(self, place: Place, serial: int, now: float) -> None:
+        """Order in a partition is kept, so those before it have arrived or never will."""
+        while place.outstanding and place.outstanding[0] <= serial:
+            place.outstanding.popleft()
+            self.outstanding -= 1
+        self.arrived, self.stops = True, 0
+        self.silent_since = now if self.outstanding else None
+        self.silent_bytes = 0
+
+    def jump(self, place: Place, offset: int) -> None:
+        """The consumer reads on elsewhere: what it was handed in this partition may have been dropped."""
+        place.next_offset, place.fresh = offset, True
+        self.outstanding -= len(place.outstanding)
+        place.outstanding.clear()
+        if not self.outstanding:
+            self.silent_since, self.silent_bytes = None, 0

@@ -1,0 +1,148 @@
+"""What the proxy asks before it hands out an envelope, and what it tells the interlock.
+
+`Evidence` (evidence.py) wraps only for a mirror that has shown that it produces through this very process. `AlwaysWrap` is for
+an operator who says so (`unpaired`), where the target listener is another process.
+
+On a response to a mirror's data consumer, for each partition with data:
+
+1. `fetched`, once.
+2. Unless `may_wrap`: `sample_from` -> `sample_record_set` -> `hold_until`. While any of them names a time: wait for it (or less)
+   and do 2 again. Or leave that partition out of the response (empty record set) and do not call `given` for it.
+3. Without any wait in between: `may_wrap`, wrap or not, `given`; then send.
+
+On a produce request to the paired listener: `listens` for each plain partition, and only then `produced_fingerprints` ->
+`saw_produced`; `arrived` for each envelope.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
+from shoal.protocol.shallow.flow import Fetched, Flow, Place
+from shoal.protocol.shallow.positions import MAX_PLACES
+
+__all__ = ["AlwaysWrap", "Event", "EventKind", "Interlock"]
+
+
+class EventKind(StrEnum):
+    PROVEN = "proven"  # records came back; wrapping starts
+    STOPPED = "stopped"  # envelopes did not arrive: an error
+    PAUSED = "paused"  # evidence ended with a connection
+    NO_EVIDENCE = "no evidence"  # samples were given a while ago, and nothing came back
+
+
+class Event(NamedTuple):
+    """For the log. `topic` is None where the whole flow is meant."""
+
+    kind: EventKind
+    flow: Flow
+    topic: str | None
+    text: str
+
+
+class Interlock(Protocol):
+    salt: bytes
+    next_serial: Callable[[], int]
+
+    def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
+        """A consumer's connection. `connection` is unique in this process; one flow has one per broker."""
+
+    def disconnected(self, flow: Flow, connection: int, now: float) -> None: ...
+
+    def producer_disconnected(self, producer: int, now: float) -> None:
+        """A connection to the target listener has closed."""
+
+    def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
+        """The flow asked for this. True: nothing was given since a start or seek there (`WrapContext.first_raw`).
+
+        Of ordinary consumers it is enough to tell the fetch offsets (next_offset = fetch_offset).
+        """
+
+    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool: ...
+
+    def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
+        """The offset from which samples of this partition are wanted; None: do not decompress anything."""
+
+    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        """When to ask again before giving this raw; None: now."""
+
+    def given(
+        self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
+    ) -> None:
+        """About to be sent. `raw_next`: the offset after the last record in it that is raw; None: none is."""
+
+    def listens(self, topic: str, partition: int) -> bool:
+        """Is it worth decoding plain records produced to this target topic?"""
+
+    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
+        """Plain records at the target listener, in order, from connection `producer`."""
+
+    def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
+        """An envelope at the target listener."""
+
+    def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
+        """For the operator; None when the topic is wrapped."""
+
+    def tick(self, now: float) -> None:
+        """Call it about every second."""
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call."""
+
+
+class AlwaysWrap:
+    """For a wrap listener without its pair in this process: the operator vouches for the other end."""
+
+    def __init__(self, *, salt: bytes, first_serial: int, token: int) -> None:
+        self.salt = salt
+        self.next_serial: Callable[[], int] = count(first_serial).__next__
+        self._tokens = count(token)
+
+    def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
+        return Flow(peer=peer, client_id=client_id, token=next(self._tokens) & (1 << 64) - 1)
+
+    def disconnected(self, flow: Flow, connection: int, now: float) -> None: ...
+
+    def producer_disconnected(self, producer: int, now: float) -> None: ...
+
+    def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
+        place = flow.places.get(read.place) or Place(flow)
+        if len(flow.places) < MAX_PLACES:
+            flow.places[read.place] = place
+        if place.next_offset != read.fetch_offset:
+            flow.jump(place, read.fetch_offset)
+        return place.fresh
+
+    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
+        return True
+
+    def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
+        return None
+
+    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        return None
+
+    def given(
+        self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
+    ) -> None:
+        place = flow.places.get(read.place)
+        if place:
+            place.next_offset, place.fresh = read.next_offset, False
+
+    def listens(self, topic: str, partition: int) -> bool:
+        return False
+
+    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None: ...
+
+    def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None: ...
+
+    def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
+        return None
+
+    def tick(self, now: float) -> None: ...
+
+    def events(self) -> list[Event]:
+        return []
