@@ -16,6 +16,7 @@ from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
 from shoal.proxy.settings import Address
 from shoal.proxy.shallow_paths import shallow_paths
+from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.statistics import ServerStatistics
 
