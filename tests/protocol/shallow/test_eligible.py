@@ -1,0 +1,71 @@
+import pytest
+
+from shoal.protocol.errors import LocalProtocolError
+from shoal.protocol.records.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_batch_header,
+)
+from shoal.protocol.shallow import eligible
+from shoal.protocol.shallow.eligible import Measure, Reason, Topics, raw_reason
+from tests.protocol.shallow.world import some_batch
+
+BATCH = some_batch(100, 10, producer_id=5, producer_epoch=0, base_sequence=0)
+HEADER = read_batch_header(BATCH, 0, len(BATCH))
+ROOMY = Measure(fetch_offset=100, payload_limit=len(BATCH))
+
+
+def test_an_ordinary_batch_is_wrapped() -> None:
+    assert raw_reason(HEADER, ROOMY) is None
+    assert raw_reason(HEADER._replace(attributes=HEADER.attributes | TRANSACTIONAL), ROOMY) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "measure", "reason"),
+    [
+        (HEADER, ROOMY._replace(fetch_offset=101), Reason.INSIDE),
+        (HEADER._replace(last_offset_delta=10), ROOMY, Reason.HOLES),
+        (HEADER._replace(attributes=CONTROL | TRANSACTIONAL), ROOMY, Reason.CONTROL),
+        (HEADER._replace(attributes=LOG_APPEND_TIME), ROOMY, Reason.LOG_APPEND_TIME),
+        (HEADER._replace(attributes=DELETE_HORIZON), ROOMY, Reason.DELETE_HORIZON),
+        (HEADER._replace(attributes=5), ROOMY, Reason.CODEC),
+        (HEADER._replace(record_count=0, last_offset_delta=0), ROOMY, Reason.EMPTY),
+        (HEADER, ROOMY._replace(payload_limit=len(BATCH) - 1), Reason.TOO_LARGE),
+    ],
+)
+def test_each_rule_has_its_reason(batch: BatchHeader, measure: Measure, reason: Reason) -> None:
+    assert raw_reason(batch, measure) is reason
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("orders", None),
+        ("heartbeats", None),
+        ("__consumer_offsets", Reason.INTERNAL_TOPIC),
+        ("_schemas", None),
+        (".hidden", Reason.INTERNAL_TOPIC),
+        ("mm2-offset-syncs.B.internal", Reason.INTERNAL_TOPIC),
+        ("A-internal", Reason.INTERNAL_TOPIC),
+        ("internal", None),
+        ("pii.users", Reason.DEEP_TOPIC),
+    ],
+)
+def test_topics(topic: str, reason: Reason | None) -> None:
+    topics = Topics([r"^pii\."])
+    assert topics.raw_reason(topic) is reason
+    assert topics.raw_reason(topic) is reason
+
+
+def test_a_wrong_pattern_is_named() -> None:
+    with pytest.raises(LocalProtocolError, match="deep-topics"):
+        Topics(["("])
+
+
+def test_remembered_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eligible, "MAX_REMEMBERED_TOPICS", 2)
+    topics = Topics()
+    assert [topics.raw_reason(f"__{n}") for n in range(5)] == [Reason.INTERNAL_TOPIC] * 5
