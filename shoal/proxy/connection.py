@@ -88,6 +88,7 @@ class Connection:
         self.in_flight: deque[InFlight] = deque()
         self.asked = 0
         self.draining = False
+        self.stopping = False  # no further request is read
         self.handling = False  # a route's handler runs
         self.requests_ended = False
         self.upstream_ended = False
@@ -147,12 +148,12 @@ class Connection:
             await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
         self.requests_ended = True
         if self.upstream_ended or self.responses.quiet:
-            self.scope.cancel()
+            self.abort(CloseCause.DRAINED)
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)
             with suppress(OSError):
                 self.upstream.shutdown(socket.SHUT_WR)
-        elif self.cause is not CloseCause.DRAINED:
+        elif self.cause is not None:
             self.scope.cancel()
 
     async def _run_responses(self) -> None:
@@ -160,9 +161,7 @@ class Connection:
             await self._run(self.responses, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_PROTOCOL)
         finally:
             self.upstream_ended = True
-            for entry in self.in_flight:
-                if isinstance(entry.answer, Asked):
-                    entry.answer.deliver(None)
+            self.responses.fail_asked()
         if self.handling:
             self._end_within(self.limits.linger_seconds)
         self._end_requests()
@@ -179,7 +178,12 @@ class Connection:
         except NoPort as error:
             self.note(CloseCause.NO_PORT, str(error))
         else:
-            self.note(CloseCause.DRAINED if self.draining else ended)
+            if self.client_out.discarding:
+                self.note(CloseCause.CLIENT_LOST)
+            elif self.draining and not self.in_flight:
+                self.note(CloseCause.DRAINED)
+            elif not self.draining or pump is self.responses:
+                self.note(ended)
 
     def note(self, cause: CloseCause, detail: str = "") -> None:
         """Why this connection ends. The first cause is the one that counts."""
@@ -193,18 +197,16 @@ class Connection:
 
     def drain(self) -> None:
         """Read no further request, and end when those that were read have been answered."""
-        self.draining = True
+        self.draining = self.stopping = True
         if not self.connected:
             self.abort(CloseCause.DRAINED)
         elif self.requests.waiting and not self.requests.mid_frame:
-            self.note(CloseCause.DRAINED)
             self._request_scope.cancel()
 
     def _end_requests(self) -> None:
         """The broker has gone: a handler may still come to its end, but nothing more is read."""
-        if self.handling:
-            self.draining = True
-        else:
+        self.stopping = True
+        if not self.handling:
             self._request_scope.cancel()
 
     def _end_within(self, seconds: float) -> None:

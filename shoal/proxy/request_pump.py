@@ -53,9 +53,9 @@ class RequestPump(Pump):
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
 
     async def run(self) -> None:
-        """Until the client closes, or until there is a frame's end while the connection drains."""
+        """Until the client closes, or until there is a frame's end when the connection stops reading."""
         connection, most = self._connection, self._limits.in_flight
-        while not connection.draining or self.mid_frame:
+        while not connection.stopping or self.mid_frame:
             if len(self._in_flight) > most:
                 await self._wait_for_room()
                 continue

@@ -30,13 +30,14 @@ _LARGEST = 0x7FFFFFFF  # answers are streamed: their size is the broker's busine
 
 
 class ResponsePump(Pump):
-    __slots__ = ("_connection", "_in_flight", "_skimmer", "edited", "held", "locals", "opaque")
+    __slots__ = ("_connection", "_current", "_in_flight", "_skimmer", "edited", "held", "locals", "opaque")
 
     def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
         super().__init__(source, out)
         self._connection = connection
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None
+        self._current: InFlight | None = None  # the last entry that was not passed unread
         self.locals = 0  # answers of Shoal's own in the queue
         self.opaque = self.edited = self.held = 0
 
@@ -120,6 +121,7 @@ class ResponsePump(Pump):
     def _special(self, entry: InFlight, part: memoryview, size: int) -> Interruption | None:
         """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
         answer = entry.answer
+        self._current = entry
         if isinstance(answer, Edit):
             self.edited += 1
             if len(part) == size:
@@ -139,6 +141,7 @@ class ResponsePump(Pump):
     async def _complete(self, entry: InFlight, frame: bytearray) -> None:
         """Deal with an answer that was held whole."""
         answer = entry.answer
+        self._current = None
         if isinstance(answer, Asked):
             answer.deliver(frame)
         elif isinstance(answer, Hold):
@@ -146,6 +149,12 @@ class ResponsePump(Pump):
             await self.out.send_all(await answer.edit(self._connection, entry, frame))
         elif isinstance(answer, Edit):
             await self.out.send_all(_pieces(answer.edit(self._connection, entry, frame)))
+
+    def fail_asked(self) -> None:
+        """No more answers will come: tell those who wait inside Shoal, also for one that has begun."""
+        for entry in (self._current, *self._in_flight):
+            if entry is not None and isinstance(entry.answer, Asked):
+                entry.answer.deliver(None)
 
     def _token(self, view: memoryview, pos: int, end: int) -> int:
         (size,) = _SIZE.unpack_from(view, pos)

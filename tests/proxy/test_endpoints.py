@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
+from shoal.proxy.settings import Address, PortMap, PortRange
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+B1, B2, B3 = (Address(f"b{number}", 9092) for number in (1, 2, 3))
+RANGE = PortRange(first=20_001, last=20_003)
+
+
+def test_nodes_of_a_range_get_the_lowest_free_port_and_keep_it() -> None:
+    endpoints = Endpoints("l", RANGE)
+    assert endpoints.offer(7, B1) == 20_001
+    assert endpoints.assign(7, 20_001, B1)
+    assert endpoints.offer(3, B2) == 20_002
+    assert endpoints.assign(3, 20_002, B2)
+    assert endpoints.offer(7, B1) == 20_001
+    assert not endpoints.assign(7, 20_001, B1)
+    assert endpoints.assign(7, 20_001, B3)
+    assert endpoints.address(7) == B3
+
+
+def test_a_port_that_somebody_else_has_is_skipped() -> None:
+    endpoints = Endpoints("l", RANGE, {7: (20_001, B1)})
+    endpoints.refuse(20_001)
+    assert endpoints.offer(7, B1) == 20_002
+    endpoints.assign(7, 20_002, B1)
+    assert endpoints.offer(3, B2) == 20_003
+
+
+def test_an_exhausted_range_names_who_asks() -> None:
+    endpoints = Endpoints("l", RANGE)
+    for node_id in range(3):
+        endpoints.assign(node_id, endpoints.offer(node_id, B1), B1)
+    with pytest.raises(NoPort, match=r"listener 'l': no port is left for broker 9 at b3:9092 in 20001-20003"):
+        endpoints.offer(9, B3)
+
+
+def test_a_map_is_all_there_is() -> None:
+    endpoints = Endpoints("l", PortMap(ports={1: 30_001, 2: 30_002}))
+    assert [endpoints.offer(1, B1), endpoints.offer(2, B2)] == [30_001, 30_002]
+    with pytest.raises(NoPort, match=r"broker 3 at b3:9092 has no port .* \(1 = 30001, 2 = 30002\): add one for 3"):
+        endpoints.offer(3, B3)
+
+
+def test_remembered_ports_outside_the_range_are_forgotten() -> None:
+    endpoints = Endpoints("l", RANGE, {1: (20_002, B1), 2: (19_999, B2)})
+    assert endpoints.nodes == {1: (20_002, B1)}
+    assert endpoints.offer(2, B2) == 20_001
+
+
+def test_a_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    nodes = {1: (20_001, B1), 2: (20_002, None), 10: (20_003, Address("::1", 9092))}
+    path = tmp_path / "deep" / "state.json"
+    assert read_state(path, "l") == {}
+    write_state(path, "l", nodes)
+    write_state(path, "l", nodes)
+    assert read_state(path, "l") == nodes
+    assert [entry.name for entry in path.parent.iterdir()] == ["state.json"]
+
+
+GOOD = {"version": 1, "listener": "l", "nodes": {"1": {"port": 20_001, "host": "b1", "upstream_port": 9092}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 2, expected 1"),
+        ({"listener": "other"}, "belongs to listener 'other'"),
+        ({"nodes": []}, "nodes is not a table"),
+        ({"nodes": {"x": GOOD["nodes"]["1"]}}, "invalid literal"),  # type: ignore[index]
+        ({"nodes": {"1": {"port": 20_001}}}, "host"),
+        ({"nodes": {"1": {"port": 0, "host": "b1", "upstream_port": 9092}}}, "node 1 is"),
+        ({"nodes": {"1": GOOD["nodes"]["1"], "2": GOOD["nodes"]["1"]}}, "stands for two nodes"),  # type: ignore[index]
+    ],
+)
+def test_a_state_file_that_is_not_right_is_told_clearly(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(GOOD | change))
+    with pytest.raises(CorruptState, match=message) as caught:
+        read_state(path, "l")
+    assert "mend it, or remove it" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", json.dumps(GOOD)[:-1]])
+def test_a_damaged_state_file_is_told_clearly(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(text)
+    with pytest.raises(CorruptState, match="is not a state file of listener 'l'"):
+        read_state(path, "l")
