@@ -1,0 +1,77 @@
+"""A cluster with a Shoal before it: where everything listens, and what clients may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.scenarios.kafka.ports import LOOPBACK
+from tests.shoal_process import ShoalProcess, free_port_block, write_toml
+
+if TYPE_CHECKING:
+    from shoal.scenarios.kafka.broker import Cluster
+
+USER, PASSWORD = "alice", "alice-secret"
+SIDE_USERS = {"d": "eq-d-user", "s": "eq-s-user"}  # of the two sides of the equivalence test
+RESOLVER = Path(__file__).with_name("resolver")
+NODE_PORTS = 8  # of each listener: more than a test will ever have brokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """`plain` and `sasl` are the bootstrap ports of two listeners; the ports of their brokers are the next ones."""
+
+    cluster: Cluster
+    shoal: ShoalProcess
+    plain: int
+    sasl: int
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.plain}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.sasl}"
+
+    def broker(self, node_id: int) -> tuple[str, int]:
+        """Shoal's address of a broker: it is sure where ports are mapped, as they are unless `ranged`."""
+        return LOOPBACK, self.plain + node_id
+
+    def sasl_broker(self, node_id: int) -> tuple[str, int]:
+        return LOOPBACK, self.sasl + node_id
+
+    def is_ours(self, host: str, port: int) -> bool:
+        """Whether an address that a client was told is one of Shoal's."""
+        return host == LOOPBACK and any(first < port <= first + NODE_PORTS for first in (self.plain, self.sasl))
+
+
+def own_shoal(cluster: Cluster, work: Path, *, ranged: bool = False, **options: Any) -> Stand:
+    """A Shoal (not started) with a plain and a SASL listener.
+
+    `ranged` brokers get the next port of a range when they are first seen; otherwise node n has the n-th port after the
+    bootstrap port. Other options are tables of the file: `limits`, `log`; and `state_dir`.
+    """
+    plain = free_port_block(2 * (NODE_PORTS + 1))
+    sasl = plain + NODE_PORTS + 1
+    document = {
+        **({"state-dir": str(options["state_dir"])} if "state_dir" in options else {}),
+        "cluster": [
+            {"name": "plain", "bootstrap": [node.proxied_address for node in cluster.nodes.values()]},
+            {"name": "sasl", "bootstrap": [node.sasl_address for node in cluster.nodes.values()]},
+        ],
+        "listener": [_listener("plain", plain, ranged=ranged), _listener("sasl", sasl, ranged=ranged)],
+        "limits": dict(options.get("limits", {})),
+        "log": dict(options.get("log", {})),
+    }
+    config = write_toml(work / "shoal.toml", document)
+    environment = {"PYTHONPATH": str(RESOLVER)}
+    shoal = ShoalProcess(["run", "-c", str(config)], work=work, ports=[plain, sasl], env=environment)
+    return Stand(cluster=cluster, shoal=shoal, plain=plain, sasl=sasl)
+
+
+def _listener(name: str, port: int, *, ranged: bool) -> dict[str, object]:
+    mapped = {node_id: port + node_id for node_id in range(1, NODE_PORTS + 1)}
+    ports = f"{port + 1}-{port + NODE_PORTS}" if ranged else mapped
+    return {"name": name, "cluster": name, "listen": f"{LOOPBACK}:{port}", "ports": ports}

@@ -1,0 +1,195 @@
+"""Shoal as operators run it: a process of its own, started with a file or with flags, watched through /proc.
+
+    async with running_shoal(ShoalProcess(["run", "-c", str(config)], work=tmp_path, ports=[port])) as shoal: ...
+
+The process counts as started when it listens on all of `ports`: the kernel is asked, nobody connects for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.scenarios.kafka.ports import LOOPBACK, free_port
+from shoal.scenarios.kafka.process import Process, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+START_WITHIN = 20.0
+STOP_WITHIN = 30.0
+_LISTEN = "0A"  # include/net/tcp_states.h
+
+
+class ShoalProcess:
+    """One command line that may be started again and again; its log file is appended to."""
+
+    def __init__(
+        self, argv: Sequence[str], *, work: Path, ports: Sequence[int], env: Mapping[str, str] | None = None
+    ) -> None:
+        self.argv = [sys.executable, "-m", "shoal.proxy", *argv]
+        self.log = work / "shoal.log"
+        self.ports = tuple(ports)
+        self._env = dict(env or {})
+        self._process: Process | None = None
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    async def start(self) -> None:
+        """Returns once it listens. Raises NotReady with the end of its log."""
+        assert not self.running
+        self._process = Process(self.argv, log=self.log, name="shoal", env=self._env)
+        wanted = set(self.ports)
+        await until(
+            lambda: wanted <= listening_ports(self.pid),
+            within=START_WITHIN,
+            what=f"shoal to listen on {sorted(wanted)}",
+            process=self._process,
+        )
+
+    async def refuse_to_start(self) -> str:
+        """What it says when it does not start but ends with exit code 2 (the operator's mistake) by itself."""
+        process = self._process = Process(self.argv, log=self.log, name="shoal", env=self._env)
+        await until(lambda: not process.running, within=START_WITHIN, what="shoal to refuse to start")
+        assert process.exit_code == 2, process.tail()
+        return process.output()
+
+    async def stop(self, *, exit_code: int = 0) -> None:
+        """SIGTERM; it must end by itself, with `exit_code` and without a traceback in its log."""
+        ended = await self.process.stop(STOP_WITHIN)
+        assert ended, f"shoal did not end after SIGTERM\n{self.process.tail()}"
+        assert self.process.exit_code == exit_code, self.process.tail()
+        assert "Traceback" not in self.output(), self.process.tail()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def output(self) -> str:
+        """What was logged since the last start."""
+        return self.process.output()
+
+    async def until_logged(self, text: str, *, within: float = 10.0) -> None:
+        await self.process.until_printed(text, within=within)
+
+    def resident_mib(self) -> float:
+        return _status_kib(self.pid, "VmRSS") / 1024
+
+    def peak_mib(self) -> float:
+        return _status_kib(self.pid, "VmHWM") / 1024
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def sockets(self) -> int:
+        return len(socket_inodes(self.pid))
+
+
+@asynccontextmanager
+async def running_shoal(shoal: ShoalProcess) -> AsyncIterator[ShoalProcess]:
+    """Started for the length of a block, then stopped by SIGTERM unless the block has ended it itself."""
+    await shoal.start()
+    try:
+        yield shoal
+    except BaseException:
+        print(shoal.process.tail())
+        shoal.kill()
+        raise
+    if shoal.running:
+        await shoal.stop()
+
+
+def write_toml(path: Path, document: Mapping[str, object]) -> Path:
+    """Write a configuration: mappings are tables, lists of mappings arrays of tables; below that, inline tables."""
+    plain = [f"{key} = {_inline(value)}" for key, value in document.items() if not _is_table(value)]
+    tables = [
+        line
+        for key, value in document.items()
+        if _is_table(value)
+        for table in (value if isinstance(value, list) else [value])
+        for line in (f"[[{key}]]" if isinstance(value, list) else f"[{key}]", *_lines(table))
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*plain, *tables]) + "\n")
+    return path
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+
+
+def _lines(table: Any) -> list[str]:
+    return [f"{key} = {_inline(value)}" for key, value in table.items()]
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(str(key))} = {_inline(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    return json.dumps(value)
+
+
+def free_port_block(count: int) -> int:
+    """The first of `count` free ports in a row on the loopback address."""
+    while True:
+        first = free_port()
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def listening_ports(pid: int) -> set[int]:
+    """TCP ports on which a process listens; empty when it has ended."""
+    try:
+        own = socket_inodes(pid)
+        lines = [
+            line for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        ]
+    except FileNotFoundError:
+        return set()
+    rows = [line.split() for line in lines]  # proc(5): 1 local address, 3 state, 9 inode
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN and row[9] in own}
+
+
+def socket_inodes(pid: int) -> set[str]:
+    """The inode numbers of a process's sockets. Raises FileNotFoundError when it has ended."""
+    inodes = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(entry.path)
+        except FileNotFoundError:  # closed meanwhile
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[len("socket:[") : -1])
+    return inodes
+
+
+def _status_kib(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
