@@ -190,9 +190,10 @@ def _topic(topic: Topic, version: int) -> bytes:
 
 
 def _finish(pieces: list[Buffer], tail: bytes) -> list[Buffer]:
+    """The size goes into one buffer with the header, so that the first buffer tells what the frame is."""
     pieces = [piece for piece in pieces if len(piece)]
     pieces.append(tail)
-    return [write_int32(sum(map(len, pieces))), *pieces]
+    return [write_int32(sum(map(len, pieces))) + bytes(pieces[0]), *pieces[1:]]
 
 
 def read_produce_response(frame: Buffer, version: int) -> ProduceResponse:

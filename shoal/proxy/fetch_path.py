@@ -1,0 +1,292 @@
+"""The source side: fetch responses of a mirror's data consumer, with runs of batches put into envelopes (design section 1).
+
+    request   lower its limits, so that the answer can be held; remember at which offset each partition is asked (KIP-227)
+    answer    held whole ── wait while the interlock must not see it delivered ── wrap what may be wrapped ── send
+
+What other consumers ask for passes as on a plain listener; the interlock hears where they read, because what they were given is no
+evidence for a mirror.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.messages.fetch import limit_fetch, read_fetch_request, read_fetch_response, replace_record_sets
+from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.records.recordset import split
+from shoal.protocol.sessions import FetchSessions
+from shoal.protocol.shallow.eligible import Reason, Topics
+from shoal.protocol.shallow.envelope import tag_headers
+from shoal.protocol.shallow.fingerprint import sample_record_set
+from shoal.protocol.shallow.flow import Fetched
+from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.proxy.in_flight import Hold
+from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.routes import Route, RouteTable, table
+from shoal.proxy.shallow_statistics import ShallowTally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest
+    from shoal.protocol.sessions import Asked
+    from shoal.protocol.shallow.flow import Flow
+    from shoal.protocol.wire import Topic
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.interlock import Interlock
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["WrapPath"]
+
+_OLDEST = 4  # below, batches are converted to formats without headers
+_READ_COMMITTED = 1
+# Of waiting for the interlock with a held answer; clients wait 30 s (request.timeout.ms) before they give up.
+_LONGEST_HOLD = 10.0
+_METADATA_VERSION = 12  # the oldest that can be asked for topic ids; a broker with Fetch v13 has it
+_ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
+# While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
+# this, so that a mirror that cannot be proven goes on as fast as without Shoal.
+_PROVING_BYTES = 256 * 1024
+_PROVING_SECONDS = 30.0
+_REMEMBERED_PLACES = 10_000  # of one connection, as in sessions.py
+
+
+class _Consumer:
+    """A connection on which somebody fetches."""
+
+    __slots__ = ("asked_names_at", "expected", "flow", "is_mirror", "number", "proving_since", "sessions")
+
+    def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
+        self.flow = flow
+        self.number = number
+        self.is_mirror = is_mirror
+        self.sessions = FetchSessions()
+        self.expected: dict[tuple[str, int], int] = {}  # where it goes on, if it reads on
+        self.asked_names_at = float("-inf")
+        self.proving_since: float | None = None
+
+    def is_proving(self, now: float) -> bool:
+        """Not one envelope has come through yet, and there is hope."""
+        if self.flow.arrived:
+            self.proving_since = None
+            return False
+        if self.proving_since is None:
+            self.proving_since = now
+        return now - self.proving_since < _PROVING_SECONDS
+
+
+class _Part(NamedTuple):
+    """A partition of an answer, with records in it and a known name."""
+
+    one: FetchedPartition
+    read: Fetched
+
+
+class WrapPath:
+    """What a wrapping listener plugs in."""
+
+    def __init__(self, listener: Listener, interlock: Interlock) -> None:
+        self.tally = ShallowTally()
+        self._settings = listener.settings.shallow
+        self._interlock = interlock
+        self._mirrors = re.compile(self._settings.mirror_clients)
+        self._topics = Topics(self._settings.deep_topics)
+        self._tags = tag_headers(self._settings.tags)
+        fetch = Route(since=_OLDEST, handle=self._handle)
+        self.routes: RouteTable = table({**PLAIN_ROUTES, ApiKey.FETCH: fetch})
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def closed(self, connection: Connection) -> None:
+        if isinstance(connection.context, _Consumer):
+            self._interlock.consumer_closed(connection.context.flow, connection.context.number)
+
+    # -- request -----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        request = read_fetch_request(frame, header.api_version)
+        consumer = self._consumer(connection, header.client_id or "")
+        if not consumer.is_mirror:
+            self._note_reader(connection, consumer, request)
+            edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
+            return await connection.forward([frame], FETCH_ADDRESSES if edited else None)
+        await self._learn_names(connection, consumer, request)
+        asked = consumer.sessions.request(request)
+        limits = self._settings
+        most = _PROVING_BYTES if consumer.is_proving(trio.current_time()) else limits.fetch_max_bytes
+        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
+        return await connection.forward([frame], Hold(partial(self._answer, consumer, request, asked)))
+
+    def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
+        if not isinstance(connection.context, _Consumer):
+            flow, number = self._interlock.consumer_opened(connection, client_id)
+            is_mirror = self._mirrors.search(client_id) is not None
+            connection.context = _Consumer(flow, number, is_mirror=is_mirror)
+        return connection.context
+
+    def _note_reader(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
+        now = trio.current_time()
+        for one in request.partitions:
+            name = _name(connection, one.topic)
+            if name is not None:
+                read = Fetched(consumer.number, name, one.partition, one.fetch_offset, one.fetch_offset)
+                self._interlock.rules.fetched(consumer.flow, read, now)
+
+    async def _learn_names(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
+        """A client that knows topic ids from before a restart of Shoal need not ask for metadata; so Shoal does."""
+        now = trio.current_time()
+        if now - consumer.asked_names_at < _ASK_AGAIN_SECONDS:
+            return
+        unknown = list({one.topic for one in request.partitions if _name(connection, one.topic) is None})
+        if not unknown:
+            return
+        consumer.asked_names_at = now
+        question = encode_metadata_request(_METADATA_VERSION, 0, consumer.flow.client_id, unknown)
+        answer = await connection.ask([question])
+        connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
+
+    # -- answer ------------------------------------------------------------------------------------------------------
+
+    async def _answer(
+        self, consumer: _Consumer, request: FetchRequest, asked: Asked, connection: Connection, *answer: object
+    ) -> Sequence[Buffer]:
+        entry, received = answer
+        version = entry.api_version  # type: ignore[attr-defined]
+        frame = _with_our_addresses(connection, version, received)  # type: ignore[arg-type]
+        response = read_fetch_response(frame, version)
+        if response.error_code == 0:
+            consumer.sessions.answered(request, asked, response.session_id)
+        parts = self._parts(connection, consumer, frame, (response.partitions, asked))
+        late = await self._wait_for_interlock(consumer, frame, parts)
+        committed = request.isolation_level == _READ_COMMITTED
+        now = self._interlock.tick()
+        edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]
+        for part in parts:
+            if part not in late:
+                pieces = self._give(connection, consumer, frame, part, (now, committed))
+                edits += [(part.one, pieces)] if pieces is not None else []
+        return replace_record_sets(frame, version, edits) if edits else [frame]
+
+    def _parts(
+        self,
+        connection: Connection,
+        consumer: _Consumer,
+        frame: Buffer,
+        answered: tuple[Sequence[FetchedPartition], Asked],
+    ) -> list[_Part]:
+        """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
+        parts = []
+        partitions, asked = answered
+        for one in partitions:
+            if one.start == one.end:
+                continue
+            name, offset = _name(connection, one.topic), asked.get((one.topic, one.partition))
+            if name is None or offset is None:
+                self._count_raw(frame, one, Reason.UNKNOWN_TOPIC)
+                continue
+            following = max(next_offset(frame, one.start, one.end, offset), offset)
+            parts.append(_Part(one, Fetched(consumer.number, name, one.partition, offset, following)))
+        return parts
+
+    async def _wait_for_interlock(self, consumer: _Consumer, frame: Buffer, parts: Sequence[_Part]) -> list[_Part]:
+        """-> partitions that would have to wait longer than a client waits: they are answered without records."""
+        end = trio.current_time() + _LONGEST_HOLD
+        while True:
+            now = self._interlock.tick()
+            waits = {part: until for part in parts if (until := self._hold_until(consumer, frame, part, now))}
+            if not waits or now >= end:
+                return list(waits)
+            await trio.sleep_until(min(end, *waits.values()))
+
+    def _hold_until(self, consumer: _Consumer, frame: Buffer, part: _Part, now: float) -> float | None:
+        rules, flow, read = self._interlock.rules, consumer.flow, part.read
+        rules.fetched(flow, read, now)
+        if rules.may_wrap(flow, read, now):
+            return None
+        first = rules.sample_from(flow, read, now)
+        samples = (
+            sample_record_set(
+                frame, part.one.start, part.one.end, salt=rules.salt, partition=read.partition, first_offset=first
+            )
+            if first is not None and self._topics.raw_reason(read.topic) is None
+            else ()
+        )
+        return rules.hold_until(flow, read, samples, now)
+
+    def _give(
+        self, connection: Connection, consumer: _Consumer, frame: Buffer, part: _Part, how: tuple[float, bool]
+    ) -> Sequence[Buffer] | None:
+        """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
+        one, read = part
+        now, committed = how
+        rules = self._interlock.rules
+        reason = self._topics.raw_reason(read.topic)
+        if reason is None and not rules.may_wrap(consumer.flow, read, now):
+            reason = Reason.NO_EVIDENCE
+        if reason is not None:
+            self._count_raw(frame, one, reason)
+            rules.given(consumer.flow, read, now, read.next_offset)
+            self._expect(consumer, read)
+            return None
+        wrapped = wrap_record_set(frame, one.start, one.end, self._context(connection, consumer, read, committed))
+        if wrapped.next_offset >= 0:
+            read = read._replace(next_offset=wrapped.next_offset)
+        rules.given(consumer.flow, read, now, wrapped.raw_next, wrapped.envelopes)
+        self._expect(consumer, read)
+        tally = self.tally
+        tally.envelopes += len(wrapped.envelopes)
+        tally.wrapped_batches += wrapped.wrapped_batches
+        tally.wrapped_records += wrapped.wrapped_records
+        tally.wrapped_bytes += wrapped.wrapped_bytes
+        tally.raw_batches.update(Counter({str(why): number for why, number in wrapped.raw.items()}))
+        return wrapped.parts
+
+    def _context(self, connection: Connection, consumer: _Consumer, read: Fetched, committed: bool) -> WrapContext:
+        settings = self._settings
+        return WrapContext(
+            cluster=connection.cluster.cluster_id or connection.cluster.name,
+            topic=read.topic,
+            partition=read.partition,
+            fetch_offset=read.fetch_offset,
+            flow=consumer.flow.token,
+            serials=self._interlock.rules.next_serial,
+            read_committed=committed,
+            first_raw=consumer.expected.get(read.place) != read.fetch_offset,
+            run_limit=settings.run_limit,
+            min_batch_bytes=settings.min_batch_bytes,
+            tags=self._tags,
+        )
+
+    @staticmethod
+    def _expect(consumer: _Consumer, read: Fetched) -> None:
+        if len(consumer.expected) >= _REMEMBERED_PLACES:
+            consumer.expected.clear()
+        consumer.expected[read.place] = read.next_offset
+
+    def _count_raw(self, frame: Buffer, one: FetchedPartition, reason: Reason) -> None:
+        try:
+            self.tally.raw_batches[reason] += len(split(frame, one.start, one.end).spans)
+        except RemoteProtocolError:
+            self.tally.raw_batches[Reason.DAMAGED] += 1
+
+
+def _name(connection: Connection, topic: Topic) -> str | None:
+    return connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic
+
+
+def _with_our_addresses(connection: Connection, version: int, frame: bytearray) -> Buffer:
+    if version < ADDRESS_RESPONSES[ApiKey.FETCH]:
+        return frame
+    edited = rewrite_endpoints(ApiKey.FETCH, version, frame, connection.lookup)
+    return edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)

@@ -1,0 +1,111 @@
+"""The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
+
+Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second:
+consumers fetch twice a second even when nothing is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from secrets import randbits, token_bytes
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
+from shoal.protocol.shallow.fingerprint import produced_fingerprints
+from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.protocol.shallow.flow import Flow
+    from shoal.protocol.shallow.interlock import Interlock as Rules
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.settings import ShallowSettings
+
+__all__ = ["Interlock"]
+
+log = logging.getLogger("shoal.interlock")
+
+_TICK_SECONDS = 1.0
+_SERIAL_BITS = 62  # of the first serial: another process' envelopes have others
+_LEVELS = {
+    EventKind.PROVEN: logging.INFO,
+    EventKind.STOPPED: logging.ERROR,
+    EventKind.PAUSED: logging.WARNING,
+    EventKind.NO_EVIDENCE: logging.WARNING,
+}
+
+
+class Interlock:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._numbers = count(1)
+        self._producers: dict[Connection, int] = {}
+        self._ticked = float("-inf")
+
+    @classmethod
+    def of_pair(cls, settings: ShallowSettings) -> Interlock:
+        """Between two listeners of this process; `settings` are those of the wrapping one."""
+        bounds = EvidenceSettings(evidence_seconds=settings.evidence_seconds, evidence_bytes=settings.evidence_bytes)
+        return cls(
+            Evidence(
+                salt=token_bytes(32),
+                first_serial=randbits(_SERIAL_BITS),
+                now=trio.current_time(),
+                settings=bounds,
+            )
+        )
+
+    @classmethod
+    def unpaired(cls) -> Interlock:
+        """The operator vouches for the other end (`unpaired = true`), or nobody wraps here."""
+        return cls(AlwaysWrap(salt=token_bytes(32), first_serial=randbits(_SERIAL_BITS), token=randbits(_SERIAL_BITS)))
+
+    # -- fetch side --------------------------------------------------------------------------------------------------
+
+    def consumer_opened(self, connection: Connection, client_id: str) -> tuple[Flow, int]:
+        """-> the flow it belongs to, and the connection's number."""
+        number = next(self._numbers)
+        return self.rules.connected(connection.peer.host, client_id, number, trio.current_time()), number
+
+    def consumer_closed(self, flow: Flow, number: int) -> None:
+        self.rules.disconnected(flow, number, trio.current_time())
+        self._tell()
+
+    def tick(self) -> float:
+        """-> now (s)."""
+        now = trio.current_time()
+        if now - self._ticked >= _TICK_SECONDS:
+            self._ticked = now
+            self.rules.tick(now)
+        self._tell()
+        return now
+
+    # -- produce side ------------------------------------------------------------------------------------------------
+
+    def producer_opened(self, connection: Connection) -> None:
+        self._producers[connection] = next(self._numbers)
+
+    def producer_closed(self, connection: Connection) -> None:
+        self.rules.producer_disconnected(self._producers.pop(connection), trio.current_time())
+        self._tell()
+
+    def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
+        now = self.tick()
+        for key in envelopes:
+            self.rules.arrived(key, self._producers[connection], now)
+
+    def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
+        """Plain records for the target: decoded only while they may be evidence."""
+        if self.rules.listens(topic, partition):
+            marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
+            self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
+            self._tell()
+
+    def _tell(self) -> None:
+        for event in self.rules.events():
+            log.log(_LEVELS[event.kind], "%s: %s", event.kind, event.text)

@@ -1,0 +1,92 @@
+"""The one answer to a produce request that became several: a partition response for each of its partitions.
+
+What a broker said of a partition is kept as it said it (error message, current leader, log start offset), only the base
+offset of an opened partition is set anew. Addresses of other brokers (NodeEndpoints, KIP-951) are rewritten on the way.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response, read_produce_response
+from shoal.protocol.shallow.delivery import Target
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.protocol.wire import Topic
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["ProduceAnswer"]
+
+_NONE = 0  # Errors.NONE
+_BASE_OFFSET = Struct(">q")
+_BASE_OFFSET_AT = 6  # of a partition response: behind Index (int32) and ErrorCode (int16)
+
+
+class ProduceAnswer:
+    """`lookup` gives a broker's address as the client must see it."""
+
+    def __init__(self, version: int, lookup: Callable[[int, str, int], tuple[str, int]]) -> None:
+        self._version = version
+        self._lookup = lookup
+        self._parts: dict[Target, bytes] = {}
+        self._errors: dict[Target, int] = {}
+        self._throttle_ms = 0
+        self._node_endpoints = b""
+
+    def take(self, frame: bytearray, asked: Iterable[Target]) -> dict[Target, tuple[int, int]]:
+        """The broker's answer to one round -> error code and base offset of each partition in it."""
+        answer = self._rewritten(frame)
+        response = read_produce_response(answer, self._version)
+        self._throttle_ms = max(self._throttle_ms, response.throttle_ms)
+        if response.node_endpoints is not None:
+            self._node_endpoints = bytes(answer[slice(*response.node_endpoints)])
+        answered = {}
+        for one in response.partitions:
+            target = Target(one.topic, one.partition)
+            self._parts[target] = bytes(answer[one.start : one.end])
+            self._errors[target] = one.error_code
+            answered[target] = one.error_code, one.base_offset
+        missing = [target for target in asked if target not in answered]
+        if missing:
+            raise RemoteProtocolError(f"the broker's answer to Produce says nothing about {missing[0]}")
+        return answered
+
+    def _rewritten(self, frame: bytearray) -> Buffer:
+        if self._version < ADDRESS_RESPONSES[ApiKey.PRODUCE]:
+            return frame
+        edited = rewrite_endpoints(ApiKey.PRODUCE, self._version, frame, self._lookup)
+        return edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
+
+    def refuse(self, target: Target, error_code: int, message: str | None) -> None:
+        """An error of Shoal's own."""
+        self._parts[target] = encode_partition_error(self._version, target.partition, error_code, message)
+
+    def fail(self, target: Target, error_code: int, message: str | None) -> None:
+        """An error that ended the partition; the broker's own words are kept where it is the broker's error."""
+        if self._errors.get(target) != error_code:
+            self.refuse(target, error_code, message)
+
+    def succeed(self, target: Target, base_offset: int) -> None:
+        if self._errors.get(target, -1) != _NONE:  # nothing was sent in this request: all of it was appended before
+            self.refuse(target, _NONE, None)
+        part = bytearray(self._parts[target])
+        _BASE_OFFSET.pack_into(part, _BASE_OFFSET_AT, base_offset)
+        self._parts[target] = bytes(part)
+
+    def encode(self, correlation_id: int) -> list[Buffer]:
+        topics: dict[Topic, list[Buffer]] = {}
+        for target, part in self._parts.items():
+            topics.setdefault(target.topic, []).append(part)
+        return encode_produce_response(
+            self._version,
+            correlation_id,
+            list(topics.items()),
+            throttle_ms=self._throttle_ms,
+            node_endpoints=self._node_endpoints,
+        )
