@@ -65,6 +65,7 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     in_flight: int | None = None
     connect_timeout: float | None = None
     frame_timeout: float | None = None
+    stall_timeout: float | None = None
     idle_timeout: float | None = None
     drain_seconds: float | None = None
     linger_seconds: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ from shoal.proxy.config_schema import (
     Table,
     keys_of,
 )
+from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import Address, Limits, Mode, PortMap, PortRange, ShallowSettings
+from shoal.proxy.values import parse_size
 
 if TYPE_CHECKING:
     import msgspec
@@ -117,13 +120,47 @@ def test_every_setting_can_be_written_in_the_file(table: type[msgspec.Struct], s
     assert set(table.__struct_fields__) == {field.name for field in dataclasses.fields(settings)}
 
 
-def test_the_guide_describes_every_key() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+GUIDE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
-    tables: list[type[Table]] = [File, ClusterTable, ListenerTable, ShallowTable, LimitsTable, LogTable]
-    missing = [key for table in tables for key in keys_of(table) if f"`{key}`" not in guide]
 
-    assert missing == []
+def guide_rows(title: str) -> dict[str, str]:
+    """key -> default, of the table under `## title`."""
+    section = GUIDE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(.+?)` \|(?: (.*?))? \| .+ \|$", section, re.MULTILINE)
+    return {key: default.strip().strip("`").replace("\\\\|", "\\|") for key, default in rows}
+
+
+@pytest.mark.parametrize(
+    ("title", "table"),
+    [
+        ("Top level", File),
+        ("[[cluster]]", ClusterTable),
+        ("[[listener]]", ListenerTable),
+        ("[listener.shallow]", ShallowTable),
+        ("[limits]", LimitsTable),
+        ("[log]", LogTable),
+    ],
+)
+def test_the_guide_describes_every_key(title: str, table: type[Table]) -> None:
+    assert sorted(guide_rows(title)) == sorted(keys_of(table))
+
+
+@pytest.mark.parametrize(
+    ("title", "settings"), [("[listener.shallow]", ShallowSettings()), ("[limits]", Limits()), ("[log]", LogSettings())]
+)
+def test_the_guide_tells_the_defaults(title: str, settings: object) -> None:
+    for key, told in guide_rows(title).items():
+        value = getattr(settings, key.replace("-", "_"))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert float(told) == value if told.isdigit() else parse_size(told) == value, key
+        else:
+            assert told == (str(value).lower() if value else "none" if value is not False else "false"), key
+
+
+def test_the_example_of_the_guide_is_a_good_file() -> None:
+    text = GUIDE.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+
+    assert [listener.name for listener in read(text).settings.listeners] == ["source", "target"]
 
 
 @pytest.mark.parametrize(

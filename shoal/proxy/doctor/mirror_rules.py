@@ -107,8 +107,9 @@ def check_topic_codec(case: Case) -> Iterator[Finding]:
     ):
         return
     why = (
-        "topics of the target should have compression.type = producer (the default), or its brokers compress every batch again. "
-        "MM2 copies the setting of source topics: exclude it with config.properties.exclude where they have another"
+        "topics of the target should have compression.type = producer (the default) or the codec that the source's producers "
+        "use; with any other the brokers compress every batch again. MM2 copies the setting of the source's topics "
+        "(config.properties.exclude)"
     )
     yield case.finding(Severity.NOTE, f"compression.type of topics on {case.flow.target}", why)
 
