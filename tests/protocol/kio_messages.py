@@ -6,13 +6,15 @@ kio only ever encodes here, or decodes what Shoal made out of its bytes; it is n
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -22,7 +24,19 @@ from kio.serial import entity_reader, entity_writer
 from shoal.protocol.api import API, response_header_version
 from shoal.protocol.schemas import MESSAGES
 
-__all__ = ["Case", "cases", "decode_response", "encode", "entities", "entity_type", "request_frame", "response_frame"]
+__all__ = [
+    "Case",
+    "cases",
+    "decode_request",
+    "decode_response",
+    "encode",
+    "entities",
+    "entity_type",
+    "for_any",
+    "request_frame",
+    "response_frame",
+    "topic_key",
+]
 
 Entity = Any
 
@@ -122,6 +136,15 @@ def _framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4) + payload
 
 
+def decode_request(frame: bytes, entity: type[Entity]) -> tuple[Entity, Entity]:
+    """The header and the entity in a frame that Shoal made; the whole frame, and its size, must be right."""
+    assert int.from_bytes(frame[:4]) == len(frame) - 4
+    header, header_size = entity_reader(entity.__header_schema__)(frame, 4)
+    decoded, size = entity_reader(entity)(frame, 4 + header_size)
+    assert 4 + header_size + size == len(frame)
+    return header, decoded
+
+
 def decode_response(frame: bytes, entity: type[Entity]) -> Entity:
     """The entity in a frame that Shoal made; the whole frame, and its size, must be right."""
     assert int.from_bytes(frame[:4]) == len(frame) - 4
@@ -129,3 +152,35 @@ def decode_response(frame: bytes, entity: type[Entity]) -> Entity:
     decoded, size = entity_reader(entity)(frame, start)
     assert start + size == len(frame)
     return decoded
+
+
+def topic_key(topic: Entity) -> str | bytes:
+    """How Shoal names the topic that kio has as `topic`, `name` or `topic_id`."""
+    if hasattr(topic, "topic_id"):
+        return topic.topic_id.bytes if topic.topic_id else bytes(16)
+    return str(topic.topic if hasattr(topic, "topic") else topic.name)
+
+
+Test = Callable[[Case, Entity, st.DataObject], None]
+
+
+def for_any(*names: str, oldest: int = 0, examples: int = 15) -> Callable[[Test], Callable[[Case], None]]:
+    """Decorator: run a test with any message of each named kind, for each version, as `test(case, entity)`."""
+
+    def decorate(test: Test) -> Callable[[Case], None]:
+        wanted = [case for case in cases(*names) if case.version >= oldest]
+
+        @pytest.mark.parametrize("case", wanted, ids=lambda case: f"{case.name}-v{case.version}")
+        def run(case: Case) -> None:
+            @settings(max_examples=examples, deadline=None)
+            @given(st.data())
+            def check(data: st.DataObject) -> None:
+                test(case, data.draw(entities(case)), data)
+
+            check()
+
+        run.__name__ = test.__name__
+        checked: Callable[[Case], None] = run
+        return checked
+
+    return decorate

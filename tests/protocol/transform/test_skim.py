@@ -1,0 +1,116 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.messages.fetch import read_fetch_response
+from shoal.protocol.transform.addresses import read_endpoints
+from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
+from shoal.protocol.wire import write_tagged_fields, write_uvarint
+from tests.protocol.kio_messages import Case, for_any, response_frame
+
+
+def skim(frame: bytes, sizes: list[int], version: int = 17) -> bytes:
+    """`frame` fed in chunks of `sizes` bytes over and over; what a client gets."""
+    skimmer = FetchSkimmer(version, len(frame))
+    passed = bytearray()
+    pos = turn = 0
+    while pos < len(frame):
+        size = sizes[turn % len(sizes)]
+        chunk = bytearray(frame[pos : pos + size])
+        skimmer.feed(memoryview(chunk))
+        passed += chunk
+        assert skimmer.left == len(frame) - len(passed)
+        pos, turn = pos + size, turn + 1
+    return bytes(passed)
+
+
+CHUNKS = st.lists(st.integers(1, 9) | st.integers(1, 5000), min_size=1, max_size=6)
+
+
+@for_any("FetchResponse", oldest=16, examples=60)
+def test_no_address_and_no_other_byte_is_touched(case: Case, entity: Any, data: st.DataObject) -> None:
+    frame = response_frame(entity)
+    passed = skim(frame, data.draw(CHUNKS), case.version)
+    changed = [at for at, (old, new) in enumerate(zip(frame, passed, strict=True)) if old != new]
+    if entity.node_endpoints:
+        tag = len(response_frame(replace(entity, node_endpoints=())))
+        assert changed == [tag]
+        assert (frame[tag], passed[tag]) == (0, HIDDEN_TAG)
+    else:
+        assert changed == []
+    assert read_endpoints(ApiKey.FETCH, case.version, passed) == []
+    assert replace_endpoints(read_fetch_response(passed, case.version)) == replace_endpoints(
+        read_fetch_response(frame, case.version)
+    )
+
+
+def replace_endpoints(response: Any) -> Any:
+    return replace(response, node_endpoints=None)
+
+
+def response(record_set: bytes, tags: bytes) -> bytes:
+    """Fetch v17 with one partition, an aborted transaction and unknown tags wherever they may stand."""
+    future = write_tagged_fields([(7, [b"unknown"]), (900, [b""])])
+    partition = bytes(30) + b"\2" + bytes(16) + future + bytes(4) + write_uvarint(len(record_set) + 1) + record_set
+    topic = bytes(16) + b"\2" + partition + future + future
+    payload = bytes(4) + future + bytes(10) + b"\2" + topic + tags
+    return len(payload).to_bytes(4) + payload
+
+
+ENDPOINTS = b"\2" + (2).to_bytes(4) + b"\5real" + (9092).to_bytes(4) + b"\0\0"
+
+
+@given(st.integers(0, 40_000), CHUNKS)
+def test_unknown_tags_pass(size: int, sizes: list[int]) -> None:
+    frame = response(bytes(size), write_tagged_fields([(0, [ENDPOINTS])]))
+    hidden = response(bytes(size), write_tagged_fields([(HIDDEN_TAG, [ENDPOINTS])]))
+    assert skim(frame, sizes) == hidden
+    other = response(bytes(size), write_tagged_fields([(3, [b"?"]), (200, [b"?" * 300])]))
+    assert skim(other, sizes) == other
+
+
+def test_endpoints_with_another_tag_are_refused() -> None:
+    frame = response(b"", write_tagged_fields([(0, [ENDPOINTS]), (1, [b"?"])]))
+    with pytest.raises(RemoteProtocolError, match="besides its NodeEndpoints"):
+        skim(frame, [10])
+
+
+@pytest.mark.parametrize("version", [4, 15, 19])
+def test_versions_without_a_known_place_are_refused(version: int) -> None:
+    with pytest.raises(UnsupportedVersion):
+        FetchSkimmer(version, 100)
+
+
+WHOLE = response(b"records", write_tagged_fields([(0, [ENDPOINTS])]))
+
+
+@pytest.mark.parametrize("sizes", [[1], [7], [10_000]])
+@pytest.mark.parametrize(
+    "frame", [WHOLE + b"\0", WHOLE[:-1], WHOLE[:20], WHOLE[:-30]], ids=["more", "less", "head", "cut"]
+)
+def test_a_frame_of_another_length_is_refused(frame: bytes, sizes: list[int]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        skim(frame, sizes)
+
+
+def test_more_bytes_than_the_frame_has_are_refused() -> None:
+    skimmer = FetchSkimmer(17, len(WHOLE))
+    with pytest.raises(RemoteProtocolError, match="are fed of a frame"):
+        skimmer.feed(bytearray(WHOLE + b"\0"))
+
+
+@given(st.data(), CHUNKS)
+def test_damaged_frames_only_raise_remote_protocol_error(data: st.DataObject, sizes: list[int]) -> None:
+    frame = bytearray(WHOLE)
+    for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=4)):
+        frame[at] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]) | st.integers(0, 255))
+    try:
+        passed = skim(bytes(frame), sizes)
+    except RemoteProtocolError:
+        return
+    assert sum(old != new for old, new in zip(frame, passed, strict=True)) <= 1
