@@ -79,6 +79,8 @@ def _write_base128(value: int) -> bytes:
 
 def read_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
     """VARINT: zigzag, 32 bits (record lengths and deltas)."""
+    if pos < end and (raw := buf[pos]) < 0x80:
+        return raw >> 1 ^ -(raw & 1), pos + 1
     raw, pos = _read_base128(buf, pos, end, UVARINT_BYTES)
     return (raw & 0xFFFFFFFF) >> 1 ^ -(raw & 1), pos
 
@@ -89,6 +91,8 @@ def write_varint(value: int) -> bytes:
 
 def read_varlong(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
     """VARLONG: zigzag, 64 bits (timestamp deltas)."""
+    if pos < end and (raw := buf[pos]) < 0x80:
+        return raw >> 1 ^ -(raw & 1), pos + 1
     raw, pos = _read_base128(buf, pos, end, VARLONG_BYTES)
     return (raw & 0xFFFFFFFFFFFFFFFF) >> 1 ^ -(raw & 1), pos
 

@@ -19,7 +19,8 @@ from shoal.protocol.records.batch import (
     require_crc,
     seal_batch,
 )
-from shoal.protocol.records.record import MIN_RECORD_SIZE, int64, read_varint, read_varlong, write_varint
+from shoal.protocol.records.record import int64, read_record_bounds
+from shoal.protocol.wire import read_varint, read_varlong, write_varint
 
 __all__ = ["MAX_DECOMPRESSED", "MAX_RECORDS", "split_batch"]
 
@@ -65,12 +66,12 @@ class _Cutter:
     def _append(self, body: bytearray, index: int, offset_delta: int) -> int:
         """Returns the record's timestamp."""
         payload, end = self.payload, self.starts[index + 1]
-        _, start = read_varint(payload, self.starts[index])
-        timestamp_delta, middle = read_varlong(payload, start + 1)
-        _, rest = read_varint(payload, middle)
-        offset = write_varint(offset_delta)
+        start, _ = read_record_bounds(payload, self.starts[index])
+        timestamp_delta, middle = read_varlong(payload, start + 1, end)
+        _, rest = read_varint(payload, middle, end)
         if end - rest < 3:  # key, value and headers take a byte each
-            raise RemoteProtocolError("record fields end after its stated end")
+            raise RemoteProtocolError("record ends before its headers")
+        offset = write_varint(offset_delta)
         body += write_varint(end - start + len(offset) - (rest - middle))
         body += payload[start:middle]
         body += offset
@@ -95,21 +96,15 @@ def split_batch(
             f"batch of {header.record_count} records, attributes {header.attributes:#x} cannot be cut"
         )
     payload = decompress(header.codec, memoryview(buf)[start + HEADER_SIZE : end], max_decompressed)
-    try:
-        cutter = _Cutter(header=header, payload=payload, starts=_record_starts(payload, header.record_count))
-        return cutter.halves(0, header.record_count, limit)
-    except IndexError:
-        raise RemoteProtocolError("record is truncated") from None
+    cutter = _Cutter(header=header, payload=payload, starts=_record_starts(payload, header.record_count))
+    return cutter.halves(0, header.record_count, limit)
 
 
 def _record_starts(payload: bytes, count: int) -> "array[int]":
     starts, pos = array("Q", [0]), 0
     for _ in range(count):
-        length, pos = read_varint(payload, pos)
-        if length < MIN_RECORD_SIZE - 1:
-            raise RemoteProtocolError(f"record of {length} bytes")
-        pos += length
+        _, pos = read_record_bounds(payload, pos)
         starts.append(pos)
     if pos != len(payload):
-        raise RemoteProtocolError(f"records end {pos - len(payload):+} bytes from the end of their batch")
+        raise RemoteProtocolError(f"{len(payload) - pos} bytes after the last record")
     return starts

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.wire import read_varint, read_varlong, write_varint, write_varlong
 
 __all__ = [
     "Headers",
@@ -20,11 +21,9 @@ __all__ = [
     "Slice",
     "encode_single_record_head",
     "int64",
+    "read_record_bounds",
     "read_records",
-    "read_varint",
-    "read_varlong",
     "write_record",
-    "write_varint",
 ]
 
 Slice: TypeAlias = bytes | memoryview
@@ -72,7 +71,7 @@ def encode_single_record_head(
 ) -> tuple[bytes, bytes]:
     """The bytes of a record before its value and after it, so that the value (-1: null) need not be copied."""
     tail = b"".join((write_varint(len(headers)), *(_bytes(part) for header in headers for part in header)))
-    deltas = (write_varint(timestamp_delta), write_varint(offset_delta))
+    deltas = (write_varlong(timestamp_delta), write_varint(offset_delta))
     head = b"".join((_NO_ATTRIBUTES, *deltas, _bytes(key), write_varint(value_length)))
     return write_varint(len(head) + max(value_length, 0) + len(tail)) + head, tail
 
@@ -80,35 +79,37 @@ def encode_single_record_head(
 def _records(payload: Slice, count: int) -> Iterator[Record]:
     pos = 0
     for _ in range(count):
-        try:
-            record, pos = _read_record(payload, pos)
-        except IndexError:
-            raise RemoteProtocolError("record is truncated") from None
+        record, pos = _read_record(payload, pos)
         yield record
     if pos != len(payload):
         raise RemoteProtocolError(f"{len(payload) - pos} bytes after the last record")
 
 
-def _read_record(payload: Slice, pos: int) -> tuple[Record, int]:
-    length, pos = read_varint(payload, pos)
+def read_record_bounds(payload: Slice, pos: int) -> tuple[int, int]:
+    """Where the record at `pos` has its attributes, and where it ends: within the payload, no shorter than any record."""
+    length, pos = read_varint(payload, pos, len(payload))
     end = pos + length
     if length < MIN_RECORD_SIZE - 1 or end > len(payload):
         raise RemoteProtocolError(f"record of {length} bytes, {len(payload) - pos} are there")
-    timestamp_delta, pos = read_varlong(payload, pos + 1)
-    offset_delta, pos = read_varint(payload, pos)
+    return pos, end
+
+
+def _read_record(payload: Slice, pos: int) -> tuple[Record, int]:
+    pos, end = read_record_bounds(payload, pos)
+    timestamp_delta, pos = read_varlong(payload, pos + 1, end)
+    offset_delta, pos = read_varint(payload, pos, end)
     key, pos = _read_bytes(payload, pos, end)
     value, pos = _read_bytes(payload, pos, end)
-    if payload[pos]:
-        headers, pos = _read_headers(payload, pos, end)
-    else:
-        headers, pos = (), pos + 1
+    count, pos = read_varint(payload, pos, end)
+    headers: tuple[tuple[Slice, Slice | None], ...] = ()
+    if count:
+        headers, pos = _read_headers(payload, pos, end, count)
     if pos != end:
-        raise RemoteProtocolError(f"record fields end {pos - end:+} bytes from its stated end")
+        raise RemoteProtocolError(f"record fields end {end - pos} bytes before the record")
     return Record(offset_delta, timestamp_delta, key, value, headers), pos
 
 
-def _read_headers(payload: Slice, pos: int, end: int) -> tuple[tuple[tuple[Slice, Slice | None], ...], int]:
-    count, pos = read_varint(payload, pos)
+def _read_headers(payload: Slice, pos: int, end: int, count: int) -> tuple[tuple[tuple[Slice, Slice | None], ...], int]:
     if not 0 <= count <= (end - pos) // 2:
         raise RemoteProtocolError(f"{count} headers cannot be in {end - pos} bytes")
     headers = []
@@ -122,57 +123,17 @@ def _read_headers(payload: Slice, pos: int, end: int) -> tuple[tuple[tuple[Slice
 
 
 def _read_bytes(payload: Slice, pos: int, end: int) -> tuple[Slice | None, int]:
-    length, pos = read_varint(payload, pos)
-    stop = pos + length
-    if length < 0:
-        if length != -1:
-            raise RemoteProtocolError(f"length {length} in a record")
+    length, pos = read_varint(payload, pos, end)
+    if length == -1:
         return None, pos
-    if stop > end:
+    stop = pos + length
+    if not pos <= stop <= end:
         raise RemoteProtocolError(f"field of {length} bytes, {end - pos} are there")
     return payload[pos:stop], stop
 
 
 def _bytes(value: Slice | None) -> bytes:
     return b"\1" if value is None else write_varint(len(value)) + value
-
-
-def read_varint(payload: Slice, pos: int) -> tuple[int, int]:
-    """A zigzag int32 and where it ends. IndexError past the end of the payload; too long: RemoteProtocolError."""
-    byte = payload[pos]
-    if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), pos + 1
-    return _read_long_varint(payload, pos, 5)
-
-
-def read_varlong(payload: Slice, pos: int) -> tuple[int, int]:
-    """A zigzag int64, otherwise as `read_varint`."""
-    return _read_long_varint(payload, pos, 10)
-
-
-def _read_long_varint(payload: Slice, pos: int, max_bytes: int) -> tuple[int, int]:
-    value = 0
-    for index in range(max_bytes):
-        byte = payload[pos + index]
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            break
-    if byte >= 0x80 or value >> 32 * (max_bytes // 5):
-        raise RemoteProtocolError(f"varint of more than {32 * (max_bytes // 5)} bits")
-    return value >> 1 ^ -(value & 1), pos + index + 1
-
-
-def write_varint(value: int) -> bytes:
-    """Zigzag, of an int32 or an int64 alike."""
-    value = value << 1 ^ value >> 63
-    if value < 0x80:
-        return value.to_bytes(1, "big")
-    groups = bytearray()
-    while value >= 0x80:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
 
 
 def int64(value: int) -> int:
