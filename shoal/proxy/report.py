@@ -1,6 +1,6 @@
 """What flowed between two snapshots of the statistics, as lines for the log: pure formatting, no clock, no counting.
 
-One line per listener, and none where nothing happened. Bytes are told in MB = 1,000,000 bytes, as disks and networks are.
+One line per listener, and none where nothing happened (polls that find nothing are nothing). Bytes are told in MB = 1,000,000 bytes, as disks and networks are.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Line", "Snapshot", "report"]
 
 _NOTHING = ShallowStatistics()
+_CHATTER = 1000  # bytes per second and connection: polls and heartbeats of clients for whom there is nothing new
 # How connections end every day; the others are told.
 _QUIET = frozenset({CloseCause.CLIENT_CLOSED, CloseCause.IDLE, CloseCause.DRAINED, CloseCause.SHUTDOWN})
 
@@ -90,7 +91,9 @@ class _Change(NamedTuple):
     @property
     def happened(self) -> bool:
         values = self.values()
-        return any(values[key] for key in (*_TRAFFIC, *_COUNTS, "raw_batches", "closed", "opened"))
+        size = self.traffic("from_client") + self.traffic("to_client")
+        is_chatter = size < _CHATTER * self.seconds * max(self.now.active, 1)
+        return not is_chatter or any(values[key] for key in (*_COUNTS, "raw_batches", "closed", "opened"))
 
     def traffic(self, name: str) -> int:
         value: int = getattr(self.now.traffic, name)
@@ -120,9 +123,8 @@ class _Change(NamedTuple):
         }
 
     def text(self) -> str:
-        parts = [*self._wrapped(), *self._raw(), *self._unwrapped(), *self._trouble()]
-        if not parts:
-            parts = [self._plain()]
+        shallow = [*self._wrapped(), *self._unwrapped()]
+        parts = [*(shallow or self._plain()), *self._raw(), *self._trouble()]
         return "; ".join([*parts, _counted(self.now.active, "connection")])
 
     def _wrapped(self) -> Iterator[str]:
@@ -147,10 +149,11 @@ class _Change(NamedTuple):
         if closed := self.closed:
             yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
 
-    def _plain(self) -> str:
+    def _plain(self) -> Iterator[str]:
         sent, received = self.traffic("from_client"), self.traffic("to_client")
-        requests = _counted(self.traffic("requests"), "request")
-        return f"{requests}, {_megabytes(sent)} in, {_megabytes(received)} out, {self._rate(sent + received)}"
+        if requests := self.traffic("requests"):
+            counted = _counted(requests, "request")
+            yield f"{counted}, {_megabytes(sent)} in, {_megabytes(received)} out, {self._rate(sent + received)}"
 
     def _data(self, kind: str) -> str:
         batches, records, size = (self.shallow.more(f"{kind}_{unit}") for unit in ("batches", "records", "bytes"))

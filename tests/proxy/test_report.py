@@ -90,6 +90,22 @@ def test_where_nothing_happened_nothing_is_told() -> None:
     assert report(now, dataclasses.replace(now, at=115.0)) == []
 
 
+def test_raw_batches_are_told_with_the_traffic_that_they_made() -> None:
+    raw = ShallowStatistics(raw_batches={"no evidence yet": 105})
+
+    assert told(START, snapshot(101.0, listener(requests=8, from_client=500, to_client=16_000_000), source=raw)) == (
+        "source: 8 requests, 0.5 kB in, 16.0 MB out, 16.0 MB/s; 105 batches raw (no evidence yet: 105); 4 connections"
+    )
+
+
+@pytest.mark.parametrize(("size", "lines"), [(19_999, 0), (20_000, 1)])
+def test_polls_that_find_nothing_are_not_told(size: int, lines: int) -> None:
+    """Four connections, five seconds: below 1,000 bytes per second and connection nothing flows."""
+    before = snapshot(100.0, listener())
+
+    assert len(report(before, snapshot(105.0, listener(requests=40, from_client=size - 1000, to_client=1000)))) == lines
+
+
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ShallowStatistics)])
 def test_every_counter_of_shallow_mirroring_is_told(field: str) -> None:
     value: Any = {"some reason": 7} if field == "raw_batches" else 7
