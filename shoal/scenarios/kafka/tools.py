@@ -50,7 +50,7 @@ def main_class(lib: Path, name: str) -> str:
         entry.removesuffix(".class").replace("/", ".")
         for jar in sorted([*lib.glob("kafka-tools-*.jar"), *lib.glob("kafka_2*.jar")])
         for entry in zipfile.ZipFile(jar).namelist()
-        if entry.endswith(f"/{name}.class") and "kafka/tools/" in entry
+        if entry.endswith(f"/{name}.class") and ("kafka/tools/" in entry or entry.startswith("kafka/admin/"))
     ]
     if not found:
         raise SetupError(f"no tool named {name} in {lib}")
