@@ -1,6 +1,75 @@
-"""Property tests draw the same examples every time: exploring is `make fuzz`'s part. A loaded machine fails none of them."""
+"""Property tests draw the same examples every time: exploring is `make fuzz`'s part. A loaded machine fails none of them.
 
+Tests that use a real cluster are marked `kafka` here.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from tests.kafka_clusters import Pair, SharedClusters
 
 settings.register_profile("shoal", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
+
+_NUMBERS = count(1)
+
+
+class Aliases(NamedTuple):
+    source: str
+    target: str
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "shared_clusters" in getattr(item, "fixturenames", ()):
+            item.add_marker("kafka")
+
+
+@pytest.fixture(scope="session")
+def shared_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedClusters]:
+    clusters = SharedClusters(tmp_path_factory.mktemp("kafka"))
+    yield clusters
+    clusters.end()
+
+
+@pytest.fixture
+def pair(shared_clusters: SharedClusters) -> Pair:
+    """Kafka 4.3.0, source and target, one broker each."""
+    return shared_clusters.pair("4.3.0")
+
+
+@pytest.fixture
+def pair_39(shared_clusters: SharedClusters) -> Pair:
+    """The same with Kafka 3.9.1."""
+    return shared_clusters.pair("3.9.1")
+
+
+@pytest.fixture
+def three_brokers(shared_clusters: SharedClusters) -> Cluster:
+    """Kafka 4.3.0, three combined nodes."""
+    return shared_clusters.cluster("three", ClusterSpec(nodes=3))
+
+
+@pytest.fixture
+def sasl_cluster(shared_clusters: SharedClusters) -> Cluster:
+    """Kafka 4.3.0, one broker, the user alice with the password "right" on `sasl_bootstrap`."""
+    return shared_clusters.cluster("sasl", ClusterSpec(users={"alice": "right"}))
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses; no dot in it, so that it is its own regular expression."""
+    return f"{re.sub('[^A-Za-z0-9]+', '-', request.node.name)[:80].strip('-')}-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def aliases() -> Aliases:
+    """Cluster aliases for a mirror with no past, see `MirrorSpec.target_alias`."""
+    number = next(_NUMBERS)
+    return Aliases(f"a{number}", f"b{number}")

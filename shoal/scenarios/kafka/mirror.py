@@ -32,6 +32,8 @@ _SMALL: Mapping[str, str] = {
     "offset.storage.replication.factor": "1",
     "status.storage.replication.factor": "1",
     "config.storage.replication.factor": "1",
+    "offset.storage.partitions": "1",
+    "status.storage.partitions": "1",
 }
 
 
@@ -47,11 +49,13 @@ class MirrorSpec:
     topics: str = ".*"
     tasks: int = 4
     version: str = DEFAULT_VERSION
-    heap: str = "512m"
+    heap: str = "1g"
+    """`connect-mirror-maker.sh` gives 2g; with 1g, 4 tasks and a slow target 2,000,000 records were too much."""
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
     source_alias: str = "A"
     target_alias: str = "B"
+    """Worker group, internal topics and offset syncs are named after both: other aliases are a mirror with no past."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
     """Properties over all others; None takes one away."""
 

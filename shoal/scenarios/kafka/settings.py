@@ -19,13 +19,13 @@ _SMALL: Mapping[str, str] = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
+    # The timestamps of the traffic are fixed and long ago: by default its topics would empty themselves after a while.
+    "log.retention.ms": "-1",
     # A killed broker may register again only when its old session is over: 9 s by default, of every restart.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
     # A consumer that comes too early must fail, not create the topic with the wrong partitions.
     "auto.create.topics.enable": "false",
-    # Records carry fixed timestamps: seven days of retention would delete them half a minute after a broker's start.
-    "log.retention.ms": "-1",
 }
 
 

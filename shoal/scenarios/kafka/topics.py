@@ -1,6 +1,7 @@
 """Topics of one cluster: create, alter, delete, list, offsets."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -17,7 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from .clients import Setting, client_config, in_thread
-from .process import until
+from .errors import NotReady, TrafficFailed
+from .process import Process, until
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -71,17 +73,22 @@ class Topics:
         for future in self._admin.delete_records(request).values():
             await self._done(future)
 
+    async def all_partitions(self) -> dict[str, int]:
+        """By name of each topic, the internal ones too: the number of partitions that have a leader."""
+        metadata = await in_thread(partial(self._admin.list_topics, timeout=_TIMEOUT_S))
+        return {
+            name: sum(1 for partition in topic.partitions.values() if partition.leader >= 0)
+            for name, topic in sorted(metadata.topics.items())
+        }
+
     async def names(self) -> list[str]:
         """All of them, the internal ones too."""
-        metadata = await in_thread(partial(self._admin.list_topics, timeout=_TIMEOUT_S))
-        return sorted(metadata.topics)
+        return list(await self.all_partitions())
 
     async def partitions(self, name: str) -> int:
         """Partitions that have a leader; 0 when there is no such topic."""
         # Asks for all topics: the question about one that is missing may create it.
-        metadata = await in_thread(partial(self._admin.list_topics, timeout=_TIMEOUT_S))
-        topic = metadata.topics.get(name)
-        return 0 if topic is None else sum(1 for partition in topic.partitions.values() if partition.leader >= 0)
+        return (await self.all_partitions()).get(name, 0)
 
     async def spans(self, name: str, *, committed: bool = False) -> dict[int, Span]:
         """First and end offset by partition; with `committed` the end is the last stable offset."""
@@ -93,6 +100,21 @@ class Topics:
         """Sum of the end offsets: the records ever produced, where no transaction left its markers."""
         return sum((await self._offsets(name, OffsetSpec.latest(), False)).values())
 
+    async def until_total(self, name: str, wanted: int, *, within: float, process: Process | None = None) -> None:
+        """Until `total` is at least `wanted`, whatever fails meanwhile. Raises NotReady, at once when `process` (the mirror, say) ends."""
+        total = 0
+
+        async def reached() -> bool:
+            nonlocal total
+            with suppress(TrafficFailed):  # a topic just made, a broker on its way
+                total = await self.total(name)
+            return total >= wanted
+
+        try:
+            await until(reached, within=within, what=f"{name} to be full", process=process, poll_s=0.1)
+        except NotReady as error:
+            raise NotReady(f"{name} holds {total} of {wanted} records: {error}") from None
+
     async def _offsets(self, name: str, spec: OffsetSpec, committed: bool) -> dict[int, int]:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(name, partition): spec for partition in range(await self.partitions(name))}
@@ -103,7 +125,11 @@ class Topics:
 
     async def _until_partitions(self, name: str, wanted: int) -> None:
         async def there() -> bool:
-            return await self.partitions(name) == wanted
+            with suppress(TrafficFailed):  # a leader may be named before it knows
+                return (
+                    await self.partitions(name) == wanted == len(await self._offsets(name, OffsetSpec.latest(), False))
+                )
+            return False
 
         await until(there, within=_TIMEOUT_S, what=f"topic {name} to have {wanted} partitions with a leader")
 

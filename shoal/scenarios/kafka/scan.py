@@ -1,0 +1,59 @@
+"""Is there an envelope left anywhere? Every record of every topic of a cluster is looked at, the internal topics' too."""
+
+from typing import NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
+
+from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, place, read_from
+from .topics import Topics
+
+_KEPT = 100  # findings: one is a catastrophe, a hundred are enough to see the pattern
+
+
+class Finding(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    where: str
+    """"key" or "value"."""
+
+
+def envelope_magic() -> bytes:
+    """The bytes that every envelope's key starts with."""
+    from shoal.protocol.shallow.envelope import MAGIC
+
+    return MAGIC
+
+
+class Scanner:
+    """Looks for `magic` anywhere in keys and values; each call goes on where the last one ended."""
+
+    def __init__(self, bootstrap: str, *, magic: bytes | None = None) -> None:
+        self._bootstrap = bootstrap
+        self._magic = envelope_magic() if magic is None else magic
+        self._next: dict[tuple[str, int], int] = {}
+        self._found: list[Finding] = []
+        self.records = 0
+        """Looked at so far."""
+
+    async def scan(self, *, within: float = READ_TIMEOUT_S) -> list[Finding]:
+        """All findings so far, at most the first 100. Aborted records are looked at too. Raises TrafficFailed."""
+        topics = await Topics(self._bootstrap).all_partitions()
+        starts = [
+            TopicPartition(topic, partition, self._next.get((topic, partition), OFFSET_BEGINNING))
+            for topic, count in topics.items()
+            for partition in range(count)
+        ]
+        # A start that retention has passed meanwhile is no error here.
+        reading = {"isolation_level": READ_UNCOMMITTED, "auto_offset_reset": "earliest"}
+        await read_from(self._bootstrap, starts, self._look, within=within, **reading)
+        return self._found
+
+    def _look(self, messages: list[Message]) -> None:
+        for message in messages:
+            offset = message.offset() or 0
+            self._next[place(message)] = offset + 1
+            for where, part in (("key", message.key()), ("value", message.value())):
+                if part is not None and self._magic in part and len(self._found) < _KEPT:
+                    self._found.append(Finding(*place(message), offset, where))
+        self.records += len(messages)

@@ -1,0 +1,70 @@
+"""The harness: clusters of several brokers, faults, SASL, both versions."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
+from shoal.scenarios.kafka.clients import client_config, in_thread
+from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
+from shoal.scenarios.kafka.records import orders
+from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.traffic import Layout, fill
+from tests.kafka_clusters import Pair
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_a_cluster_of_three_takes_a_fourth_and_survives_a_kill(three_brokers: Cluster, topic: str) -> None:
+    topics = Topics(three_brokers.bootstrap)
+    await topics.create(topic, 6)
+    fourth = await three_brokers.add_broker()
+    assert not fourth.settings.is_controller
+
+    three_brokers.nodes[2].kill()
+    await fill(three_brokers.bootstrap, topic, orders(600), layout=Layout(partitions=6, run=10))
+    await three_brokers.nodes[2].start()
+    await three_brokers.wait_whole()
+
+    assert await fourth.stop()
+    assert (await read_copy(three_brokers.bootstrap, topic)).records == 600
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_users_authenticate(sasl_cluster: Cluster, mechanism: str) -> None:
+    assert await _brokers(sasl_cluster, mechanism, "right") == [1]
+
+
+async def test_a_wrong_password_is_refused(sasl_cluster: Cluster) -> None:
+    with pytest.raises(TrafficFailed):
+        await _brokers(sasl_cluster, "PLAIN", "wrong")
+
+
+async def _brokers(cluster: Cluster, mechanism: str, password: str) -> list[int]:
+    config = client_config(
+        cluster.sasl_bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_username="alice",
+        sasl_password=password,
+    )
+    return sorted((await in_thread(partial(AdminClient(config).list_topics, timeout=5))).brokers)
+
+
+async def test_a_broker_of_3_9_works_the_same(pair_39: Pair, topic: str) -> None:
+    bootstrap = pair_39.source.bootstrap
+    await Topics(bootstrap).create(topic, 2)
+    await fill(bootstrap, topic, orders(100), layout=Layout(partitions=2, run=10), compression_type="zstd")
+
+    assert (await read_copy(bootstrap, topic)).records == 100
+
+
+async def test_a_broker_that_cannot_start_says_why_and_is_gone(tmp_path: Path) -> None:
+    wrong = ClusterSpec(properties={"log.segment.bytes": "nonsense"})
+
+    with pytest.raises(NotReady, match="Invalid value nonsense for configuration"):
+        async with running_cluster(tmp_path, wrong):
+            pass
