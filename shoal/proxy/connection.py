@@ -127,7 +127,7 @@ class Connection:
         self._connected(upstream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_responses)
-            await self._run_requests()
+            nursery.start_soon(self._run_requests)
 
     def _has_nothing_to_say(self) -> bool:
         try:

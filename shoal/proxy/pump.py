@@ -89,29 +89,22 @@ class Pump(ABC):
     async def receive(self) -> int:
         """Fill the shared buffer with the carry and with what has arrived; -> where that ends, 0 when the peer has closed."""
         start = len(self.carry)
-        while True:
-            if self._drained or self._budget < 0:
-                self.waiting = True
-                await self._turn()
-                self.waiting = False
-            size = self._receive_into(VIEW[start:])
-            if size >= 0:
-                break
-        if not size:
-            return 0
-        if start:
+        view = VIEW[start:] if start else VIEW
+        size = -1
+        while size < 0:
+            self.waiting = True
+            if self._drained:
+                await wait_readable(self.source_fd)
+                self._budget = _TURN
+            elif self._budget < 0:
+                await checkpoint()
+                self._budget = _TURN
+            self.waiting = False
+            size = self._receive_into(view)
+        if start and size:
             VIEW[:start] = self.carry
             self.carry = b""
-        return start + size
-
-    async def _turn(self) -> None:
-        """Let other tasks run: until something arrives, where the socket was read empty."""
-        if self._drained:
-            await wait_readable(self.source_fd)
-        else:
-            await checkpoint()
-        self._drained = False
-        self._budget = _TURN
+        return start + size if size else 0
 
     def _receive_into(self, view: memoryview) -> int:
         """-> bytes received, 0 at the end of the stream, -1 when there is nothing yet."""
@@ -134,8 +127,9 @@ class Pump(ABC):
             stop, interruption = self.scan(view, pos, end)
             if interruption is None:
                 self.carry = bytes(view[stop:end]) if stop < end else b""
-                if pos < stop:
-                    await self._pass(view[pos:stop])
+                sent = self.out.send_now(view[pos:stop])
+                if sent < stop - pos:
+                    await self.out.send_all([bytes(view[pos + sent : stop])])
                 return
             behind = min(end, stop + interruption.size)
             if interruption.replacement is not None:
@@ -173,8 +167,11 @@ class Pump(ABC):
     async def _fill(self, missing: memoryview) -> None:
         """Complete a held frame. A peer that closes in the middle of it is lost."""
         while missing:
-            if self._drained or self._budget < 0:
-                await self._turn()
+            if self._drained:
+                await wait_readable(self.source_fd)
+            elif self._budget < 0:
+                await checkpoint()
+                self._budget = _TURN
             size = self._receive_into(missing[:BUFFER_SIZE])
             if size == 0:
                 return self.check_whole()
