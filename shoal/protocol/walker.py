@@ -1,20 +1,8 @@
 """Walkers: one function per message and version that finds what we asked for, generated from the schema tables.
 
-A walker is `walk(buf, pos, end) -> tuple`: the captured values of the top level, then one list of rows per captured array. It
-never builds a message: it steps over what nobody asked for, so its cost is that of the partitions, not of the bytes.
-
-What is captured is said once for all versions, as items:
-
-    ErrorCode            the value (int, str or None, bytes of a uuid)
-    ErrorCode = 0        the same; 0 in versions that do not have the field, or when a tagged field is absent
-    Topic | TopicId      the first of these that the version has
-    count Brokers        elements of an array (null = 0)
-    at Records           position of the field: of its length, of a tagged field's size
-    start Records        position of its content (start == end when null or empty)
-    end Records          position after its content
-    start *, end *       positions of the whole array element;  * alone = the value of an element of a primitive array
-
-An item in the row of an array is looked for in the element, then in the structs around it.
+A walker is `walk(buf, pos, end) -> tuple`: the captured values of the top level, then one list of rows per captured array
+(what can be captured: captures.py). It never builds a message: it steps over what nobody asked for, so its cost is that of
+the partitions, not of the bytes.
 
 Rules that hold for hostile bytes, each written once, here. A length below -1 is refused, so `p` never moves backwards. `p` is
 compared with `end` after every variable field and at every turn of a loop, so nothing outside the frame is handed out. A
@@ -25,10 +13,12 @@ walkers (each one has to get every rule right).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from shoal.protocol.captures import Captures, Rows, variable
 from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.schema import FIXED_SIZES, Field, Message
 from shoal.protocol.wire import UVARINT_BYTES, Buffer, skip_tagged_fields
@@ -44,29 +34,6 @@ _LEGACY_LENGTH: Final = {
     "records": ("_int32", 4),
     "array": ("_int32", 4),
 }
-_KINDS: Final = ("at", "start", "end", "count")
-
-
-class Rows(NamedTuple):
-    """One list of the result: a row for each element of `array` (a dotted path). `row` is a tuple class."""
-
-    array: str
-    items: tuple[str, ...]
-    row: type[tuple[Any, ...]] = tuple
-
-
-class _Item(NamedTuple):
-    kind: str
-    names: tuple[str, ...]
-    default: str | None
-
-
-def _item(text: str) -> _Item:
-    names, _, default = text.partition(" = ")
-    kind, space, rest = names.partition(" ")
-    if space and kind in _KINDS:
-        return _Item(kind, tuple(rest.split(" | ")), default or None)
-    return _Item("value", tuple(names.split(" | ")), default or None)
 
 
 class Walkers(dict[int, Walk]):
@@ -91,7 +58,8 @@ class Walkers(dict[int, Walk]):
         if not self._oldest <= version <= self._message.versions.high:
             known = f"{self._oldest}-{self._message.versions.high}"
             raise UnsupportedVersion(f"{self._message.name} version {version}: only {known} can be read")
-        walk = _Generator(self._message, version).generate(self._top, self._rows, to_end=self._to_end)
+        captures = Captures(self._message, version, self._top, self._rows)
+        walk = _Generator(self._message, version, captures).generate(self._rows, to_end=self._to_end)
         self[version] = walk
         return walk
 
@@ -111,13 +79,11 @@ def _more(buf: Buffer, p: int, first: int) -> tuple[int, int]:
 class _Generator:
     """Writes the source of one walker. `p` is the cursor, `n` the last length or count read."""
 
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, captures: Captures) -> None:
         self._message = message
         self._version = version
+        self._captures = captures
         self._flexible = version in message.flexible
-        self._wanted: dict[str, set[str]] = {}
-        self._defaults: dict[str, str] = {}
-        self._appends: dict[str, list[str]] = {}
         self._lines: list[str] = []
         self._depth = 2
         self._names: dict[str, Any] = {
@@ -130,24 +96,13 @@ class _Generator:
             "_skip_tags": skip_tagged_fields,
         }
 
-    def generate(self, top: tuple[str, ...], rows: tuple[Rows, ...], *, to_end: bool) -> Walk:
-        results = [self._resolve(item, "") for item in top]
-        for number, spec in enumerate(rows):
-            results.append(self._collect(number, spec))
-        fields = self._message.fields if to_end else self._until_last_wanted()
-        self._struct(fields, "", tags=to_end)
+    def generate(self, rows: tuple[Rows, ...], *, to_end: bool) -> Walk:
+        self._names |= {f"_row{number}": spec.row for number, spec in enumerate(rows)}
+        self._struct(self._message.fields if to_end else self._until_last_wanted(), "", tags=to_end)
         self._refuse_if("p != end" if to_end else "p > end", "does not end where the frame ends")
+        results = [*self._captures.top, *(f"rows{number}" for number in range(len(rows)))]
         self._emit(f"return ({''.join(f'{result}, ' for result in results)})")
         return self._compile(len(rows))
-
-    def _collect(self, number: int, spec: Rows) -> str:
-        if not self._exists(spec.array):
-            return f"rows{number}"
-        values = "".join(f"{self._resolve(item, spec.array)}, " for item in spec.items)
-        self._names[f"_row{number}"] = spec.row
-        row = f"({values})" if spec.row is tuple else f"_make(_row{number}, ({values}))"
-        self._appends.setdefault(spec.array, []).append(f"add{number}({row})")
-        return f"rows{number}"
 
     def _compile(self, lists: int) -> Walk:
         label = f"{self._message.name} v{self._version}"
@@ -160,48 +115,9 @@ class _Generator:
         walk: Walk = self._names["walk"]
         return walk
 
-    # Captures: an item becomes the name of a local variable, or a literal.
-
-    def _resolve(self, text: str, array: str) -> str:
-        item = _item(text)
-        if item.names == ("*",):
-            if item.kind == "end":
-                return "p"
-            return self._want(f"{array}.*", item)
-        scope = array
-        while True:
-            for field in self._fields_of(scope):
-                if field.name in item.names:
-                    return self._want(f"{scope}.{field.name}".lstrip("."), item)
-            if not scope:
-                break
-            scope = scope.rpartition(".")[0]
-        if item.default is None:
-            raise LookupError(f"{self._message.name} v{self._version} has no {text} and no default is given")
-        return item.default
-
-    def _want(self, path: str, item: _Item) -> str:
-        self._wanted.setdefault(path, set()).add(item.kind)
-        variable = _variable(item.kind, path)
-        self._defaults[variable] = item.default or "None"
-        return variable
-
-    def _fields_of(self, path: str) -> list[Field]:
-        fields = self._message.fields
-        for name in filter(None, path.split(".")):
-            fields = next(field.fields for field in fields if field.name == name)
-        return [field for field in fields if self._version in field.versions]
-
-    def _exists(self, path: str) -> bool:
-        outer, _, name = path.rpartition(".")
-        return (not outer or self._exists(outer)) and any(field.name == name for field in self._fields_of(outer))
-
-    def _wants_inside(self, path: str) -> bool:
-        return path in self._appends or any(name.startswith(f"{path}.") for name in self._wanted)
-
     def _until_last_wanted(self) -> tuple[Field, ...]:
         fields = self._message.fields
-        hits = [i for i, field in enumerate(fields) if field.name in self._wanted or self._wants_inside(field.name)]
+        hits = [index for index, field in enumerate(fields) if self._captures.touches(field.name)]
         return fields[: max(hits, default=-1) + 1]
 
     # Source lines.
@@ -213,8 +129,8 @@ class _Generator:
         self._emit(f"if {condition}: raise Bad(f'{self._message.name} v{self._version}: {what} (at {{p}} of {{end}})')")
 
     def _assign(self, kind: str, path: str, expression: str) -> None:
-        if kind in self._wanted.get(path, ()):
-            self._emit(f"{_variable(kind, path)} = {expression}")
+        if kind in self._captures.kinds(path):
+            self._emit(f"{variable(kind, path)} = {expression}")
 
     def _uvarint(self, name: str, inline: bool = False) -> None:
         """`inline`: two- and three-byte varints without a call, for the lengths of record sets."""
@@ -263,9 +179,9 @@ class _Generator:
         for field in run:
             name = f"{path}.{field.name}".lstrip(".")
             self._assign("at", name, f"p + {size}")
-            wanted = "value" in self._wanted.get(name, ())
+            wanted = "value" in self._captures.kinds(name)
             layout += _CODES[field.type] if wanted else f"{FIXED_SIZES[field.type]}x"
-            targets += f"{_variable('value', name)}, " if wanted else ""
+            targets += f"{variable('value', name)}, " if wanted else ""
             size += FIXED_SIZES[field.type]
         if targets:
             unpack = f"_unpack{len(self._names)}"
@@ -286,8 +202,8 @@ class _Generator:
         self._assign("at", path, "p")
         self._length(field.type, path, self._flexible and not field.never_flexible)
         self._assign("start", path, "p")
-        value = _variable("value", path)
-        wanted = "value" in self._wanted.get(path, ())
+        value = variable("value", path)
+        wanted = "value" in self._captures.kinds(path)
         if wanted:
             self._emit(f"q = p; {value} = None")
         self._emit("if n > 0: p += n")
@@ -301,15 +217,18 @@ class _Generator:
     def _array(self, field: Field, path: str) -> None:
         self._assign("at", path, "p")
         self._length("array", path, self._flexible)
-        self._refuse_if("n > end - p", f"{path} has more elements than bytes are left")
-        self._assign("count", path, "max(n, 0)")
+        self._assign("count", path, "n if n > 0 else 0")
         self._assign("start", path, "p")
-        size = None if self._wants_inside(path) else self._element_size(field)
+        self._emit("if n > 0:")
+        self._depth += 1
+        self._refuse_if("n > end - p", f"{path} has more elements than bytes are left")
+        size = None if self._captures.goes_into(path) else self._element_size(field)
         if size is None:
             self._loop(field, path)
         else:
-            self._emit(f"if n > 0: p += n * {size}")
+            self._emit(f"p += n * {size}")
             self._refuse_if("p > end", f"{path} runs past the end")
+        self._depth -= 1
         self._assign("end", path, "p")
 
     def _loop(self, field: Field, path: str) -> None:
@@ -317,29 +236,19 @@ class _Generator:
         self._depth += 1
         self._element(field, path)
         self._refuse_if("p > end", f"{path} runs past the end")
-        for append in self._appends.get(path, ()):
-            self._emit(append)
+        for number, values in self._captures.rows.get(path, ()):
+            row = f"({''.join(f'{value}, ' for value in values)})"
+            made = row if self._names[f"_row{number}"] is tuple else f"_make(_row{number}, {row})"
+            self._emit(f"add{number}({made})")
         self._depth -= 1
 
     def _element(self, field: Field, path: str) -> None:
         self._assign("start", f"{path}.*", "p")
-        if field.type == "struct":
-            self._struct(field.fields, path)
+        element = replace(field, name="*", is_array=False)
+        if field.type in FIXED_SIZES:
+            self._fixed([element], path)
         else:
-            element = Field(
-                name="*",
-                type=field.type,
-                is_array=False,
-                versions=field.versions,
-                nullable=field.nullable,
-                tag=None,
-                never_flexible=False,
-                fields=(),
-            )
-            if field.type in FIXED_SIZES:
-                self._fixed([element], path)
-            else:
-                self._bytes(element, f"{path}.*")
+            self._variable_field(element, path if field.type == "struct" else f"{path}.*")
 
     def _element_size(self, field: Field) -> int | None:
         """Bytes of an element, when all of them have the same size."""
@@ -353,43 +262,35 @@ class _Generator:
         return sum(FIXED_SIZES[inner.type] for inner in present)
 
     def _tagged(self, fields: list[Field], path: str) -> None:
-        names = {field: f"{path}.{field.name}".lstrip(".") for field in fields}
-        wanted = {field: name for field, name in names.items() if name in self._wanted or self._wants_inside(name)}
+        named = {f"{path}.{field.name}".lstrip("."): field for field in fields}
+        wanted = {name: field for name, field in named.items() if self._captures.touches(name)}
         if not wanted:
             self._emit("if buf[p]: p = _skip_tags(buf, p, end)")
             self._emit("else: p += 1")
             return
-        for name in wanted.values():
-            for kind in sorted(self._wanted.get(name, ())):
-                self._assign(kind, name, self._defaults[_variable(kind, name)])
+        for name in wanted:
+            for kind in self._captures.kinds(name):
+                self._assign(kind, name, self._captures.default(kind, name))
         self._uvarint("tags")
         self._emit("last = -1")
         self._emit("for _ in range(tags):")
         self._depth += 1
+        self._tag(wanted)
+        self._depth -= 1
+
+    def _tag(self, wanted: dict[str, Field]) -> None:
         self._uvarint("tag")
         self._refuse_if("tag <= last", "tags do not ascend")
         self._emit("last = tag; size_at = p")
         self._uvarint("n")
-        self._emit("stop = p + n")
+        self._emit("begin = p; stop = p + n")
         self._refuse_if("stop > end", "a tagged field runs past the end")
-        for field, name in wanted.items():
+        for name, field in wanted.items():
             self._emit(f"if tag == {field.tag}:")
             self._depth += 1
-            self._tagged_value(field, name)
+            self._variable_field(field, name)
+            self._refuse_if("p != stop", f"{name} does not fill its tagged field")
+            for kind, position in (("at", "size_at"), ("start", "begin"), ("end", "stop")):
+                self._assign(kind, name, position)
             self._depth -= 1
         self._emit("p = stop")
-        self._depth -= 1
-
-    def _tagged_value(self, field: Field, path: str) -> None:
-        """Only arrays and structs are captured out of tagged fields; none of them has a captured tag inside."""
-        kinds = self._wanted.pop(path, set())
-        for kind, expression in (("at", "size_at"), ("start", "p"), ("end", "stop")):
-            if kind in kinds:
-                self._emit(f"{_variable(kind, path)} = {expression}")
-        self._variable_field(field, path)
-        self._refuse_if("p != stop", f"{path} does not fill its tagged field")
-        self._wanted[path] = kinds
-
-
-def _variable(kind: str, path: str) -> str:
-    return f"{kind}_{path.replace('.', '_').replace('*', 'element')}"
