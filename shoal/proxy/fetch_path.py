@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,20 +59,18 @@ _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # this, so that a mirror that cannot be proven goes on as fast as without Shoal.
 _PROVING_BYTES = 256 * 1024
 _PROVING_SECONDS = 30.0
-_REMEMBERED_PLACES = 10_000  # of one connection, as in sessions.py
 
 
 class _Consumer:
     """A connection on which somebody fetches."""
 
-    __slots__ = ("asked_names_at", "expected", "flow", "is_mirror", "number", "proving_since", "sessions")
+    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proving_since", "sessions")
 
     def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
         self.flow = flow
         self.number = number
         self.is_mirror = is_mirror
         self.sessions = FetchSessions()
-        self.expected: dict[tuple[str, int], int] = {}  # where it goes on, if it reads on
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None
 
@@ -204,6 +203,10 @@ class WrapPath:
         end = trio.current_time() + _LONGEST_HOLD
         while True:
             now = self._interlock.tick()
+            pause = self._interlock.rules.pause_until(consumer.flow, now) if parts and now < end else None
+            if pause is not None:
+                await self._interlock.change(min(pause, end))
+                continue
             waits = {part: until for part in parts if (until := self._hold_until(consumer, frame, part, now))}
             if not waits or now >= end:
                 return list(waits)
@@ -231,19 +234,19 @@ class WrapPath:
         one, read = part
         now, committed = how
         rules = self._interlock.rules
+        fresh = rules.fetched(consumer.flow, read, now)
         reason = self._topics.raw_reason(read.topic)
         if reason is None and not rules.may_wrap(consumer.flow, read, now):
             reason = Reason.NO_EVIDENCE
         if reason is not None:
             self._count_raw(frame, one, reason)
             rules.given(consumer.flow, read, now, read.next_offset)
-            self._expect(consumer, read)
             return None
-        wrapped = wrap_record_set(frame, one.start, one.end, self._context(connection, consumer, read, committed))
+        context = self._context(connection, consumer, read, committed)
+        wrapped = wrap_record_set(frame, one.start, one.end, replace(context, first_raw=fresh))
         if wrapped.next_offset >= 0:
             read = read._replace(next_offset=wrapped.next_offset)
         rules.given(consumer.flow, read, now, wrapped.raw_next, wrapped.envelopes)
-        self._expect(consumer, read)
         tally = self.tally
         tally.envelopes += len(wrapped.envelopes)
         tally.wrapped_batches += wrapped.wrapped_batches
@@ -262,17 +265,10 @@ class WrapPath:
             flow=consumer.flow.token,
             serials=self._interlock.rules.next_serial,
             read_committed=committed,
-            first_raw=consumer.expected.get(read.place) != read.fetch_offset,
             run_limit=settings.run_limit,
             min_batch_bytes=settings.min_batch_bytes,
             tags=self._tags,
         )
-
-    @staticmethod
-    def _expect(consumer: _Consumer, read: Fetched) -> None:
-        if len(consumer.expected) >= _REMEMBERED_PLACES:
-            consumer.expected.clear()
-        consumer.expected[read.place] = read.next_offset
 
     def _count_raw(self, frame: Buffer, one: FetchedPartition, reason: Reason) -> None:
         try:

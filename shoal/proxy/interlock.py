@@ -46,6 +46,7 @@ class Interlock:
         self._numbers = count(1)
         self._producers: dict[Connection, int] = {}
         self._ticked = float("-inf")
+        self._change = trio.Event()
 
     @classmethod
     def of_pair(cls, settings: ShallowSettings) -> Interlock:
@@ -85,6 +86,15 @@ class Interlock:
         self._tell()
         return now
 
+    async def change(self, until: float) -> None:
+        """Until something has come to the target listener, at the latest until `until`."""
+        with trio.move_on_at(until):
+            await self._change.wait()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = trio.Event()
+
     # -- produce side ------------------------------------------------------------------------------------------------
 
     def producer_opened(self, connection: Connection) -> None:
@@ -98,6 +108,7 @@ class Interlock:
         now = self.tick()
         for key in envelopes:
             self.rules.arrived(key, self._producers[connection], now)
+        self._changed()
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
         """Plain records for the target: decoded only while they may be evidence."""
@@ -105,6 +116,7 @@ class Interlock:
             marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
             self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
             self._tell()
+            self._changed()
 
     def _tell(self) -> None:
         for event in self.rules.events():

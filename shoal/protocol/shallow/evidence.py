@@ -138,6 +138,18 @@ class Evidence:
         ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
         return ready if ready is not None and now < ready else None
 
+    def pause_until(self, flow: Flow, now: float) -> float | None:
+        turn = self._turn_for(flow, now)
+        if turn:
+            until = turn.deadline if turn.awaits() else now
+        elif flow.is_proven and not flow.arrived and flow.silent_since is not None:
+            until = flow.silent_since + self._settings.turn_seconds
+        elif self._turn and not flow.failures and not flow.is_proven:
+            until = self._turn.deadline
+        else:
+            return None
+        return until if now < until else None
+
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
     ) -> None:
@@ -166,6 +178,7 @@ class Evidence:
         turn = self._turn
         if turn is None:
             return
+        turn.progress(now)
         for source, verdict in turn.see(topic, marks).items():
             if verdict is Verdict.MATCHED:
                 turn.flow.topic(source).match()

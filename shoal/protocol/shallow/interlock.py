@@ -69,6 +69,13 @@ class Interlock(Protocol):
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         """When to ask again before giving this raw; None: now."""
 
+    def pause_until(self, flow: Flow, now: float) -> float | None:
+        """When to look again before giving the flow any more records; None: now.
+
+        A mirror queues what it was given, so while samples, or the envelopes of its trial, are on their way it is given nothing
+        that would queue before what it is waited for next; nor is a mirror that has not had its first turn yet.
+        """
+
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
     ) -> None:
@@ -102,7 +109,7 @@ class AlwaysWrap:
         self._tokens = count(token)
 
     def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
-        return Flow(peer=peer, client_id=client_id, token=next(self._tokens) & (1 << 64) - 1)
+        return Flow(peer=peer, client_id=client_id, token=next(self._tokens) & (1 << 64) - 1, arrived=True)
 
     def disconnected(self, flow: Flow, connection: int, now: float) -> None: ...
 
@@ -123,6 +130,9 @@ class AlwaysWrap:
         return None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        return None
+
+    def pause_until(self, flow: Flow, now: float) -> float | None:
         return None
 
     def given(

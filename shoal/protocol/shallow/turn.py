@@ -157,6 +157,15 @@ class Turn:
             self._ready.pop((topic, claim.partition), None)
         self._pending = {mark: pending for mark, pending in self._pending.items() if pending.topic != topic}
 
+    def awaits(self) -> bool:
+        """Is a sample on its way through the mirror?"""
+        return any(pending.given and not pending.matched for pending in self._pending.values())
+
+    def progress(self, now: float) -> None:
+        """Records came back, if not yet the samples: the mirror works through what it was given before."""
+        if self.awaits():
+            self.deadline = max(self.deadline, min(now + self._seconds, self.last_deadline))
+
     def _put_off(self, now: float) -> None:
         self.deadline = max(self.deadline, min(now + self._seconds, self._latest))
 
