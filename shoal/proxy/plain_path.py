@@ -6,11 +6,12 @@ name a broker's address (KIP-951). All other requests, and all unknown ones, pas
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.protocol.api import API, ApiKey
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import read_request_header
+from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
@@ -109,20 +110,30 @@ async def _refuse_versions(connection: Connection, frame: bytearray, header: Req
 
 
 def _decide_handshake(connection: Connection, first: memoryview) -> Answer | Verdict | None:
-    """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other."""
+    """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other.
+
+    Tokens follow only where the broker agrees, and after its answer: a refused client goes on with ordinary requests.
+    """
     if _version(first) > 0:
         return None
     if len(first) < 4 + int.from_bytes(first[:4], "big"):
         return Verdict.MORE
     mechanism, _ = read_string(first, read_request_header(first).body, len(first))
-    rounds = _SASL_ROUNDS.get(mechanism or "")
+    return Edit(partial(_handshake_answered, mechanism or ""))
+
+
+def _handshake_answered(mechanism: str, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
+    error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, 0)
+    if any(frame[error_at : error_at + 2]):
+        return frame
+    rounds = _SASL_ROUNDS.get(mechanism)
     if rounds is None:
         raise RemoteProtocolError(
             f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(_SASL_ROUNDS)}): "
             "use a client that sends SaslHandshake v1"
         )
     connection.requests.tokens = rounds
-    return None
+    return frame
 
 
 PLAIN_ROUTES: dict[int, Route] = {

@@ -349,13 +349,32 @@ async def test_sasl_tokens_after_handshake_v0_pass_without_a_kafka_header() -> N
         assert broker_frames == [handshake, *tokens, after]
 
 
-async def test_an_unknown_mechanism_after_handshake_v0_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    async with rig() as r:
+async def test_a_mechanism_that_cannot_be_followed_after_handshake_v0_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def agree(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), b"\x00\x00"))
+
+    async with rig(agree) as r:
         client = await r.client()
         await client.send(request(17, 0, 9, struct.pack(">h", 6) + b"GSSAPI"))
         assert await client.at_end()
-        assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
     assert "GSSAPI" in caplog.text
+
+
+async def test_no_token_follows_a_handshake_v0_that_the_broker_refuses() -> None:
+    async def refuse(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), b"\x00\x21"))
+
+    async with rig(refuse) as r:
+        client = await r.client()
+        for number in (9, 10):  # a token would not be looked at, an answer to a request must be the next one's
+            await client.send(request(17, 0, number, struct.pack(">h", 5) + b"PLAIN"))
+            assert await client.frame() == response(number, b"\x00\x21")
+        await client.send(request(17, 1, 11, struct.pack(">h", 5) + b"PLAIN"))
+        assert await client.frame() == response(11, b"\x00\x21")
+        assert r.server.statistics().listeners[0].traffic.requests == 3
 
 
 async def test_statistics_count_both_sides() -> None:
