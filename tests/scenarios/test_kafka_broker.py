@@ -18,19 +18,20 @@ from tests.kafka_clusters import Pair
 pytestmark = pytest.mark.kafka
 
 
-async def test_a_cluster_of_three_takes_a_fourth_and_survives_a_kill(three_brokers: Cluster, topic: str) -> None:
-    topics = Topics(three_brokers.bootstrap)
-    await topics.create(topic, 6)
-    fourth = await three_brokers.add_broker()
-    assert not fourth.settings.is_controller
+async def test_a_cluster_of_three_takes_a_fourth_and_survives_a_kill(tmp_path: Path, topic: str) -> None:
+    async with running_cluster(tmp_path, ClusterSpec(nodes=3)) as cluster:
+        topics = Topics(cluster.bootstrap)
+        fourth = await cluster.add_broker()
+        assert not fourth.settings.is_controller
+        await topics.create(topic, 8)
 
-    three_brokers.nodes[2].kill()
-    await fill(three_brokers.bootstrap, topic, orders(600), layout=Layout(partitions=6, run=10))
-    await three_brokers.nodes[2].start()
-    await three_brokers.wait_whole()
+        cluster.nodes[2].kill()
+        await fill(cluster.bootstrap, topic, orders(800), layout=Layout(partitions=8, run=10))
+        await cluster.nodes[2].start()
+        await cluster.wait_whole()
 
-    assert await fourth.stop()
-    assert (await read_copy(three_brokers.bootstrap, topic)).records == 600
+        assert (await read_copy(cluster.bootstrap, topic)).records == 800
+        assert await fourth.stop()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

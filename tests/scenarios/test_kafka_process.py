@@ -128,6 +128,6 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(
-        SetupError, match=r"java, mvn not found\. On Debian: apt-get install openjdk-17-jre-headless maven"
+        SetupError, match=r"java, mvn not found\. On Debian: apt-get install default-jre-headless maven"
     ):
         require("java", "mvn")

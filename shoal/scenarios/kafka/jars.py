@@ -18,7 +18,7 @@ VERSIONS = ("4.3.0", "3.9.1")
 DEFAULT_VERSION = VERSIONS[0]
 BUILD = Path(__file__).resolve().parents[3] / "build"
 _POM = Path(__file__).with_name("pom.xml")
-_PACKAGES = {"setpriv": "util-linux", "java": "openjdk-17-jre-headless", "mvn": "maven"}
+_PACKAGES = {"setpriv": "util-linux", "java": "default-jre-headless", "mvn": "maven"}
 
 
 def require(*programs: str) -> None:
