@@ -1,0 +1,62 @@
+"""One input against the invariant of `tests.fuzz`."""
+
+import re
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import process_time
+from types import FrameType
+
+from shoal.protocol.errors import RemoteProtocolError
+from tests.fuzz.target import Target
+
+__all__ = ["CPU_LIMIT_S", "MAX_INPUT", "MEMORY_LIMIT", "BrokenInvariant", "check", "limit_memory", "peak_memory"]
+
+MAX_INPUT = 64 * 1024  # bytes
+CPU_LIMIT_S = 2.0  # thousands of times what any input takes; generous, for a loaded machine
+MEMORY_LIMIT = 256 * 1024 * 1024  # bytes, beyond what the process took before
+
+
+class BrokenInvariant(AssertionError):
+    """A decoder took too long."""
+
+
+def check(target: Target, data: bytes) -> float:
+    """The CPU seconds that `data` took. Any exception is a finding."""
+    before = process_time()
+    with _cpu_limit(f"{target.name}: more than {CPU_LIMIT_S:g} s for {len(data)} bytes"), suppress(RemoteProtocolError):
+        target.run(data)
+    return process_time() - before
+
+
+@contextmanager
+def _cpu_limit(message: str) -> Iterator[None]:
+    def too_long(_signal: int, _frame: FrameType | None) -> None:
+        raise BrokenInvariant(message)
+
+    previous = signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def limit_memory() -> None:
+    """From now on an allocation beyond MEMORY_LIMIT (and zstd's untouched window of 128 MiB) fails: MemoryError."""
+    size = _status("VmSize") + MEMORY_LIMIT + (128 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most."""
+    return _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024

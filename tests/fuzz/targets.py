@@ -1,0 +1,7 @@
+"""Every target, by name."""
+
+from tests.fuzz import frames, records, shallow
+
+__all__ = ["TARGETS"]
+
+TARGETS = {target.name: target for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS)}
