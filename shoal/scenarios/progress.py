@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -9,18 +10,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-__all__ = ["PLAIN_INTERVAL", "Progress"]
+__all__ = ["PLAIN_INTERVAL", "Progress", "terminal_columns"]
 
 PLAIN_INTERVAL = 5.0  # seconds between lines in a log file; a terminal is redrawn at every call
 ERASE = "\r\x1b[2K"
 
 
+def terminal_columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
 class Progress:
     """`say` leaves a line, `update` shows a passing one, which the next `say` or `update` replaces."""
 
-    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, out: TextIO, clock: Callable[[], float] = time.monotonic, columns: Callable[[], int] = terminal_columns
+    ) -> None:
         self._out = out
         self._clock = clock
+        self._columns = columns
         self._live = out.isatty()
         self._shown = False
         self._next = clock() + PLAIN_INTERVAL
@@ -32,7 +40,8 @@ class Progress:
 
     def update(self, text: str) -> None:
         if self._live:
-            self._write(f"{self._erase()}{text}")
+            # A line that wraps cannot be written over.
+            self._write(f"{self._erase()}{text[: self._columns() - 1]}")
             self._shown = True
         elif self._clock() >= self._next:
             self.say(text)

@@ -51,18 +51,29 @@ async def measure(cast: Cast, total: Callable[[], int], wanted: int, show: Calla
 async def watch(cast: Cast, total: Callable[[], int], wanted: int, show: Callable[[int], None]) -> None:
     """Poll until there are `wanted` records. Raises NotReady as `measure` does."""
     seen, moved = 0, trio.current_time()
-    while (records := total()) < wanted:
+    while (records := _asked(cast, total, seen)) < wanted:
         if records > seen:
             seen, moved = records, trio.current_time()
-        _check(cast, idle=trio.current_time() - moved, records=records)
+        _check(cast, records)
+        if trio.current_time() - moved > STALL_S:
+            raise NotReady(f"no record arrived for {STALL_S:g} s after {records:,}\n{_tails(cast)}")
         show(records)
         await trio.sleep(POLL_S)
 
 
-def _check(cast: Cast, *, idle: float, records: int) -> None:
+def _asked(cast: Cast, total: Callable[[], int], seen: int) -> int:
+    try:
+        return total()
+    except OSError as error:
+        _check(cast, seen)
+        raise NotReady(f"the target does not answer after {seen:,} records: {error}\n{_tails(cast)}") from error
+
+
+def _check(cast: Cast, records: int) -> None:
     for process in cast.values():
         if not process.running:
             raise NotReady(f"{process.name} ended with {process.exit_code} after {records:,} records\n{process.tail()}")
-    if idle > STALL_S:
-        tails = "\n".join(process.tail() for process in cast.values())
-        raise NotReady(f"no record arrived for {STALL_S:g} s after {records:,}\n{tails}")
+
+
+def _tails(cast: Cast) -> str:
+    return "\n".join(process.tail() for process in cast.values())

@@ -1,0 +1,211 @@
+"""The parts of the demo that need no broker: what it asks, what it reads from disk, what it tells and when it gives up."""
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio.testing
+from kio import index
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v1 import response as kio_response
+from kio.serial import entity_reader, entity_writer
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.scenarios.demo.__main__ import parser
+from shoal.scenarios.demo.ends import read_ends, request
+from shoal.scenarios.demo.measure import STALL_S, Cast, watch
+from shoal.scenarios.demo.phases import Phases
+from shoal.scenarios.demo.report import Report, Run, as_json, as_table
+from shoal.scenarios.demo.segments import Shape, shape
+from shoal.scenarios.demo.shoal_mirror import read_wiring
+from shoal.scenarios.kafka.errors import NotReady
+from shoal.scenarios.progress import Progress
+
+SOURCE = Shape(records=1_000, batches=10, size=40_000, codecs=("zstd",))
+MM2 = Run(
+    wall_s=20.0,
+    cpu_s={"mirror": 40.0, "source_broker": 4.0, "target_broker": 9.0},
+    peak_mib={"mirror": 900.0, "source_broker": 400.0, "target_broker": 500.0},
+    difference=None,
+    copy=replace(SOURCE, batches=20),
+    envelopes_left=0,
+)
+SHOAL = Run(
+    wall_s=2.5,
+    cpu_s={"mirror": 3.0, "proxy": 1.0, "source_broker": 1.0, "target_broker": 2.0},
+    peak_mib={"mirror": 500.0, "proxy": 50.0, "source_broker": 400.0, "target_broker": 500.0},
+    difference=None,
+    copy=SOURCE,
+    envelopes_left=0,
+)
+REPORT = Report(kafka="4.3.0", source=SOURCE, runs={"mm2": MM2, "shoal": SHOAL})
+
+
+def test_end_offsets_are_asked_as_kio_reads_it() -> None:
+    frame = request("A.orders", 3)
+    schema: Any = index.load_request_schema(2, 1)
+    _, header = entity_reader(schema.__header_schema__)(frame, 4)
+    asked, body = entity_reader(schema)(frame, 4 + header)
+    assert 4 + header + body == len(frame) == 4 + int.from_bytes(frame[:4], "big")
+    (topic,) = asked.topics
+    assert topic.name == "A.orders"
+    assert [(place.partition_index, place.timestamp) for place in topic.partitions] == [(0, -1), (1, -1), (2, -1)]
+
+
+def ends_answer(partitions: Mapping[int, tuple[ErrorCode, int]]) -> bytes:
+    places = [
+        kio_response.ListOffsetsPartitionResponse(partition_index=at, error_code=error, offset=offset)  # type: ignore[arg-type]
+        for at, (error, offset) in partitions.items()
+    ]
+    topic = kio_response.ListOffsetsTopicResponse(name="A.orders", partitions=tuple(places))  # type: ignore[arg-type]
+    out = io.BytesIO()
+    entity_writer(kio_response.ListOffsetsResponse)(out, kio_response.ListOffsetsResponse(topics=(topic,)))
+    return bytes(4) + out.getvalue()
+
+
+def test_end_offsets_of_a_topic_that_comes_into_being_are_zero() -> None:
+    answer = ends_answer(
+        {0: (ErrorCode.none, 7), 1: (ErrorCode.unknown_topic_or_partition, -1), 2: (ErrorCode.none, 1 << 40)}
+    )
+    assert read_ends(answer) == {0: 7, 1: 0, 2: 1 << 40}
+
+
+def test_any_other_error_of_end_offsets_is_one() -> None:
+    with pytest.raises(OSError, match="error 29 for partition 1"):
+        read_ends(ends_answer({0: (ErrorCode.none, 7), 1: (ErrorCode.topic_authorization_failed, -1)}))
+
+
+def test_shape_counts_the_batches_of_all_segments(tmp_path: Path) -> None:
+    zstd, plain = (
+        encode_batch([NewRecord(5, b"k", b"v" * 50)] * count, codec=codec, base_offset=100)
+        for count, codec in ((3, Codec.ZSTD), (1, Codec.NONE))
+    )
+    segments = {
+        "orders-0/00000000000000000000.log": zstd + plain,
+        "orders-0/00000000000000000004.log": zstd + bytes(200),  # preallocated
+        "orders-12/00000000000000000000.log": zstd + zstd[:40],  # half written
+        "orders-12/00000000000000000000.index": b"no batches",
+        "orders-old-0/00000000000000000000.log": plain,  # another topic
+    }
+    for name, content in segments.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    size = 3 * len(zstd) + len(plain)
+    assert shape(tmp_path, "orders") == Shape(records=10, batches=4, size=size, codecs=("zstd", "none"))
+
+
+def test_shape_refuses_what_is_no_batch(tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "0.log").write_bytes(b"\1" * 100)
+    with pytest.raises(ValueError, match="magic 1 at 0"):
+        shape(tmp_path, "orders")
+
+
+def test_report_has_exactly_the_form_that_was_promised() -> None:
+    cpu = {"mirror": 40.0, "proxy": 0.0, "source_broker": 4.0, "target_broker": 9.0}
+    peak = {"mirror": 900.0, "proxy": 0.0, "source_broker": 400.0, "target_broker": 500.0}
+    report = as_json(REPORT)
+    assert report["runs"].pop("mm2") == {"wall_s": 20.0, "cpu_s": cpu, "peak_mib": peak, "equal": True}
+    assert report["runs"].pop("shoal").keys() == {"wall_s", "cpu_s", "peak_mib", "equal"}
+    assert report == {"kafka": "4.3.0", "records": 1_000, "compressed_bytes": 40_000, "runs": {}, "envelopes_left": 0}
+
+
+def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:
+    rows = {
+        line.split("  ")[0].strip() or line.strip().split("  ")[0]: line.split()
+        for line in as_table(REPORT).splitlines()
+    }
+    assert rows["wall time, s"][-3:] == ["20.0", "2.5", "8.0x"]
+    assert rows["mirror and proxy"][-3:] == ["40.0", "4.0", "10.0x"]
+    assert rows["all four"][-3:] == ["53.0", "7.0", "7.6x"]
+    assert rows["batches"][-2:] == ["20", "10"]
+
+
+@pytest.mark.parametrize("change", [{"difference": "partition 0 differs"}, {"envelopes_left": 1}])
+def test_a_difference_or_an_envelope_makes_the_report_bad(change: dict[str, Any]) -> None:
+    bad = replace(REPORT, runs={"mm2": MM2, "shoal": replace(SHOAL, **change)})
+    assert REPORT.good
+    assert not bad.good
+    assert as_json(bad)["runs"]["shoal"]["equal"] is ("difference" not in change)
+
+
+def test_wiring_is_read_from_what_shoal_mirror_prints() -> None:
+    printed = "12:00 info listening\n# Add\nA.consumer.bootstrap.servers = h:1\nB.producer.bootstrap.servers = h:2\nB.producer.x = n\n"
+    assert read_wiring(printed) == {"consumer": "h:1", "producer": "h:2"}
+
+
+@pytest.mark.parametrize("text", ["4000000", "4_000_000", "4,000,000"])
+def test_records_may_be_written_with_separators(text: str) -> None:
+    assert parser().parse_args(["--records", text]).records == 4_000_000
+
+
+def test_too_few_records_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--records", "999"])
+    assert "at least 1,000" in capsys.readouterr().err
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def clock_of(now: list[float]) -> Callable[[], float]:
+    return lambda: now[0]
+
+
+def test_a_phase_leaves_one_line_with_what_came_of_it() -> None:
+    out, now = io.StringIO(), [0.0]
+    phases = Phases(Progress(out, clock_of(now)), 3, clock_of(now))
+    with phases.phase("first") as phase:
+        phase.done("well")
+        now[0] = 2.5
+    with pytest.raises(NotReady), phases.phase("second"):
+        raise NotReady("not")
+    assert out.getvalue().split() == ["1/3", "first", "well", "2.5", "s"]
+    assert phases.current == "second"
+
+
+# -- watching a mirror ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeProcess:
+    name: str
+    running: bool = True
+    exit_code: int | None = None
+
+    def tail(self) -> str:
+        return f"the end of {self.name}'s log"
+
+
+def cast_of(*processes: FakeProcess) -> Cast:
+    return {process.name: cast("Any", process) for process in processes}
+
+
+async def test_watch_returns_when_all_records_are_there(autojump_clock: trio.testing.MockClock) -> None:
+    totals, shown = iter([0, 3, 3, 8, 12]), list[int]()
+    await watch(cast_of(FakeProcess("mirror")), lambda: next(totals), 10, shown.append)
+    assert shown == [0, 3, 3, 8]
+
+
+async def test_watch_names_the_process_that_ended(autojump_clock: trio.testing.MockClock) -> None:
+    dead = FakeProcess("proxy", running=False, exit_code=3)
+    with pytest.raises(NotReady, match=r"proxy ended with 3 after 5 records\n.*proxy's log"):
+        await watch(cast_of(FakeProcess("mirror"), dead), lambda: 5, 10, lambda _: None)
+
+
+async def test_watch_gives_up_when_nothing_moves(autojump_clock: trio.testing.MockClock) -> None:
+    with pytest.raises(NotReady, match="no record arrived for 60 s after 5"):
+        await watch(cast_of(FakeProcess("mirror")), lambda: 5, 10, lambda _: None)
+    assert trio.current_time() == pytest.approx(STALL_S, abs=1)
+
+
+async def test_watch_tells_when_the_target_is_gone(autojump_clock: trio.testing.MockClock) -> None:
+    def gone() -> int:
+        raise ConnectionError("the broker closed the connection")
+
+    with pytest.raises(NotReady, match=r"the target does not answer .* closed the connection"):
+        await watch(cast_of(FakeProcess("mirror")), gone, 10, lambda _: None)
