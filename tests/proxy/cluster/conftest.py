@@ -6,6 +6,8 @@ them back; tests that stop Shoal run one of their own.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,3 +63,12 @@ def new_stand(brokers: Cluster, tmp_path: Path) -> Iterator[Callable[..., Stand]
     for stand in made:
         if stand.shoal.running:
             stand.shoal.kill()
+
+
+@pytest.fixture
+def forgotten_sockets() -> Iterator[None]:
+    """kafka-python leaves the socket pair that wakes its client for the garbage collector, which warns of it."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

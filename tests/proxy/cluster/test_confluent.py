@@ -123,13 +123,10 @@ def _bare(records: list[Record]) -> list[Record]:
 def test_metadata_names_only_shoal(stand: Stand) -> None:
     admin = AdminClient(client_config(stand.bootstrap))
     metadata = admin.list_topics(timeout=IN_TIME)
-    assert {node: (one.host, one.port) for node, one in metadata.brokers.items()} == {
-        node: stand.broker(node) for node in stand.cluster.nodes
-    }
+    ours = {(node, *stand.broker(node)) for node in stand.cluster.nodes}
+    assert {(one.id, one.host, one.port) for one in metadata.brokers.values()} == ours
     described = admin.describe_cluster(request_timeout=IN_TIME).result()
-    assert {(node.id, node.host, node.port) for node in described.nodes} == {
-        (node, *stand.broker(node)) for node in stand.cluster.nodes
-    }
+    assert {(one.id, one.host, one.port) for one in described.nodes} == ours
 
 
 def test_admin_of_topics(brokers: Cluster, stand: Stand) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import uuid
-import warnings
 from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -16,22 +14,11 @@ from tests.kafka_python import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from .data import IN_TIME, TIMESTAMP, Contents, Record, new_topic, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from shoal.scenarios.kafka.broker import Cluster
 
     from .stand import Stand
 
-pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(autouse=True)
-def _forgotten_sockets() -> Iterator[None]:
-    """kafka-python leaves the socket pair that wakes its client for the garbage collector, which warns of it."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])  # snappy wants python-snappy, which we do not have
