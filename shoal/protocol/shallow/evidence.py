@@ -1,8 +1,9 @@
 """The interlock: an envelope must never land in a topic.
 
 Evidence first. A mirror's consumer (a flow: peer address and client id) is served raw until records that it, and nobody else,
-was given come back through the paired target listener (turn.py, fingerprint.py). That proves, for this flow and this topic, that its
-producer goes through this process and that nothing changes the records. Where that never comes, nothing is ever wrapped.
+was given come back through the paired target listener (turn.py, fingerprint.py). That proves, for this topic and the connection over
+which they were given, that the producer goes through this process and that nothing changes the records. Where that never comes, nothing
+is ever wrapped.
 
 Two mirrors that read the same source cannot be told apart by what comes back, unless one alone was given it. So one flow at a
 time has the proving turn; other unproven flows wait with those partitions until the turn ends. The holder waits for nobody,
@@ -14,8 +15,7 @@ handed out while none arrives, for `evidence_seconds` or `evidence_bytes`, stop 
 Evidence ends
 - with the flow's last consumer connection (a restarted mirror may be configured otherwise),
 - with the last producer connection that brought evidence or envelopes,
-- for one topic, when one of its partitions is read over another connection while the old one lives (a moved leader; or a second
-  mirror with the same name behind the same address: then both read the same offsets, and the flow is ambiguous),
+- when the same offsets are read over two connections: a second mirror of the same name behind the same address,
 - when wrapping was stopped.
 
 All is bounded by MAX_FLOWS and MAX_PLACES; beyond them nothing new is proven.
@@ -75,11 +75,12 @@ class Evidence:
         return flow
 
     def disconnected(self, flow: Flow, connection: int, now: float) -> None:
+        was_proven = flow.is_proven
         if not self._flows.leave(flow, connection):
             return
         self._positions.leave(flow, now)
         self._withdraw(flow, now)
-        if flow.is_proven:
+        if was_proven:
             self._void(flow, EventKind.PAUSED, "the mirror's consumer has disconnected")
 
     def producer_disconnected(self, producer: int, now: float) -> None:
@@ -99,8 +100,8 @@ class Evidence:
             self._go_blind(f"more than {MAX_PLACES} partitions are read", now)
             return True
         if place.reader != read.connection:
-            if place.reader in flow.connections:
-                self._handed_over(flow, read, place, now)
+            if place.reader in flow.connections and read.fetch_offset < place.next_offset:
+                self._confuse(flow, now)
             place.reader = read.connection
         if read.fetch_offset != place.next_offset:
             flow.jump(place, read.fetch_offset)
@@ -109,22 +110,22 @@ class Evidence:
 
     def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
         state, place = flow.topics.get(read.topic), flow.places.get(read.place)
-        if state is None or not state.proven or place is None or self._is_silent(flow, now):
+        if state is None or place is None or read.connection not in state.proven or self._is_silent(flow, now):
             return False
         if place.reader != read.connection or place.next_offset != read.fetch_offset:
             return False  # somebody else by this name is given the same
         return flow.arrived or flow.silent_since is None  # the trial
 
     def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
-        if not self._may_prove(flow, read.topic, now):
+        if not self._may_prove(flow, read, now):
             return None
         turn = self._turn_for(flow, now)
         if self._turn is None or (turn and turn.is_open(read.topic)):
             return self._positions.others(flow, read.place)
-        return turn.wants(read.topic, read.partition) if turn else None
+        return turn.wants(read) if turn else None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        if flow.topic(read.topic).proven:
+        if read.connection in flow.topic(read.topic).proven:
             return None
         turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
         if turn is None:
@@ -132,8 +133,8 @@ class Evidence:
             return waits_for.deadline if waits_for and waits_for.covers(read) else None
         floor = self._positions.others(flow, read.place)
         useful = samples or read.topic not in turn.topics
-        if useful and turn.is_open(read.topic) and self._may_prove(flow, read.topic, now):
-            turn.claim(read.place, floor)
+        if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
+            turn.claim(read, floor)
         clean = [sample for sample in samples if self._tainted.get(sample.fingerprint, flow.token) == flow.token]
         ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
         return ready if ready is not None and now < ready else None
@@ -225,7 +226,7 @@ class Evidence:
     def statistics(self) -> EvidenceStatistics:
         return EvidenceStatistics(
             flows=len(self._flows),
-            proven=sum(state.proven for flow in self._flows for state in flow.topics.values()),
+            proven=sum(len(state.proven) for flow in self._flows for state in flow.topics.values()),
             places=self._positions.count,
             outstanding=sum(flow.outstanding for flow in self._flows),
         )
@@ -236,17 +237,6 @@ class Evidence:
         place.raw = max(place.raw, raw_next)
         if self._turn and self._turn.flow is not flow:
             self._turn.spoil(read.place, raw_next)
-
-    def _handed_over(self, flow: Flow, read: Fetched, place: Place, now: float) -> None:
-        if read.fetch_offset < place.next_offset:
-            return self._confuse(flow, now)
-        if self._turn and self._turn.flow is flow:
-            self._turn.drop(read.topic)
-        if flow.topic(read.topic).proven:
-            flow.topic(read.topic).proven = False
-            text = f"{read.topic}-{read.partition} is now read over another connection"
-            self._events.append(Event(EventKind.PAUSED, flow, read.topic, text))
-        return None
 
     def _confuse(self, flow: Flow, now: float) -> None:
         flow.ambiguous_until = now + AMBIGUOUS_SECONDS
@@ -260,11 +250,11 @@ class Evidence:
 
     # turns
 
-    def _may_prove(self, flow: Flow, topic: str, now: float) -> bool:
-        state = flow.topic(topic)
+    def _may_prove(self, flow: Flow, read: Fetched, now: float) -> bool:
+        state = flow.topic(read.topic)
         return (
             self._blind is None
-            and not state.proven
+            and read.connection not in state.proven
             and now >= max(self._opens_at, flow.retry_at, flow.ambiguous_until, state.retry_at)
             and flow in self._flows
         )
@@ -280,7 +270,7 @@ class Evidence:
     def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> Turn | None:
         """With samples in hand; or to get ahead of others, who wait until this flow has caught up with them."""
         behind = self._positions.is_behind(flow, read)
-        if self._turn or not (samples or behind) or not self._may_prove(flow, read.topic, now):
+        if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
             return None
         settings = self._settings
         seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
@@ -306,11 +296,13 @@ class Evidence:
 
     def _prove(self, turn: Turn, topic: str, producer: int) -> None:
         flow, state = turn.flow, turn.flow.topic(topic)
+        if not state.proven:
+            text = f"records of {topic} came back from {flow}: wrapping"
+            self._events.append(Event(EventKind.PROVEN, flow, topic, text))
         turn.proved = True
-        state.prove()
+        state.prove(turn.connection(topic))
         flow.failures, flow.stopped = 0, None
         flow.producers.add(producer)
-        self._events.append(Event(EventKind.PROVEN, flow, topic, f"records of {topic} came back from {flow}: wrapping"))
 
     def _fail(self, flow: Flow, topic: str, why: str | None, now: float) -> None:
         state = flow.topic(topic)

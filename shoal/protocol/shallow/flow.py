@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(slots=True)
 class TopicState:
-    proven: bool = False
+    proven: set[int] = field(default_factory=set)  # connections: each belongs to one mirror for sure
     failures: int = 0  # turns without proof
     retry_at: float = 0.0
     given_at: float | None = None  # when the first sample was given that has not been answered by proof
@@ -55,15 +55,17 @@ class TopicState:
     def match(self) -> None:
         self.matched, self.given_at = True, None
 
-    def prove(self) -> None:
-        self.proven, self.failures, self.given_at, self.matched, self.why, self.told = True, 0, None, False, None, False
+    def prove(self, connection: int) -> None:
+        self.proven.add(connection)
+        self.failures, self.given_at, self.matched, self.why, self.told = 0, None, False, None, False
 
     def fail(self, why: str | None, retry_at: float) -> None:
         self.failures += 1
         self.retry_at, self.matched, self.why = retry_at, False, why or self.why
 
     def void(self) -> None:
-        self.proven, self.given_at, self.matched, self.told = False, None, False, False
+        self.proven.clear()
+        self.given_at, self.matched, self.told = None, False, False
 
 
 @dataclass(slots=True, eq=False)

@@ -51,6 +51,8 @@ class Flows:
     def leave(self, flow: Flow, connection: int) -> bool:
         """Was it the last connection?"""
         flow.connections.discard(connection)
+        for state in flow.topics.values():
+            state.proven.discard(connection)
         if flow.connections or flow not in self:
             return False
         name = flow.peer, flow.client_id

@@ -36,7 +36,7 @@ class EvidenceSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceStatistics:
     flows: int
-    proven: int  # flow and topic
+    proven: int  # connections, by topic
     places: int
     outstanding: int  # envelopes
 

@@ -38,8 +38,12 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Claim:
+    connection: int
     partition: int
     floor: int
+
+    def is_for(self, read: Fetched) -> bool:
+        return self.connection == read.connection and self.partition == read.partition
 
 
 @dataclass(slots=True)
@@ -76,10 +80,10 @@ class Turn:
     def unanswered(self) -> Iterable[Fingerprint]:
         return [mark for mark, pending in self._pending.items() if pending.given and not pending.matched]
 
-    def wants(self, topic: str, partition: int) -> int | None:
+    def wants(self, read: Fetched) -> int | None:
         """The offset from which samples of this partition are wanted; None: none are."""
-        claim = self._claims.get(topic)
-        if claim is None or claim.partition != partition or self._count(topic) >= MAX_SAMPLES:
+        claim = self._claims.get(read.topic)
+        if claim is None or not claim.is_for(read) or self._count(read.topic) >= MAX_SAMPLES:
             return None
         return claim.floor
 
@@ -87,8 +91,12 @@ class Turn:
         """May a partition of the topic be claimed (instead)?"""
         return not self._count(topic) and (topic in self._claims or len(self._claims) < MAX_CLAIMS)
 
-    def claim(self, place: TopicPartition, floor: int) -> None:
-        self._claims[place[0]] = _Claim(place[1], floor)
+    def claim(self, read: Fetched, floor: int) -> None:
+        self._claims[read.topic] = _Claim(read.connection, read.partition, floor)
+
+    def connection(self, topic: str) -> int:
+        """What is to be proven: that who reads the topic over this connection produces through Shoal."""
+        return self._claims[topic].connection
 
     def covers(self, read: Fetched) -> bool:
         """Would giving this to another flow spoil a claim?"""
@@ -97,7 +105,7 @@ class Turn:
 
     def offer(self, read: Fetched, samples: Iterable[Sample], *, ready: float) -> float | None:
         """The samples in what the holder is about to be given. Until when to wait, so that a foreign copy shows itself first."""
-        floor = self.wants(read.topic, read.partition)
+        floor = self.wants(read)
         fresh = [sample for sample in samples if sample.fingerprint not in self._pending]
         if floor is not None:
             room = MAX_SAMPLES - self._count(read.topic)
@@ -112,7 +120,7 @@ class Turn:
     def give(self, read: Fetched, raw_next: int, now: float) -> None:
         """The holder is given `read`, records below `raw_next` raw."""
         claim = self._claims.get(read.topic)
-        if claim is None or claim.partition != read.partition:
+        if claim is None or not claim.is_for(read):
             return
         for pending in self._pending.values():
             inside = read.fetch_offset <= pending.sample.offset < raw_next

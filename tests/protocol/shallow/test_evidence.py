@@ -1,0 +1,408 @@
+import pytest
+
+from shoal.protocol.shallow import flows, positions
+from shoal.protocol.shallow.flow import Fetched
+from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind, Interlock
+from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, mark, prove
+
+# Proof
+
+
+def test_a_mirror_that_produces_through_shoal_is_proven() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    assert not mirror.wraps(0.0)
+    assert mirror.fetch(0.0) == pytest.approx(0.2)  # watched before they are given
+    assert mirror.fetch(0.1) == pytest.approx(0.2)
+    assert mirror.fetch(0.2) is None
+    assert not mirror.wraps(0.3)
+    mirror.produce(0.3, 1)
+    assert not mirror.wraps(0.3)  # one sample is not enough
+    mirror.produce(0.4, 1)
+    assert mirror.wraps(0.4)
+    assert kinds(rules) == [EventKind.PROVEN]
+    assert rules.statistics().proven == 1
+
+
+def test_one_that_produces_past_it_is_not_and_shoal_says_why() -> None:
+    rules = interlock()
+    mirror = Mirror(rules, through=False)
+    for now in range(100):
+        mirror.fetch(float(now))
+        mirror.produce(float(now))
+        rules.tick(float(now))
+        assert not mirror.wraps(float(now))
+    assert kinds(rules) == [EventKind.NO_EVIDENCE]
+    assert "B.producer.bootstrap.servers" in str(rules.why_raw(mirror.flow, TOPIC, 100.0))
+
+
+def test_one_whose_transform_changes_records_is_not() -> None:
+    rules = interlock()
+    mirror = Mirror(rules, changes=True)
+    for now in range(100):
+        mirror.fetch(float(now))
+        mirror.produce(float(now))
+        assert not mirror.wraps(float(now))
+
+
+def test_a_filter_that_drops_some_records_is_seen() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    mirror.fetch(0.0)
+    mirror.fetch(0.2)
+    mirror.buffer.popleft()
+    mirror.produce(0.3)
+    assert not mirror.wraps(0.3)
+    assert "deep-topics" in str(rules.why_raw(mirror.flow, TOPIC, 0.3))
+
+
+def test_records_that_come_before_they_were_given_are_somebody_elses() -> None:
+    rules = interlock()
+    mirror = Mirror(rules, through=False)
+    mirror.fetch(0.0)
+    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0)], 77, 0.1)
+    mirror.fetch(0.3)
+    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 1), mark(TOPIC, 0, 2)], 77, 0.4)
+    assert not mirror.wraps(0.4)
+    assert "another client" in str(rules.why_raw(mirror.flow, TOPIC, 0.4))
+
+
+def test_the_target_topic_must_bear_the_name() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    mirror.fetch(0.0)
+    mirror.fetch(0.2)
+    assert not rules.listens("other", 0)
+    assert not rules.listens(TOPIC, 1)
+    rules.saw_produced("other", [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
+    assert not mirror.wraps(0.4)
+    assert rules.listens("orders.mirrored", 0)
+
+
+def test_proof_is_per_topic() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    assert not mirror.wraps(now, "payments")
+
+
+def test_after_a_start_no_turn_begins_before_others_can_have_come_back() -> None:
+    rules = interlock(grace_seconds=5.0)
+    mirror = Mirror(rules)
+    assert mirror.fetch(4.9) is None
+    mirror.produce(4.9)
+    assert not mirror.wraps(4.9)
+    prove(mirror, 5.0)
+
+
+# Two mirrors of one source
+
+
+def test_the_other_mirror_waits_and_is_not_proven() -> None:
+    rules = interlock()
+    ours, other = Mirror(rules), Mirror(rules, "A->C", through=False)
+    ours.fetch(0.0)
+    held = other.fetch(0.1)
+    assert held is not None
+    ours.fetch(0.2)
+    ours.produce(0.5)
+    assert ours.wraps(0.5)
+    other.fetch(0.5)
+    other.produce(0.6)
+    assert not other.wraps(0.6)
+
+
+def test_a_turn_that_fails_passes_on() -> None:
+    rules = interlock()
+    other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
+    other.fetch(0.0)
+    other.fetch(0.2)
+    held = ours.fetch(0.3)
+    assert held is not None
+    assert held <= 10.0
+    now = held
+    for _ in range(100):  # the other one is ahead; ours gets its turn when it has caught up
+        other.fetch(now)
+        other.produce(now)
+        ours.fetch(now, 8)
+        ours.produce(now)
+        now += 0.25
+    assert ours.wraps(now)
+    assert not other.wraps(now)
+
+
+def test_records_that_another_flow_may_have_been_given_are_no_samples() -> None:
+    rules = interlock()
+    other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules)
+    rules.fetched(other.flow, Fetched(other.connection, TOPIC, 0, 100, 100), 0.0)
+    read = Fetched(ours.connection, TOPIC, 0, 0, 50)
+    rules.fetched(ours.flow, read, 0.0)
+    assert rules.sample_from(ours.flow, read, 0.0) == 100
+    assert rules.sample_from(other.flow, Fetched(other.connection, TOPIC, 0, 100, 110), 0.0) == 0
+
+
+def test_samples_that_an_ordinary_consumer_has_read_too_are_void() -> None:
+    rules = interlock()
+    other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules, through=False)
+    ours.fetch(0.0)
+    ours.fetch(0.2)
+    rules.fetched(other.flow, Fetched(other.connection, TOPIC, 0, 4, 4), 0.3)
+    rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
+    assert not ours.wraps(0.4)
+
+
+def test_a_consumer_that_has_gone_counts_for_a_while() -> None:
+    rules = interlock()
+    other, ours = Mirror(rules, "A->C"), Mirror(rules)
+    other.positions[TOPIC, 0] = 100
+    other.fetch(0.0)
+    other.leave(0.0)
+    read = Fetched(ours.connection, TOPIC, 0, 0, 50)
+    assert rules.sample_from(ours.flow, read, 50.0) == 100
+    rules.tick(61.0)
+    assert rules.sample_from(ours.flow, read, 61.0) == 0
+    assert rules.statistics().places == 0
+
+
+def test_what_was_handed_out_in_envelopes_does_not_count_as_given() -> None:
+    rules = interlock()
+    first, second = Mirror(rules), Mirror(rules, "A->C")
+    now = prove(first)
+    first.fetch(now)
+    assert first.positions[TOPIC, 0] == 8
+    read = Fetched(second.connection, TOPIC, 0, 4, 8)
+    rules.fetched(second.flow, read, now)
+    assert rules.sample_from(second.flow, read, now + 1) == 4
+
+
+def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirrors() -> None:
+    rules = interlock()
+    one = Mirror(rules)
+    now = prove(one)
+    two = Mirror(rules, through=False)
+    assert two.flow is one.flow
+    two.positions[TOPIC, 0] = one.positions[TOPIC, 0]
+    for _ in range(100):
+        for mirror in (two, one):
+            mirror.fetch(now)
+            mirror.produce(now)
+        now += 0.1
+        assert not two.stranded
+    assert not one.wraps(now)
+    assert "client.id of its own" in str(rules.why_raw(one.flow, TOPIC, now))
+
+
+def test_a_partition_that_moves_to_another_broker_is_proven_anew() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.connection = 555
+    rules.connected("10.0.0.1", mirror.name, 555, now)
+    mirror.fetch(now)
+    assert not mirror.wraps(now)
+    prove(mirror, now + 1.0)
+    assert rules.statistics().proven == 2
+    assert kinds(rules) == [EventKind.PROVEN]
+
+
+# The end of evidence
+
+
+def test_the_first_envelopes_are_a_trial() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    assert not mirror.wraps(now)
+    assert "on their way" in str(rules.why_raw(mirror.flow, TOPIC, now))
+    mirror.produce(now)
+    assert mirror.wraps(now)
+    mirror.fetch(now)
+    assert mirror.wraps(now)
+    assert rules.why_raw(mirror.flow, TOPIC, now) is None
+    assert rules.statistics().outstanding == 1
+
+
+@pytest.mark.parametrize("changes", [{"evidence_seconds": 7.0}, {"evidence_bytes": 4500}])
+def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -> None:
+    rules = interlock(**changes)
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    for _ in range(5):
+        mirror.fetch(now)
+        now += 2.0
+        rules.tick(now)
+    assert not mirror.wraps(now)
+    (proven, stopped) = rules.events()
+    assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
+    assert "B.producer.bootstrap.servers" in stopped.text
+    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now) is None
+    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
+
+
+def test_arrivals_keep_it_going() -> None:
+    rules = interlock(evidence_bytes=3000, evidence_seconds=5.0)
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    for _ in range(50):
+        mirror.produce(now)
+        assert mirror.wraps(now)
+        mirror.fetch(now)
+        now += 3.0
+    mirror.produce(now)
+    rules.tick(now + 1000.0)  # idle: nothing is outstanding
+    assert mirror.wraps(now + 1000.0)
+
+
+def test_a_consumer_that_seeks_is_not_waited_for() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    mirror.buffer.clear()
+    mirror.positions[TOPIC, 0] = 2
+    mirror.fetch(now)
+    mirror.produce(now)
+    rules.tick(now + 1000.0)
+    assert kinds(rules) == [EventKind.PROVEN]
+
+
+def test_a_lost_envelope_is_forgotten_when_a_later_one_arrives() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    mirror.fetch(now)
+    mirror.buffer.popleft()
+    mirror.produce(now)
+    assert rules.statistics().outstanding == 0
+
+
+def test_evidence_ends_with_the_last_consumer_connection() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    second = rules.connected("10.0.0.1", mirror.name, 555, now)
+    mirror.leave(now)
+    assert second is mirror.flow
+    rules.disconnected(second, 555, now)
+    reborn = Mirror(rules, now=now)
+    assert reborn.flow.token != mirror.flow.token
+    assert not reborn.wraps(now)
+
+
+def test_evidence_ends_with_the_connection_that_was_proven() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    rules.connected("10.0.0.1", mirror.name, 555, now)
+    mirror.leave(now)
+    assert not mirror.flow.is_proven
+
+
+def test_the_log_tells_that_it_ended() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    mirror.leave(prove(mirror))
+    assert kinds(rules) == [EventKind.PROVEN, EventKind.PAUSED]
+
+
+def test_evidence_ends_with_the_last_producer_connection() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    first, mirror.producer = mirror.producer, 4711
+    mirror.produce(now)  # the envelope comes over another connection
+    rules.producer_disconnected(first, now)
+    assert mirror.wraps(now)
+    rules.producer_disconnected(4711, now)
+    assert not mirror.wraps(now)
+    prove(mirror, now + 1.0)
+
+
+def test_a_mirror_that_dies_of_the_trial_is_not_tried_again_at_once() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.leave(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 4})
+    assert "max.request.size" in str(rules.why_raw(reborn.flow, TOPIC, now))
+    assert reborn.fetch(now + 1.0) is None
+    prove(reborn, now + 60.0)
+
+
+def test_unless_the_envelope_arrives_after_all() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.leave(now)
+    mirror.produce(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 8})
+    prove(reborn, now)
+
+
+# Bounds
+
+
+def test_too_many_partitions_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "MAX_PLACES", 3)
+    rules = interlock()
+    mirror = Mirror(rules)
+    for partition in range(5):
+        mirror.fetch(0.0, partition=partition)
+    assert rules.statistics().places == 3
+    assert "keep track" in str(rules.why_raw(mirror.flow, TOPIC, 0.0))
+    mirror.produce(1.0)
+    assert not mirror.wraps(1.0)
+
+
+def test_too_many_consumers_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "MAX_FLOWS", 1)
+    rules = interlock()
+    ours, other = Mirror(rules), Mirror(rules, "another")
+    for _ in range(3):
+        for mirror in (ours, other):
+            mirror.fetch(1.0)
+            mirror.produce(1.0)
+    assert not ours.wraps(1.0)
+    assert not other.wraps(1.0)
+    assert rules.statistics().flows == 1
+    other.leave(2.0)
+
+
+# Without a pair
+
+
+def test_the_operator_may_vouch() -> None:
+    rules: Interlock = AlwaysWrap(salt=b"s", first_serial=5, token=(1 << 64) - 1)
+    flow = rules.connected("10.0.0.1", "x", 1, 0.0)
+    read = Fetched(1, TOPIC, 0, 5, 9)
+    assert rules.fetched(flow, read, 0.0)
+    assert rules.fetched(flow, read, 0.0)
+    assert rules.may_wrap(flow, read, 0.0)
+    assert rules.sample_from(flow, read, 0.0) is None
+    assert rules.hold_until(flow, read, (), 0.0) is None
+    assert rules.pause_until(flow, 0.0) is None
+    rules.given(flow, read, 0.0, None)
+    assert not rules.fetched(flow, read._replace(fetch_offset=9, next_offset=12), 0.0)
+    assert rules.fetched(flow, read._replace(fetch_offset=3, next_offset=9), 0.0)
+    assert (rules.next_serial(), rules.next_serial()) == (5, 6)
+    assert not rules.listens(TOPIC, 0)
+    assert rules.why_raw(flow, TOPIC, 0.0) is None
+    assert rules.events() == []
+    assert rules.connected("10.0.0.2", "x", 1, 0.0).token != flow.token
+
+
+def test_evidence_is_an_interlock() -> None:
+    rules: Interlock = interlock()
+    assert rules.next_serial() == 1

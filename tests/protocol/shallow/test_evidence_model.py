@@ -1,0 +1,127 @@
+"""Any interleaving of mirrors, of which some produce through Shoal: no envelope may land in a topic.
+
+Mirrors may bear the same name behind the same address, change records, be restarted with another configuration while the old
+producer still flushes, and lose connections.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocol.shallow.evidence import Evidence
+from tests.protocol.shallow.mirrors import Mirror, interlock
+
+NAMES = ("A->B|0", "A->C|0")
+FLUSH_SECONDS = 50.0  # producer.close(): shorter than what the interlock assumes
+
+
+@dataclass
+class Closing:
+    mirror: Mirror
+    until: float
+
+
+@dataclass
+class World:
+    random: Random
+    rules: Evidence = field(default_factory=interlock)
+    now: float = 0.0
+    mirrors: list[Mirror] = field(default_factory=list)
+    closing: list[Closing] = field(default_factory=list)
+    gone: list[Mirror] = field(default_factory=list)
+    held: dict[int, float] = field(default_factory=dict)
+    wrapped: int = 0
+
+    def start(self, name: str, through: bool, changes: bool = False) -> None:
+        mirror = Mirror(self.rules, name, through, changes, now=self.now)
+        former = [old for old in [*self.gone, *(closing.mirror for closing in self.closing)] if old.name == name]
+        for place, position in former[-1].positions.items() if former else ():
+            mirror.positions[place] = self.random.randint(0, position)  # what was committed
+        self.mirrors.append(mirror)
+
+    def step(self) -> None:
+        self.now += self.random.choice([0.0, 0.01, 0.1, 0.5, 3.0])
+        self.rules.tick(self.now)
+        for closing in [one for one in self.closing if self.now > one.until]:
+            self.closing.remove(closing)
+            self.gone.append(closing.mirror)
+        self.random.choices([self.fetch, self.produce, self.flush, self.restart, self.reconnect], [8, 8, 1, 0.3, 0.2])[
+            0
+        ]()
+
+    def fetch(self) -> None:
+        mirror = self.random.choice(self.mirrors)
+        until = mirror.fetch(
+            self.now,
+            records=self.random.randint(1, 5),
+            partition=self.random.choice([0, 0, 1]),
+            topic=self.random.choice(["orders", "orders", "payments"]),
+        )
+        assert until is None or until <= self.now + 90.0
+
+    def produce(self) -> None:
+        mirror = self.random.choice(self.mirrors)
+        self.wrapped += sum(not isinstance(item, tuple) for item in mirror.buffer)
+        mirror.produce(self.now, self.random.choice([1, 3, 100]))
+
+    def flush(self) -> None:
+        if self.closing:
+            self.random.choice(self.closing).mirror.produce(self.now, 5)
+
+    def restart(self) -> None:
+        mirror = self.random.choice(self.mirrors)
+        self.mirrors.remove(mirror)
+        mirror.leave(self.now)
+        if self.random.random() < 0.5:
+            mirror.buffer.clear()
+        self.closing.append(Closing(mirror, self.now + FLUSH_SECONDS))
+        self.start(mirror.name, self.random.random() < 0.7, self.random.random() < 0.2)
+
+    def reconnect(self) -> None:
+        mirror = self.random.choice(self.mirrors)
+        self.rules.producer_disconnected(mirror.producer, self.now)
+
+    @property
+    def stranded(self) -> int:
+        everybody = [*self.mirrors, *self.gone, *(closing.mirror for closing in self.closing)]
+        return sum(len(mirror.stranded) for mirror in everybody)
+
+
+def run(seed: int, mirrors: list[tuple[str, bool, bool]], steps: int = 400) -> World:
+    world = World(Random(seed))
+    for name, through, changes in mirrors:
+        world.start(name, through, changes)
+    for _ in range(steps):
+        world.step()
+        assert not world.stranded, f"an envelope has landed in a topic: seed {seed}, {mirrors}"
+    return world
+
+
+MIRRORS = st.lists(st.tuples(st.sampled_from(NAMES), st.booleans(), st.booleans()), min_size=1, max_size=4)
+
+
+@given(st.integers(0, 1 << 32), MIRRORS)
+def test_no_envelope_lands_in_a_topic(seed: int, mirrors: list[tuple[str, bool, bool]]) -> None:
+    run(seed, mirrors)
+
+
+@given(st.integers(0, 1 << 32))
+def test_two_flows_of_which_one_goes_through_shoal(seed: int) -> None:
+    world = run(seed, [(NAMES[0], True, False), (NAMES[1], False, False)])
+    assert world.rules.statistics().flows == 2
+
+
+def test_the_model_does_wrap() -> None:
+    assert sum(run(seed, [(NAMES[0], True, False), (NAMES[1], False, False)]).wrapped > 0 for seed in range(20)) > 10
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.05, 0.3, 1.0]), st.integers(1, 6)), min_size=5, max_size=40))
+def test_a_lone_mirror_is_proven_whatever_its_pace(paces: list[tuple[float, int]]) -> None:
+    mirror, now = Mirror(interlock()), 0.0
+    for pause, records in paces * 4:
+        mirror.fetch(now, records)
+        now += pause
+        mirror.produce(now)
+    assert mirror.wraps(now)
