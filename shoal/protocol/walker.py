@@ -6,7 +6,7 @@ the partitions, not of the bytes.
 
 Rules that hold for hostile bytes, each written once, here. A length below -1 is refused, so `p` never moves backwards. `p` is
 compared with `end` after every variable field and at every turn of a loop, so nothing outside the frame is handed out. A
-count larger than the bytes that are left is refused before the first turn. Tags must ascend where one is captured (KIP-482),
+count larger than the bytes that are left, or than `MAX_ROWS` where rows are built, is refused before the first turn. Tags must ascend where one is captured (KIP-482),
 so that a field cannot come twice. Whatever a damaged frame makes Python raise becomes `RemoteProtocolError` in one place.
 Rejected: decoding with a schema library (copies record sets, drops unknown tags; facts/libraries.md), and hand-written
 walkers (each one has to get every rule right).
@@ -23,9 +23,13 @@ from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.schema import FIXED_SIZES, Field, Message
 from shoal.protocol.wire import UVARINT_BYTES, Buffer, skip_tagged_fields
 
-__all__ = ["Rows", "Walk", "Walkers"]
+__all__ = ["MAX_ROWS", "Rows", "Walk", "Walkers"]
 
 Walk: TypeAlias = Callable[[Buffer, int, int], tuple[Any, ...]]
+
+MAX_ROWS: Final = 500_000
+"""Elements of one captured array, all its parents together: a row takes some 200 bytes and an element perhaps one, so a
+frame of 100 MB could fill 20 GB. A broker leads far fewer partitions, a cluster has fewer topics."""
 
 _CODES: Final = {"bool": "b", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "uuid": "16s"}
 _LEGACY_LENGTH: Final = {
@@ -232,6 +236,8 @@ class _Generator:
         self._assign("end", path, "p")
 
     def _loop(self, field: Field, path: str) -> None:
+        for number, _ in self._captures.rows.get(path, ()):
+            self._refuse_if(f"len(rows{number}) + n > {MAX_ROWS}", f"{path} has more than {MAX_ROWS} elements")
         self._emit("for _ in range(n):")
         self._depth += 1
         self._element(field, path)

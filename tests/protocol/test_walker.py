@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.schema import parse_message
 from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.walker import MAX_ROWS, Rows, Walkers
 from shoal.protocol.wire import Buffer, write_tagged_fields, write_uvarint
 from tests.protocol.kio_messages import Case, cases, encode, entities
 
@@ -177,3 +177,17 @@ def test_versions_outside_the_table_are_refused() -> None:
 def test_an_item_that_a_version_lacks_needs_a_default() -> None:
     with pytest.raises(LookupError, match="Sample v0 has no Late"):
         Walkers(LAYOUT, ("Late",))[0]
+
+
+def test_rows_are_bounded_however_they_are_split_over_their_parents() -> None:
+    layout = parse_message("M: versions 0, flexible none\nOuter: []struct\n  Inner: []int8\n")
+    walk = Walkers(layout, (), Rows("Outer.Inner", ("*",)))[0]
+    half = MAX_ROWS // 2
+
+    def frame(*counts: int) -> bytes:
+        return len(counts).to_bytes(4) + b"".join(count.to_bytes(4) + bytes(count) for count in counts)
+
+    allowed, refused = frame(half, half), frame(half, half, 1)
+    assert walk(allowed, 0, len(allowed)) == ([(0,)] * MAX_ROWS,)
+    with pytest.raises(RemoteProtocolError, match=f"Inner has more than {MAX_ROWS} elements"):
+        walk(refused, 0, len(refused))
