@@ -12,10 +12,7 @@ from typing import Final
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.wire import Buffer
 
-__all__ = ["DEFAULT_FRAME_LIMIT", "FIRST_BYTES", "check_frame_size"]
-
-DEFAULT_FRAME_LIMIT: Final = 104_857_600
-"""Bytes after the length: Kafka's default for `socket.request.max.bytes`."""
+__all__ = ["FIRST_BYTES", "check_frame_size"]
 
 FIRST_BYTES: Final = 4
 """Bytes that `check_frame_size` wants to see: those of the length itself."""

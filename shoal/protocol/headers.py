@@ -14,7 +14,6 @@ from shoal.protocol.api import request_header_version, response_header_version
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.wire import (
     Buffer,
-    read_int32,
     read_string,
     skip_tagged_fields,
     write_int32,
@@ -23,20 +22,14 @@ from shoal.protocol.wire import (
 )
 
 __all__ = [
-    "CORRELATION_ID_AT",
     "RequestHeader",
-    "patch_correlation_id",
-    "patch_response_correlation_id",
     "read_request_header",
     "response_body",
-    "response_correlation_id",
     "write_request_header",
     "write_response_header",
 ]
 
 SIZE_BYTES: Final = 4
-CORRELATION_ID_AT: Final = 8
-"""Where a request frame has its correlation id; a response frame has it at 4."""
 
 _FIXED = Struct(
     ">"
@@ -44,7 +37,6 @@ _FIXED = Struct(
     "h"  # RequestApiVersion
     "i"  # CorrelationId
 )
-_CORRELATION_ID = Struct(">i")
 _AFTER_FIXED = SIZE_BYTES + _FIXED.size
 
 
@@ -74,20 +66,6 @@ def write_request_header(api_key: int, api_version: int, correlation_id: int, cl
     """A header without the frame's size."""
     tags = write_tagged_fields() if request_header_version(api_key, api_version) == 2 else b""
     return _FIXED.pack(api_key, api_version, correlation_id) + write_string(client_id) + tags
-
-
-def patch_correlation_id(frame: bytearray | memoryview, correlation_id: int) -> None:
-    """Overwrite a request frame's correlation id in place."""
-    _CORRELATION_ID.pack_into(frame, CORRELATION_ID_AT, correlation_id)
-
-
-def response_correlation_id(frame: Buffer) -> int:
-    return read_int32(frame, SIZE_BYTES, len(frame))[0]
-
-
-def patch_response_correlation_id(frame: bytearray | memoryview, correlation_id: int) -> None:
-    """Overwrite a response frame's correlation id in place."""
-    _CORRELATION_ID.pack_into(frame, SIZE_BYTES, correlation_id)
 
 
 def response_body(frame: Buffer, api_key: int, api_version: int) -> int:

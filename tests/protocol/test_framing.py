@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.framing import DEFAULT_FRAME_LIMIT, SUSPICIOUS_SIZE, check_frame_size
+from shoal.protocol.framing import SUSPICIOUS_SIZE, check_frame_size
 
+DEFAULT_FRAME_LIMIT = 104_857_600
 INT32_MAX = (1 << 31) - 1
 
 
