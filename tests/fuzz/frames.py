@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.framing import check_frame_size
-from shoal.protocol.headers import read_request_header, response_body, response_correlation_id
+from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect
 from shoal.protocol.messages.fetch import (
     limit_fetch,
@@ -94,7 +94,6 @@ def _header(data: bytes) -> None:
 
 
 def _response_header(frame: bytes, version: int) -> None:
-    response_correlation_id(frame)
     assert response_body(frame, ApiKey.FETCH, version) <= len(frame)
 
 
