@@ -121,7 +121,7 @@ def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:
     }
     assert rows["wall time, s"][-3:] == ["20.0", "2.5", "8.0x"]
     assert rows["mirror and proxy"][-3:] == ["40.0", "4.0", "10.0x"]
-    assert rows["all four"][-3:] == ["53.0", "7.0", "7.6x"]
+    assert rows["all of them"][-3:] == ["53.0", "7.0", "7.6x"]
     assert rows["batches"][-2:] == ["20", "10"]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 from confluent_kafka import KafkaException
@@ -18,6 +19,9 @@ from shoal.scenarios.demo.story import PHASES, play
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
 RECORDS = 4_000_000
@@ -69,15 +73,17 @@ def _opening(plan: Plan) -> str:
 
 
 def _closing(report: Report, target: Path) -> str:
-    settings = ", ".join(f"{key} = {value}" for key, value in TUNING.items())
-    alone = ", ".join(f"{key} = {value}" for key, value in ALONE_ONLY.items())
     notes = (
         f"Measured from the first mirrored record to the last. Every Java process has {HEAP} of heap and was started for its run.",
-        f"MirrorMaker 2 in both runs: tasks.max = {TASKS}, {settings}.",
-        f"Alone also: {alone}, as the source is. Through Shoal: the lines that `shoal mirror` prints.",
+        f"MirrorMaker 2 in both runs: tasks.max = {TASKS}{_listed(TUNING)}; otherwise its defaults.",
+        f"Alone also{_listed(ALONE_ONLY)}, as in the source. Through Shoal: the lines that `shoal mirror` prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return "".join(f", {key} = {value}" for key, value in settings.items())
 
 
 if __name__ == "__main__":

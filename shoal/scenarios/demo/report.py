@@ -96,12 +96,13 @@ def as_table(report: Report) -> str:
             _pair("records per second", *(number(report.source.records / run.wall_s, 0) for run in (alone, through))),
             RULE,
             ("CPU seconds",),
-            *_by_role("cpu_s", alone, through),
+            *_by_role("cpu_s", (MIRROR, PROXY), alone, through),
             _compared("  mirror and proxy", alone.mirroring_cpu_s, through.mirroring_cpu_s),
-            _compared("  all four", *(sum(run.cpu_s.values()) for run in (alone, through))),
+            *_by_role("cpu_s", (SOURCE, TARGET), alone, through),
+            _compared("  all of them", *(sum(run.cpu_s.values()) for run in (alone, through))),
             RULE,
             ("peak memory, MiB",),
-            *_by_role("peak_mib", alone, through),
+            *_by_role("peak_mib", ROLES, alone, through),
             RULE,
             ("the copy",),
             _pair("  records as in the source", *map(_equality, (alone, through))),
@@ -113,9 +114,9 @@ def as_table(report: Report) -> str:
     )
 
 
-def _by_role(figure: str, alone: Run, through: Run) -> list[Sequence[str]]:
+def _by_role(figure: str, roles: Sequence[str], alone: Run, through: Run) -> list[Sequence[str]]:
     found = [getattr(run, figure) for run in (alone, through)]
-    return [_compared(f"  {role.replace('_', ' ')}", *(by_role.get(role) for by_role in found)) for role in ROLES]
+    return [_compared(f"  {role.replace('_', ' ')}", *(by_role.get(role) for by_role in found)) for role in roles]
 
 
 def _compared(label: str, alone: float | None, through: float | None) -> Sequence[str]:

@@ -17,10 +17,11 @@ from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, mirror_spec, only
 from shoal.scenarios.demo.report import ALONE, MIRROR, PROXY, SOURCE, TARGET, THROUGH, Run
 from shoal.scenarios.demo.segments import shape
 from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
-from shoal.scenarios.kafka.broker import Cluster, running_cluster
+from shoal.scenarios.kafka.broker import Cluster
 from shoal.scenarios.kafka.compare import first_difference
 from shoal.scenarios.kafka.copies import Copy, read_copy
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
+from shoal.scenarios.kafka.process import together
 from shoal.scenarios.kafka.scan import Scanner
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Scene:
         work = self.plan.work / name
         async with AsyncExitStack() as stack:
             with self.phases.phase("fresh brokers") as phase:
-                await only_node(self.source).stop()
-                await only_node(self.source).start()
-                target = await stack.enter_async_context(running_cluster(work / "target", self.plan.cluster))
+                target = await self._fresh_brokers(work, stack)
                 phase.done(f"source restarted; new target {target.bootstrap}")
             with self.phases.phase(TITLES[name]) as phase:
                 topic, measured = await self._mirrored(name, work, target, phase)
@@ -69,6 +68,21 @@ class Scene:
             copy=copy,
             envelopes_left=left,
         )
+
+    async def _fresh_brokers(self, work: Path, stack: AsyncExitStack) -> Cluster:
+        """Both at once; the target is ended with the `stack`."""
+        targets: list[Cluster] = []
+
+        async def start_target() -> None:
+            targets.append(await Cluster.start(work / "target", self.plan.cluster))
+            stack.push_async_callback(targets[0].stop)
+
+        async def restart_source() -> None:
+            await only_node(self.source).stop()
+            await only_node(self.source).start()
+
+        await together(start_target, restart_source)
+        return targets[0]
 
     async def _mirrored(self, name: str, work: Path, target: Cluster, phase: Phase) -> tuple[str, Measured]:
         """The name of the copy, and what it took to make it."""
