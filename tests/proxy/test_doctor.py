@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,7 @@ from shoal.proxy.doctor import (
 from shoal.proxy.doctor.properties import Entry
 from shoal.proxy.settings import Address, ListenerSettings, Mode, PortMap, PortRange, ShallowSettings
 from shoal.proxy.wiring import Wiring, connect, dedicated
+from tests.proxy.record_mm2_settings import RECORDED, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -527,3 +528,26 @@ def test_the_gravest_is_told_first() -> None:
 
     assert order == sorted(order, key=list(Severity).index)
     assert len(set(order)) == 3
+
+
+# -- the oracle: MirrorMaker 2 itself ------------------------------------------------------------------------------
+
+MM2_DEFAULTS = {"acks": "all", "key.converter": BYTES}
+
+
+@pytest.mark.parametrize("case", json.loads(RECORDED.read_text(encoding="utf-8")), ids=lambda case: case["herders"])
+def test_every_setting_is_found_where_mirrormaker_finds_it(case: dict[str, Any]) -> None:
+    mirror = dedicated_mirror(read_properties("\n".join(case["properties"])))
+    (flow,) = mirror.flows
+
+    for client, keys in SETTINGS.items():
+        for key in keys:
+            if key == "key.converter":
+                continue
+            entry = flow.find(client, key)
+            assert (entry.value if entry else MM2_DEFAULTS.get(key)) == case[client].get(key), (client, key)
+    converter = flow.find("connector", "key.converter") or flow.find("worker", "key.converter")
+    expected = case["connector"].get("key.converter") or case["worker"]["key.converter"]  # as in Worker.startTask
+    assert (converter.value if converter else BYTES) == expected
+    heartbeats = [f for f in check_mirror(mirror, shoal()).findings if "reverse worker" in f.why]
+    assert bool(heartbeats) == ("B->A" in case["herders"])
