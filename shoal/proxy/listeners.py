@@ -127,10 +127,10 @@ class Listener:
                 return
             self.close()
             which = "" if node_id is None else f" of broker {node_id}"
-            setting = "port" if node_id is None else "nodes"
+            setting = "listen" if node_id is None else "ports"
             raise OperatorError.of(
                 f"listener {self.name!r}",
-                f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: set another {setting}",
+                f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: choose another with {setting}",
             ) from error
 
     def _open(self, node_id: int | None, port: int) -> Door:

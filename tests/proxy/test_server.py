@@ -63,7 +63,7 @@ def test_a_taken_bootstrap_port_is_told_clearly(taken: int) -> None:
 
 def test_a_taken_port_of_a_map_is_told_clearly(taken: int) -> None:
     nodes = PortMap(ports={5: taken})
-    with pytest.raises(OperatorError, match=rf"cannot listen on 127.0.0.1:{taken} of broker 5: .* set another nodes"):
+    with pytest.raises(OperatorError, match=rf"cannot listen on 127.0.0.1:{taken} of broker 5: .* choose another with ports"):
         Server(settings(ListenerSettings(name="source", cluster="c", port=0, nodes=nodes)))
 
 
