@@ -42,7 +42,9 @@ class Mirror:
     def __post_init__(self) -> None:
         self.flow = self.rules.connected("10.0.0.1", self.name, self.connection, self.now)
 
-    def fetch(self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC) -> float | None:
+    def fetch(
+        self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC, *, eligible: bool = True
+    ) -> float | None:
         """One answer with `records` records; the time until which it would be held, in which case it is not given."""
         rules, start = self.rules, self.positions.get((topic, partition), 0)
         read = Fetched(self.connection, topic, partition, start, start + records)
@@ -55,7 +57,7 @@ class Mirror:
             if until is not None:
                 assert until > now, "held, and not for any time"
                 return until
-        if rules.may_wrap(self.flow, read, now):
+        if eligible and rules.may_wrap(self.flow, read, now):
             key = self._envelope(read)
             rules.given(self.flow, read, now, None, [key])
             self.buffer.append(key)

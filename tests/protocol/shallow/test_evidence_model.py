@@ -58,6 +58,7 @@ class World:
             records=self.random.randint(1, 5),
             partition=self.random.choice([0, 0, 1]),
             topic=self.random.choice(["orders", "orders", "payments"]),
+            eligible=self.random.random() < 0.8,
         )
         assert until is None or until <= self.now + 90.0
 
