@@ -11,11 +11,12 @@ import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.scan import Finding, Scanner
+from tests.mirror.relay import RELAY_HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A source and a target cluster of one broker each."""
+    """A source and a target cluster of one broker each. Their `proxied_address` is for those who come through a relay."""
 
     source: Cluster
     target: Cluster
@@ -34,7 +35,7 @@ class SharedClusters:
 
     def pair(self, version: str) -> Pair:
         names = [f"{role}-{version}" for role in ("source", "target")]
-        source, target = (self.cluster(name, ClusterSpec(version=version)) for name in names)
+        source, target = (self.cluster(name, ClusterSpec(version=version, proxied_as=RELAY_HOST)) for name in names)
         return Pair(source=source, target=target, scanners=(self._scanner(names[0]), self._scanner(names[1])))
 
     def cluster(self, name: str, spec: ClusterSpec) -> Cluster:

@@ -7,12 +7,15 @@ on the same port and forwards to 127.0.0.1 (all of 127.0.0.0/8 is loopback on Li
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
 
 RELAY_HOST = "127.0.0.2"
 _CHUNK = 64 * 1024

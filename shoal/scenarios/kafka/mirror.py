@@ -56,6 +56,8 @@ class MirrorSpec:
     source_alias: str = "A"
     target_alias: str = "B"
     """Worker group, internal topics and offset syncs are named after both: other aliases are a mirror with no past."""
+    other_targets: tuple[str, ...] = ()
+    """Aliases of more target clusters, which `extra` describes."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
     """Properties over all others; None takes one away."""
 
@@ -126,7 +128,8 @@ class Mirror:
             raise HarnessError("the mirror is running already")
         self.spec = spec or self.spec
         write_properties(self._config, self.spec.properties())
-        argv = self._jvm.argv(_MAIN, str(self._config), "--clusters", self.spec.target_alias)
+        targets = (self.spec.target_alias, *self.spec.other_targets)
+        argv = self._jvm.argv(_MAIN, str(self._config), "--clusters", *targets)
         self._process = Process(argv, log=self.log, name=f"mirror {self.spec.flow}")
 
     async def until_replicating(self, *, tasks: int = 1, within: float = START_TIMEOUT_S) -> None:

@@ -24,6 +24,8 @@ _SMALL: Mapping[str, str] = {
     # A killed broker may register again only when its old session is over: 9 s by default, of every restart.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
+    # The cleaner looks for work every 15 s otherwise.
+    "log.cleaner.backoff.ms": "500",
     # A consumer that comes too early must fail, not create the topic with the wrong partitions.
     "auto.create.topics.enable": "false",
 }
