@@ -97,8 +97,9 @@ class ShoalProcess:
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def sockets(self) -> int:
-        return len(socket_inodes(self.pid))
+    def connections(self) -> int:
+        """TCP sockets that do not listen: two for each client that Shoal has connected to a broker."""
+        return sum(state != _LISTEN for state, _ in _tcp_sockets(self.pid))
 
 
 @asynccontextmanager
@@ -167,14 +168,17 @@ def _is_free(port: int) -> bool:
 def listening_ports(pid: int) -> set[int]:
     """TCP ports on which a process listens; empty when it has ended."""
     try:
-        own = socket_inodes(pid)
-        lines = [
-            line for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
-        ]
+        return {port for state, port in _tcp_sockets(pid) if state == _LISTEN}
     except FileNotFoundError:
         return set()
+
+
+def _tcp_sockets(pid: int) -> list[tuple[str, int]]:
+    """State and local port of each TCP socket of a process. Raises FileNotFoundError when it has ended."""
+    own = socket_inodes(pid)
+    lines = [line for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
     rows = [line.split() for line in lines]  # proc(5): 1 local address, 3 state, 9 inode
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTEN and row[9] in own}
+    return [(row[3], int(row[1].rpartition(":")[2], 16)) for row in rows if row[9] in own]
 
 
 def socket_inodes(pid: int) -> set[str]:

@@ -10,12 +10,15 @@ from shoal.scenarios.kafka.ports import LOOPBACK
 from tests.shoal_process import ShoalProcess, free_port_block, write_toml
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.scenarios.kafka.broker import Cluster
 
 USER, PASSWORD = "alice", "alice-secret"
 SIDE_USERS = {"d": "eq-d-user", "s": "eq-s-user"}  # of the two sides of the equivalence test
 RESOLVER = Path(__file__).with_name("resolver")
 NODE_PORTS = 8  # of each listener: more than a test will ever have brokers
+ALL_MAPPED = range(1, NODE_PORTS + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +50,13 @@ class Stand:
         return host == LOOPBACK and any(first < port <= first + NODE_PORTS for first in (self.plain, self.sasl))
 
 
-def own_shoal(cluster: Cluster, work: Path, *, ranged: bool = False, **options: Any) -> Stand:
+def own_shoal(
+    cluster: Cluster, work: Path, *, ranged: bool = False, mapped: Sequence[int] = ALL_MAPPED, **options: Any
+) -> Stand:
     """A Shoal (not started) with a plain and a SASL listener.
 
-    `ranged` brokers get the next port of a range when they are first seen; otherwise node n has the n-th port after the
-    bootstrap port. Other options are tables of the file: `limits`, `log`; and `state_dir`.
+    `ranged` brokers get the next port of a range when they are first seen; otherwise the `mapped` node n has the n-th port
+    after the bootstrap port. Other options are tables of the file: `limits`, `log`; and `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
     sasl = plain + NODE_PORTS + 1
@@ -61,7 +66,9 @@ def own_shoal(cluster: Cluster, work: Path, *, ranged: bool = False, **options: 
             {"name": "plain", "bootstrap": [node.proxied_address for node in cluster.nodes.values()]},
             {"name": "sasl", "bootstrap": [node.sasl_address for node in cluster.nodes.values()]},
         ],
-        "listener": [_listener("plain", plain, ranged=ranged), _listener("sasl", sasl, ranged=ranged)],
+        "listener": [
+            _listener(name, port, () if ranged else mapped) for name, port in (("plain", plain), ("sasl", sasl))
+        ],
         "limits": dict(options.get("limits", {})),
         "log": dict(options.get("log", {})),
     }
@@ -71,7 +78,6 @@ def own_shoal(cluster: Cluster, work: Path, *, ranged: bool = False, **options: 
     return Stand(cluster=cluster, shoal=shoal, plain=plain, sasl=sasl)
 
 
-def _listener(name: str, port: int, *, ranged: bool) -> dict[str, object]:
-    mapped = {node_id: port + node_id for node_id in range(1, NODE_PORTS + 1)}
-    ports = f"{port + 1}-{port + NODE_PORTS}" if ranged else mapped
+def _listener(name: str, port: int, mapped: Sequence[int]) -> dict[str, object]:
+    ports = {node_id: port + node_id for node_id in mapped} or f"{port + 1}-{port + NODE_PORTS}"
     return {"name": name, "cluster": name, "listen": f"{LOOPBACK}:{port}", "ports": ports}

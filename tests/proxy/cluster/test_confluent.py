@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
@@ -122,10 +122,10 @@ def _bare(records: list[Record]) -> list[Record]:
 
 def test_metadata_names_only_shoal(stand: Stand) -> None:
     admin = AdminClient(client_config(stand.bootstrap))
-    metadata = admin.list_topics(timeout=IN_TIME)
+    metadata: Any = admin.list_topics(timeout=IN_TIME)
     ours = {(node, *stand.broker(node)) for node in stand.cluster.nodes}
     assert {(one.id, one.host, one.port) for one in metadata.brokers.values()} == ours
-    described = admin.describe_cluster(request_timeout=IN_TIME).result()
+    described: Any = admin.describe_cluster(request_timeout=IN_TIME).result()
     assert {(one.id, one.host, one.port) for one in described.nodes} == ours
 
 

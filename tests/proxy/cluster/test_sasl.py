@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import uuid
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -101,7 +101,7 @@ def test_a_wrong_password_gives_the_broker_s_own_error(brokers: Cluster, stand: 
 def _refusal(bootstrap: str, mechanism: str) -> str:
     """What librdkafka was told, without its own prefix, which has the address."""
     refused: list[KafkaError] = []
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         **client_config(bootstrap.split(",")[0]),
         **_sasl(mechanism, "wrong"),
         "log_level": 0,
