@@ -84,10 +84,10 @@ class Wire:
 
 
 def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: float) -> Volume:
-    """Send `frames` round and round with at most `in_flight` unanswered; no new round after `seconds`; then drain."""
+    """Send `frames` round and round with at most `in_flight` unanswered, once at least; no new round after `seconds`."""
     rounds = received = unanswered = 0
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    while not rounds or time.perf_counter() - start < seconds:
         for frame in frames:
             if unanswered == in_flight:
                 received += wire.drain()

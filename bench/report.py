@@ -71,7 +71,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 def as_tables(report: dict[str, Any]) -> str:
     """What `as_json` returned, for people."""
-    return "\n\n".join((_forwarding_table(report), _latency_table(report), _memory_table(report)))
+    parts = {"forwarding": _forwarding_table, "latency_us": _latency_table, "peak_mib": _memory_table}
+    return "\n\n".join(table(report) for part, table in parts.items() if report[part])
 
 
 def _forwarding_table(report: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ class Workload:
     counted: Callable[[Volume], int]  # which bytes are the ones forwarded
     end_offset: Callable[[], int] | None = None  # of the topic that is written to
     records: int = 0  # that one round appends
+    once: bool = False  # one round, however long that takes
 
 
 class Forwarding(NamedTuple):
@@ -65,7 +66,7 @@ def run(work: Workload, seconds: float) -> Forwarding:
         introduce(wire)
         before = work.end_offset() if work.end_offset else 0
         cpu = _cpu(work.peer)
-        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=seconds)
+        volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=0 if work.once else seconds)
         spent = None if cpu is None else (_cpu(work.peer) or 0.0) - cpu
     if work.end_offset:
         _check_appended(work, work.end_offset() - before, volume.rounds * work.records)

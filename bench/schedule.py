@@ -52,9 +52,8 @@ class Schedule:
         self.figures.peak_mib[way] = {"idle": alone, f"{runs.IDLE_CONNECTIONS:,} idle connections": crowded}
 
     def _forward(self, parts: Collection[str]) -> None:
-        works = [work for part in parts for work in workloads.BUILDERS[part](self.stage, self.peers)]
         for turn in range(self.rounds):
-            for work in works:
+            for work in (work for part in parts for work in workloads.BUILDERS[part](self.stage, self.peers)):
                 found = runs.run(work, self.seconds)
                 self.figures.forwarding[work.name][work.way].append(found)
                 cost = found.cpu_s_per_gib

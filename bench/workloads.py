@@ -1,14 +1,17 @@
-"""What is forwarded, and through whom: the same frames for every way that can carry them."""
+"""What is forwarded, and through whom: the same frames for every way that can carry them.
+
+Workloads are built anew for each round: an envelope that is produced twice is a retry to Shoal, which appends it once.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.envelopes import END, capture
+from bench.envelopes import capture
 from bench.report import DIRECT, HAPROXY, SHOAL
 from bench.runs import Workload
-from bench.stage import MIRROR_CLIENT, PARTITIONS
+from bench.stage import PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +33,8 @@ def fetch(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 
 def wrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
-    return [_fetch("wrap", SHOAL, peers[WRAP], stage.fetches(MIRROR_CLIENT))]
+    """The fetches of one reading, each beginning where the one before has ended."""
+    return [_fetch("wrap", SHOAL, peers[WRAP], capture(peers[WRAP], stage.fetched).fetches)]
 
 
 def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
@@ -53,17 +57,18 @@ def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     """One request in flight, as Connect's producer has it."""
-    frames = stage.unwraps(capture(peers[WRAP], stage.fetched))
+    captured = capture(peers[WRAP], stage.fetched)
     return [
         Workload(
             name="unwrap",
             way=SHOAL,
             peer=peers[UNWRAP],
-            frames=frames,
+            frames=stage.unwraps(captured.envelopes),
             in_flight=1,
             counted=_sent,
             end_offset=partial(stage.end_offsets, stage.unwrapped),
-            records=PARTITIONS * END,
+            records=captured.wrapped,
+            once=True,
         )
     ]
 

@@ -59,6 +59,11 @@ def test_forward_counts_what_went_both_ways_and_leaves_nothing_unanswered(wire: 
     assert wire.drain() == len(ANSWER)
 
 
+def test_forward_sends_one_whole_round_however_little_time_there_is(wire: load.Wire, seen: list[bytes]) -> None:
+    volume = load.forward(wire, [FRAME] * 3, in_flight=1, seconds=0)
+    assert (volume.rounds, len(seen)) == (1, 3)
+
+
 def test_a_peer_that_hangs_up_is_an_error(wire: load.Wire) -> None:
     wire.send(struct.pack(">i", 7) + b"hang up")
     with pytest.raises(ConnectionError, match="closed the connection"):

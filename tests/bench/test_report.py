@@ -49,6 +49,11 @@ def test_a_way_that_was_not_there_leaves_its_columns_empty(figures: Figures) -> 
     assert ["idle", "-", "36.0"] in lines
 
 
+def test_what_was_not_measured_has_no_table(figures: Figures) -> None:
+    figures.lone.clear()
+    assert "lone request" not in as_tables(as_json(figures))
+
+
 @pytest.mark.parametrize(("percent", "value"), [(50, 5), (99, 10), (100, 10), (1, 1)])
 def test_percentiles_are_by_nearest_rank(percent: int, value: int) -> None:
     assert percentile(list(range(1, 11)), percent) == value
