@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -10,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.arguments import parse_arguments
 from shoal.proxy.config import Configuration, load_config
-from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, connect_mirror, dedicated_mirror, render
-from shoal.proxy.doctor.places import client_address
-from shoal.proxy.doctor.properties import read_connector, read_properties
+from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, read_mirror, render
 from shoal.proxy.logs import LogSettings, set_up_logs
 from shoal.proxy.mirror_settings import mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError, Problem
@@ -73,7 +72,7 @@ def _mirror(flags: argparse.Namespace) -> int:
     settings = mirror_settings(flags)
     lines = _wiring(settings.listeners[0], settings.listeners[1], flags)
     if flags.print_only:
-        print(lines, end="")
+        _print(lines)
         return OK
     return _serve(Configuration(settings=settings, log=_logs(LogSettings(), flags)), lines)
 
@@ -99,8 +98,16 @@ def _serve(configuration: Configuration, announcement: str) -> int:
     from shoal.proxy.run import run  # trio and the proxy itself take time to load: `check` and --help need neither
 
     set_up_logs(configuration.log)
-    run(configuration, lambda: print(announcement, end="", flush=True))
+    run(configuration, lambda: _print(announcement))
     return OK
+
+
+def _print(text: str) -> None:
+    """To standard output, if anybody reads it: a proxy does not end because `head` has seen enough."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check(flags: argparse.Namespace) -> int:
@@ -114,7 +121,7 @@ def _check(flags: argparse.Namespace) -> int:
         print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK
     report = check_mirror(_read_mirror(flags.file), _shoal(flags, configuration))
-    print(render(report, _name(flags.file)), end="")
+    _print(render(report, _name(flags.file)))
     return MUST_CHANGE if report.must_change else OK
 
 
@@ -123,11 +130,9 @@ def _name(file: str) -> str:
 
 
 def _read_mirror(file: str) -> Mirror:
-    """Properties or, where it begins with a brace, JSON."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        is_json = text.lstrip().startswith(("{", "["))
-        return connect_mirror(read_connector(text)) if is_json else dedicated_mirror(read_properties(text))
+        return read_mirror(text)
     except OSError as error:
         raise OperatorError.of(_name(file), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

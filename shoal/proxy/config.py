@@ -190,6 +190,8 @@ class _Reader:
         return self._merge(path, ShallowSettings(), table)
 
     def _log(self, table: LogTable) -> LogSettings:
+        if not table.report_every >= 0:
+            self.problems.append(Problem("log.report-every", f"{table.report_every} is too small: 0 means never"))
         return LogSettings(
             level=self._choice("log.level", table.level, ["debug", "info", "warning", "error"], "info"),
             format=self._choice("log.format", table.format, ["human", "json"], "human"),

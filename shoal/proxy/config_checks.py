@@ -119,7 +119,7 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
         numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
         numbers.append((where(index, "max-connections"), listener.max_connections))
     for place, value in numbers:
-        if value < 0 or (value == 0 and not place.endswith(_MAY_BE_ZERO)):
+        if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
 
 

@@ -284,6 +284,23 @@ def test_what_flows_is_told_every_few_seconds_and_only_then(tmp_path: Path) -> N
     assert errors.count("broker unreachable: 1") == 1  # the total; no further line of what flows
 
 
+def test_a_reader_that_has_seen_enough_does_not_end_the_proxy(tmp_path: Path) -> None:
+    flags, (source, *_) = mirror_flags(tmp_path)
+
+    with running("mirror", *flags) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert [next(process.stderr).split()[2] for _ in range(2)] == ["listening"] * 2
+        knock(source)
+        process.send_signal(signal.SIGTERM)
+        process.stdout = None  # communicate() would read it
+        _, errors = process.communicate(timeout=DEADLINE)
+
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
 def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     flags, (source, *_) = mirror_flags(tmp_path)
 

@@ -190,6 +190,8 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
         ('"256KiB"', '"256KiB"\nfetch-max-bytes = "1GiB"', ["fetch-max-bytes", "limits.held-response-bytes"]),
         ("^audit$", "(", ["listener[0].shallow.deep-topics: '(' is not a regular expression"]),
         ('level = "debug"', 'level = "verbose"', ['log.level: "verbose" is not known', "debug, info, warning, error"]),
+        ("report-every = 0", "report-every = -1", ["log.report-every: -1.0 is too small"]),
+        ("connect-timeout = 2.5", "connect-timeout = nan", ["limits.connect-timeout: nan is too small"]),
         ("max-connections = 100", "max-connections = 0", ["listener[1].max-connections: 0 is too small"]),
         ("max-connections = 100", "[listener.shallow]\nplain-compression = 'zip'", ['plain-compression: "zip" is not known; did you mean "gzip"?']),
         ('pair = "target"', "", ["listener[0].pair: is missing", "known: target", "unpaired = true"]),

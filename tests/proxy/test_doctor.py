@@ -14,13 +14,10 @@ from shoal.proxy.doctor import (
     Shoal,
     Unreadable,
     check_mirror,
-    connect_mirror,
-    dedicated_mirror,
-    read_connector,
-    read_properties,
+    read_mirror,
     render,
 )
-from shoal.proxy.doctor.properties import Entry
+from shoal.proxy.doctor.properties import Entry, read_properties
 from shoal.proxy.settings import Address, ListenerSettings, Mode, PortMap, PortRange, ShallowSettings
 from shoal.proxy.wiring import Wiring, connect, dedicated
 from tests.proxy.record_mm2_settings import RECORDED, SETTINGS
@@ -98,12 +95,12 @@ def wired(*changes: str, without: Iterable[str] = ()) -> str:
 
 
 def check(text: str, against: Shoal | None = None) -> Report:
-    return check_mirror(dedicated_mirror(read_properties(text)), against or shoal())
+    return check_mirror(read_mirror(text), against or shoal())
 
 
 def check_json(**changes: object) -> Report:
     config = {key: value for key, value in (CONNECTOR | changes).items() if value is not None}
-    return check_mirror(connect_mirror(read_connector(json.dumps({"name": "m", "config": config}, indent=2))), shoal())
+    return check_mirror(read_mirror(json.dumps({"name": "m", "config": config}, indent=2)), shoal())
 
 
 def grave(report: Report) -> list[Finding]:
@@ -152,10 +149,7 @@ def test_the_lines_that_shoal_prints_pass_its_own_check() -> None:
 
     assert check(plain).must_change
     assert grave(check(plain + dedicated(wiring))) == []
-    assert (
-        grave(check_mirror(connect_mirror(read_connector(json.dumps(bare | json.loads(connect(wiring))))), shoal()))
-        == []
-    )
+    assert grave(check_mirror(read_mirror(json.dumps(bare | json.loads(connect(wiring)))), shoal())) == []
 
 
 # -- one rule each -------------------------------------------------------------------------------------------------
@@ -467,11 +461,13 @@ def test_a_connector_names_its_lines() -> None:
         ("bootstrap.servers = a:9092", "there is no line such as clusters = A, B"),
         ("clusters = A, B", "there is no line such as A->B.enabled = true"),
         ("clusters = A, B\nA->B.enabled = false", "enables no replication flow"),
+        ('[[cluster]]\nname = "source"\n', "is a configuration of Shoal: give it with -c"),
+        ("apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\n", "is a Strimzi resource"),
     ],
 )
 def test_properties_of_something_else_are_refused(text: str, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
-        dedicated_mirror(read_properties(text))
+        read_mirror(text)
 
 
 @pytest.mark.parametrize(
@@ -486,7 +482,7 @@ def test_properties_of_something_else_are_refused(text: str, why: str) -> None:
 )
 def test_connectors_of_something_else_are_refused(text: str, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
-        connect_mirror(read_connector(text))
+        read_mirror(text)
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
@@ -537,7 +533,7 @@ MM2_DEFAULTS = {"acks": "all", "key.converter": BYTES}
 
 @pytest.mark.parametrize("case", json.loads(RECORDED.read_text(encoding="utf-8")), ids=lambda case: case["herders"])
 def test_every_setting_is_found_where_mirrormaker_finds_it(case: dict[str, Any]) -> None:
-    mirror = dedicated_mirror(read_properties("\n".join(case["properties"])))
+    mirror = read_mirror("\n".join(case["properties"]))
     (flow,) = mirror.flows
 
     for client, keys in SETTINGS.items():

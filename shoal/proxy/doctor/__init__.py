@@ -5,9 +5,9 @@
 
 from shoal.proxy.doctor.check import Report, check_mirror
 from shoal.proxy.doctor.finding import Finding, Severity
-from shoal.proxy.doctor.mirror import Mirror, connect_mirror, dedicated_mirror
-from shoal.proxy.doctor.places import Shoal
-from shoal.proxy.doctor.properties import Unreadable, read_connector, read_properties
+from shoal.proxy.doctor.mirror import Mirror, read_mirror
+from shoal.proxy.doctor.places import Shoal, client_address
+from shoal.proxy.doctor.properties import Unreadable
 from shoal.proxy.doctor.render import render
 
 __all__ = [
@@ -18,9 +18,7 @@ __all__ = [
     "Shoal",
     "Unreadable",
     "check_mirror",
-    "connect_mirror",
-    "dedicated_mirror",
-    "read_connector",
-    "read_properties",
+    "client_address",
+    "read_mirror",
     "render",
 ]

@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.doctor.properties import Entry, Unreadable
+from shoal.proxy.doctor.properties import Entry, Unreadable, read_connector, read_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Flow", "Form", "Mirror", "connect_mirror", "dedicated_mirror"]
+__all__ = ["Flow", "Form", "Mirror", "read_mirror"]
 
 
 class Spot(NamedTuple):
@@ -135,6 +135,26 @@ class Mirror:
     repeated: tuple[tuple[Entry, Entry], ...] = ()  # the same key twice: (ignored, taken)
 
 
+# Files that somebody may give to `shoal check` by mistake: what they hold -> what to do instead.
+_OTHER_FILES = (
+    (re.compile(r"^\s*\[\[(cluster|listener)\]\]", re.MULTILINE), "is a configuration of Shoal: give it with -c"),
+    (
+        re.compile(r"^kind:\s*KafkaMirrorMaker2\b", re.MULTILINE),
+        "is a Strimzi resource, which is not read here: give what is under sourceConnector.config as JSON, with connector.class "
+        "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    ),
+)
+
+
+def read_mirror(text: str) -> Mirror:
+    """mm2.properties or, where it begins with a brace, a connector in JSON. Raises `Unreadable`."""
+    for sign, advice in _OTHER_FILES:
+        if sign.search(text):
+            raise Unreadable(advice)
+    is_json = text.lstrip().startswith(("{", "["))
+    return _connect(read_connector(text)) if is_json else _dedicated(read_properties(text))
+
+
 def _by_key(entries: list[Entry]) -> tuple[dict[str, Entry], tuple[tuple[Entry, Entry], ...]]:
     taken: dict[str, Entry] = {}
     repeated = []
@@ -145,7 +165,7 @@ def _by_key(entries: list[Entry]) -> tuple[dict[str, Entry], tuple[tuple[Entry, 
     return taken, tuple(repeated)
 
 
-def dedicated_mirror(entries: list[Entry]) -> Mirror:
+def _dedicated(entries: list[Entry]) -> Mirror:
     """Raises `Unreadable` when this is no configuration of a dedicated MM2."""
     taken, repeated = _by_key(entries)
     if "clusters" not in taken:
@@ -175,7 +195,7 @@ def _is_true(entry: Entry | None) -> bool:
     return entry is not None and entry.value.lower() == "true"
 
 
-def connect_mirror(entries: list[Entry]) -> Mirror:
+def _connect(entries: list[Entry]) -> Mirror:
     """Raises `Unreadable` when the connector is not MM2's source connector."""
     taken, repeated = _by_key(entries)
     connector = taken.get("connector.class")

@@ -13,8 +13,8 @@ __all__ = ["VALUE_RULES", "ValueRule", "check_values"]
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
-# What an envelope has beside its run: key, headers with the application's tags, record and batch headers.
-ENVELOPE_OVERHEAD = 16 * 1024
+# run-limit is the whole envelope; the producer estimates a little more than it then writes (AbstractRecords).
+ENVELOPE_OVERHEAD = 4 * 1024
 
 
 class ValueRule(NamedTuple):
