@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.operator_error import Problem
 from shoal.proxy.settings import Mode, PortMap, PortRange
-from shoal.proxy.values import did_you_mean, listed
+from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Where", "check_settings"]
 
 Where = Callable[[int, str], str]  # (index of the listener, key) -> how the setting is called where it was written
-
-_WILDCARDS = ("0.0.0.0", "::", "")
 
 
 def check_settings(settings: Settings, where: Where) -> list[Problem]:
@@ -93,7 +91,7 @@ class _Binding(NamedTuple):
 def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     bindings = [b for i, listener in enumerate(settings.listeners) for b in _bindings(listener, i, where)]
     for one, other in itertools.combinations(bindings, 2):
-        same_host = one.host == other.host or {one.host, other.host} & set(_WILDCARDS)
+        same_host = one.host == other.host or {one.host, other.host} & set(WILDCARDS)
         if same_host and one.first <= other.last and other.first <= one.last:
             shared = max(one.first, other.first)
             what = f"port {shared} is taken by {one.where} ({one}) too: choose ports that do not overlap"

@@ -16,15 +16,16 @@ from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
 from shoal.proxy.settings import Address
 from shoal.proxy.shallow_paths import shallow_paths
-from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.statistics import ServerStatistics
+from shoal.proxy.values import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.proxy.config import Configuration
     from shoal.proxy.server import Server
+    from shoal.proxy.settings import ListenerSettings
 
 __all__ = ["run"]
 
@@ -42,13 +43,17 @@ async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
         server: Server = await nursery.start(_serve, configuration, nursery.cancel_scope)
         for listener in configuration.settings.listeners:
-            address = str(Address(listener.host, listener.port))
-            log.info(
-                "listening",
-                extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair),
-            )
+            _announce(listener)
         ready()
         await _report(server, configuration.log.report_every)
+
+
+def _announce(listener: ListenerSettings) -> None:
+    address = str(Address(listener.host, listener.port))
+    log.info("listening", extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair))
+    if listener.host in LOOPBACK and (listener.advertised_host or listener.host) not in LOOPBACK:
+        what = "clients are told a name of this machine, but only this machine can connect: listen on another address"
+        log.warning(what, extra=fields(listener=listener.name, address=address, advertise=listener.advertised_host))
 
 
 async def _serve(

@@ -11,7 +11,20 @@ from shoal.proxy.settings import Address, PortMap, PortRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["check_regex", "did_you_mean", "listed", "parse_address", "parse_addresses", "parse_ports", "parse_size"]
+__all__ = [
+    "LOOPBACK",
+    "WILDCARDS",
+    "check_regex",
+    "did_you_mean",
+    "listed",
+    "parse_address",
+    "parse_addresses",
+    "parse_ports",
+    "parse_size",
+]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARDS = ("0.0.0.0", "::")
 
 _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?\Z|\*\Z")

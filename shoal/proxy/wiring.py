@@ -13,6 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.proxy.values import LOOPBACK
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "Wiring", "wiring_lines"]
 
 _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Wiring:
 
     @property
     def is_local(self) -> bool:
-        return self.source.host in _LOOPBACK or self.target.host in _LOOPBACK
+        return self.source.host in LOOPBACK or self.target.host in LOOPBACK
 
 
 def dedicated(wiring: Wiring) -> str:

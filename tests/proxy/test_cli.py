@@ -301,6 +301,19 @@ def test_a_reader_that_has_seen_enough_does_not_end_the_proxy(tmp_path: Path) ->
     assert "Traceback" not in errors
 
 
+def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) -> None:
+    flags, _ = mirror_flags(tmp_path)
+
+    with running("mirror", *flags, "--advertise", "shoal.example", "--log-format", "json") as process:
+        read_until(process, "compression.type")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE)
+
+    warned = [entry for entry in map(json.loads, errors.splitlines()) if entry["level"] == "warning"]
+    assert [entry["listener"] for entry in warned] == ["source", "target"]
+    assert "only this machine can connect" in warned[0]["event"]
+
+
 def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     flags, (source, *_) = mirror_flags(tmp_path)
 

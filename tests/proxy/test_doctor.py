@@ -444,6 +444,16 @@ def test_a_connector_that_is_wrong_is_found(key: str, value: object, why: str) -
         assert f"{json.dumps(finding.write[0][0])}: {json.dumps(finding.write[0][1])}" in render(report, "c.json")
 
 
+def test_a_connector_without_converters_is_told_once_with_all_three() -> None:
+    converters = ("key.converter", "value.converter", "header.converter")
+
+    finding = the_one(report := check_json(**dict.fromkeys(converters)))
+
+    assert finding.at == "key.converter and value.converter and header.converter are not written"
+    lines = render(report, "c.json").partition("Lines to have in c.json:\n")[2].rpartition("\n\n")[0]
+    assert json.loads("{" + lines + "}") == dict.fromkeys(converters, BYTES)
+
+
 def test_a_connector_names_its_lines() -> None:
     finding = the_one(check_json(**{"producer.override.compression.type": "gzip"}))
 

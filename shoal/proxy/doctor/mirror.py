@@ -31,6 +31,7 @@ class Form:
     """How one form of MM2 names its settings: for each client where a value may stand, and where to write one."""
 
     name: str
+    is_connect: bool = False
     spots: Mapping[str, tuple[Spot, ...]]
     per_cluster: Mapping[str, str]  # shorter, but for every flow of the cluster
     per_flow: Mapping[str, str]
@@ -78,6 +79,7 @@ _CONNECT_KEYS = {
 }
 CONNECT = Form(
     name="MirrorMaker 2 on Kafka Connect",
+    is_connect=True,
     spots={
         "consumer": (Spot("source.consumer.{k}"), Spot("consumer.{k}"), Spot("source.cluster.{k}", inherited=True)),
         "producer": (Spot("producer.override.{k}"),),

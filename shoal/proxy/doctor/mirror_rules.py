@@ -32,15 +32,17 @@ _IGNORED = re.compile(
 
 def check_converters(case: Case) -> Iterator[Finding]:
     """Dedicated mode has bytes by default, a Connect worker hardly ever."""
+    why = "anything but ByteArrayConverter changes the bytes of records (Connect's default turns headers into base64)"
+    missing = []
     for key in _CONVERTERS:
         entry = case.flow.find("connector", key) or case.flow.find("worker", key)
-        if entry is not None and entry.value == _BYTES:
-            continue
-        if entry is None and "dedicated" in case.flow.form.name:
-            continue
-        why = "anything but ByteArrayConverter changes the bytes of keys, values or headers (of headers too: base64)"
-        at: Entry | str = entry if entry is not None else f"{key} is not written"
-        yield case.finding(Severity.MUST, at, why, (case.flow.key("connector", key), _BYTES))
+        if entry is None:
+            missing.append(key)
+        elif entry.value != _BYTES:
+            yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), _BYTES))
+    if missing and case.flow.form.is_connect:
+        at = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not written"
+        yield case.finding(Severity.MUST, at, why, *((key, _BYTES) for key in missing))
 
 
 def check_transforms(case: Case) -> Iterator[Finding]:
@@ -72,7 +74,7 @@ def _transform(case: Case, at: Entry | str, name: str) -> Finding:
 
 def check_heartbeats(case: Case) -> Iterator[Finding]:
     """MirrorMakerConfig.clusterPairs: with heartbeats on (the default), the reverse flow gets a Connect worker too."""
-    if "dedicated" not in case.flow.form.name:
+    if case.flow.form.is_connect:
         return
     reverse = f"{case.flow.target}->{case.flow.source}"
     if any(flow.name == reverse for flow in case.flows):
@@ -116,7 +118,7 @@ def check_topic_codec(case: Case) -> Iterator[Finding]:
 
 def check_ignored(case: Case) -> Iterator[Finding]:
     """Lines that look right and that MM2 never reads, or reads for another client (dedicated mode only)."""
-    if "dedicated" not in case.flow.form.name:
+    if case.flow.form.is_connect:
         return
     for entry in case.flow.entries.values():
         if match := _IGNORED.match(entry.key):

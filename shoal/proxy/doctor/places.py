@@ -8,15 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from shoal.proxy.settings import Address, ListenerSettings, PortRange
-from shoal.proxy.values import parse_address
+from shoal.proxy.values import LOOPBACK, WILDCARDS, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
 __all__ = ["Place", "Shoal", "client_address"]
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_WILDCARD = ("0.0.0.0", "::")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_]*://")  # Kafka's clients ignore it (Utils.getHost)
 
 
@@ -53,8 +51,8 @@ def _reaches(address: Address, listener: ListenerSettings) -> bool:
     hosts = {listener.host, listener.advertised_host or listener.host}
     if address.port != listener.port and address.port not in _broker_ports(listener):
         return False
-    either_loopback = address.host in _LOOPBACK and not hosts.isdisjoint(_LOOPBACK)
-    return address.host in hosts or either_loopback or listener.host in _WILDCARD
+    either_loopback = address.host in LOOPBACK and not hosts.isdisjoint(LOOPBACK)
+    return address.host in hosts or either_loopback or listener.host in WILDCARDS
 
 
 def _broker_ports(listener: ListenerSettings) -> Container[int]:
@@ -64,5 +62,5 @@ def _broker_ports(listener: ListenerSettings) -> Container[int]:
 
 def client_address(listener: ListenerSettings) -> str:
     """What goes into a client's bootstrap list: the advertised host, or where the listener is on this machine."""
-    host = listener.advertised_host or ("127.0.0.1" if listener.host in _WILDCARD else listener.host)
+    host = listener.advertised_host or ("127.0.0.1" if listener.host in WILDCARDS else listener.host)
     return str(Address(host, listener.port))

@@ -54,9 +54,16 @@ def _place(at: Entry | str) -> str:
     return f"line {at.line}: {at}" if at.line else str(at)
 
 
+def _is_json(report: Report) -> bool:
+    return report.mirror.form.is_connect
+
+
+def _separator(report: Report) -> str:
+    return ",\n" if _is_json(report) else "\n"
+
+
 def _setting(key: str, value: str, report: Report) -> str:
-    is_json = "Connect" in report.mirror.form.name
-    return f"{json.dumps(key)}: {json.dumps(value)}" if is_json else f"{key} = {value}"
+    return f"{json.dumps(key)}: {json.dumps(value)}" if _is_json(report) else f"{key} = {value}"
 
 
 def _summary(report: Report, name: str) -> Iterator[str]:
@@ -68,7 +75,7 @@ def _summary(report: Report, name: str) -> Iterator[str]:
     if written:
         yield f"Lines to have in {name}:"
         yield ""
-        yield from (f"    {_setting(key, value, report)}" for key, value in written.items())
+        yield textwrap.indent(_separator(report).join(_setting(*pair, report) for pair in written.items()), "    ")
         yield ""
     yield f"{_count(report)}. {_verdict(report)}"
 
