@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.report import Line, Snapshot, report
 from shoal.proxy.shallow_statistics import ShallowStatistics, ShallowTally
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, ServerStatistics, Traffic
@@ -154,3 +156,9 @@ def test_a_tally_is_frozen_into_statistics() -> None:
     assert [getattr(counted, name) for name in names if name != "raw_batches"] == [
         i for i, n in enumerate(names) if n != "raw_batches"
     ]
+
+
+def test_the_guide_says_what_to_do_about_every_reason() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "mirroring.md").read_text(encoding="utf-8")
+
+    assert [str(reason) for reason in Reason if str(reason) not in guide] == []
