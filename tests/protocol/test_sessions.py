@@ -64,7 +64,7 @@ def test_two_sessions_of_one_connection_do_not_mix() -> None:
 
 def test_a_session_opened_elsewhere_is_known_only_as_far_as_it_is_asked() -> None:
     sessions = FetchSessions()
-    assert sessions.request(asking(77, 4, [("a", 0, 10)])) == {("a", 0): 10}
+    assert exchange(sessions, asking(77, 4, [("a", 0, 10)]), 77) == {("a", 0): 10}
     assert sessions.request(asking(77, 5, [])) == {}
 
 
@@ -99,6 +99,13 @@ def test_sessions_above_the_limit_are_unknown() -> None:
     assert sessions.request(asking(1, 1, [])) == {}
     for session_id in range(2, MAX_SESSIONS + 2):
         assert sessions.request(asking(session_id, 1, [])) == {("a", 0): session_id}
+
+
+def test_an_id_used_again_takes_no_other_place() -> None:
+    sessions = FetchSessions()
+    for session_id in [*range(1, MAX_SESSIONS + 1), MAX_SESSIONS]:
+        exchange(sessions, asking(0, 0, [("a", 0, session_id)]), session_id)
+    assert sessions.request(asking(1, 1, [])) == {("a", 0): 1}
 
 
 @dataclass

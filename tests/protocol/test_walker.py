@@ -123,6 +123,7 @@ def damaged(data: bytes, at: int, new: bytes) -> bytes:
         (0, damaged(V0, 6, b"\xff"), "cut short or damaged"),
         (0, damaged(V0, 9, b"\x7f\xff\xff\xff"), "Ids has more elements than bytes are left"),
         (0, damaged(V0, 9, b"\xff\xff\xff\xfe"), "Ids has a negative length"),
+        (0, damaged(V0, 29, b"\0\0\0\x10"), "Groups has more elements than bytes are left"),
         (0, damaged(V0, 9, b"\0\0\0\5"), "Ids runs past the end"),
         (0, V0[:-1], "cut short or damaged"),
         (1, damaged(V1, 5, b"\xff\xff\xff\xff\x7f"), "Ids has more elements than bytes are left"),

@@ -103,6 +103,12 @@ def test_damaged_tagged_fields(data: bytes) -> None:
         wire.read_tagged_fields(data, 0, len(data))
 
 
+@pytest.mark.parametrize("data", [b"\1\0\2a", b"\2\1\0\1", b"\1\0", b"\1"])
+def test_damaged_tagged_fields_are_not_skipped(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        wire.skip_tagged_fields(data + b"beyond", 0, len(data))
+
+
 def test_what_does_not_fit_is_our_mistake() -> None:
     with pytest.raises(LocalProtocolError):
         wire.write_string("x" * 0x8000)

@@ -17,6 +17,7 @@ from shoal.protocol.wire import Buffer, write_tagged_fields
 from tests.protocol.kio_messages import (
     Case,
     decode_response,
+    encode,
     for_any,
     request_frame,
     response_frame,
@@ -74,7 +75,11 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
     response = read_fetch_response(frame, case.version)
     assert response.error_code == (entity.error_code if case.version >= 7 else 0)
     assert response.session_id == getattr(entity, "session_id", 0)
-    assert (response.node_endpoints is not None) == bool(getattr(entity, "node_endpoints", ()))
+    endpoints = getattr(entity, "node_endpoints", ())
+    assert (response.node_endpoints is not None) == bool(endpoints)
+    if response.node_endpoints is not None:
+        start, end = response.node_endpoints
+        assert frame[start:end] == bytes([len(endpoints) + 1]) + b"".join(map(encode, endpoints))
     assert [(*partition[:5], bytes(frame[partition.start : partition.end])) for partition in response.partitions] == [
         (
             topic_key(topic),

@@ -98,6 +98,12 @@ def test_a_frame_of_another_length_is_refused(frame: bytes, sizes: list[int]) ->
         skim(frame, sizes)
 
 
+def test_an_absurd_count_is_refused_before_its_elements_come() -> None:
+    skimmer = FetchSkimmer(17, len(WHOLE))
+    with pytest.raises(RemoteProtocolError, match="2147483647 elements or bytes"):
+        skimmer.feed(bytearray(bytes(8) + b"\0" + bytes(10) + b"\x80\x80\x80\x80\x08"))
+
+
 def test_more_bytes_than_the_frame_has_are_refused() -> None:
     skimmer = FetchSkimmer(17, len(WHOLE))
     with pytest.raises(RemoteProtocolError, match="are fed of a frame"):
