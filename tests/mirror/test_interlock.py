@@ -45,11 +45,12 @@ async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: 
     """A transform that adds a header to every record works on records, so none may be wrapped."""
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 3_000, seed=1)
+    flow_prefix = f"{aliases.source}->{aliases.target}."
     transform = {
-        "transforms": "mark",
-        "transforms.mark.type": "org.apache.kafka.connect.transforms.InsertHeader",
-        "transforms.mark.header": "copied",
-        "transforms.mark.value.literal": "yes",
+        f"{flow_prefix}transforms": "mark",
+        f"{flow_prefix}transforms.mark.type": "org.apache.kafka.connect.transforms.InsertHeader",
+        f"{flow_prefix}transforms.mark.header": "copied",
+        f"{flow_prefix}transforms.mark.value.literal": "yes",
     }
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=transform)) as flow:
         target = Topics(pair.target.bootstrap)
