@@ -8,9 +8,10 @@
 whole frames, and the first part of a long one, whose `remaining` bytes pass unread later. Where a frame must not pass like
 that, `scan()` stops in front of it with an `Interruption`: put other bytes in its place, or hold it whole and hand it over.
 
-Between `recv_into` and the end of the non-blocking send nothing awaits, for the buffer belongs to all pumps. Before a pump
-awaits, it copies what it still needs: what a short send left over, the `carry` (an incomplete prefix), or the bytes behind a
-held frame. While a pump sends or a held frame is dealt with, it reads nothing: that is the backpressure.
+All of this is one synchronous `step()`, from `recv_into` to the end of the non-blocking send, for the buffer belongs to all
+pumps. Where something has to be awaited (a send that the kernel does not take, a held frame), the step ends with a `Rest`: a
+copy of what is still needed. Then the pump's task does what is to be awaited (`turn()`) and goes on with what was behind it.
+Meanwhile it reads nothing: that is the backpressure. Most of the time there is no rest, and no task is woken (fast_lane.py).
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
-from trio.lowlevel import checkpoint, wait_readable
-
-from shoal.proxy.settings import MIB
+from shoal.proxy.fast_lane import until
 from shoal.proxy.transport import BUFFER_SIZE, VIEW, Outlet, PeerLost
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from shoal.proxy.transport import Buffer, Transport
 
 __all__ = ["Interruption", "Pump"]
-
-# Bytes that a pump may move without giving other tasks a turn: about a millisecond.
-_TURN = MIB
 
 
 class Interruption(NamedTuple):
@@ -42,11 +38,22 @@ class Interruption(NamedTuple):
     finish: Callable[[bytearray], Awaitable[None]] | None
 
 
+class _Rest(NamedTuple):
+    """What a step could not do without waiting: send `unsent`, complete and finish the held `frame`, go on with `behind`."""
+
+    unsent: bytes
+    frame: bytearray | None
+    missing: int  # bytes at the end of `frame`
+    finish: Callable[[bytearray], Awaitable[None]] | None
+    behind: bytes
+
+
 class Pump(ABC):
     __slots__ = (
-        "_budget",
-        "_drained",
+        "_missing",
+        "_rest",
         "carry",
+        "ended",
         "filling",
         "out",
         "received",
@@ -63,20 +70,16 @@ class Pump(ABC):
         self.carry = b""
         self.remaining = 0
         self.received = 0
+        self.ended = False  # the source has closed
         self.filling = False  # a held frame is not complete
         self.waiting = False  # has nothing to do until something arrives
-        self._drained = True
-        self._budget = _TURN
+        self._rest: _Rest | None = None
+        self._missing = memoryview(b"")
 
     @property
     def mid_frame(self) -> bool:
         """A frame has begun and has not arrived whole."""
         return bool(self.remaining or self.carry or self.filling)
-
-    def check_whole(self) -> None:
-        """The source has closed: it may not do that in the middle of a frame."""
-        if self.mid_frame:
-            raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
 
     @abstractmethod
     async def run(self) -> None:
@@ -86,93 +89,93 @@ class Pump(ABC):
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         """-> stop, and why. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
 
-    async def receive(self) -> int:
-        """Fill the shared buffer with the carry and with what has arrived; -> where that ends, 0 when the peer has closed."""
+    @abstractmethod
+    def goes_on(self) -> bool:
+        """After a step without a rest: whether the next one may follow, without a look at anything else in `run`."""
+
+    async def turn(self) -> None:
+        """Wait for bytes and move them until something has to be awaited, and do that; or until `ended` or not `goes_on()`."""
+        self.waiting = True
+        await until(self.source_fd, self.step)
+        self.waiting = False
+        while self._rest is not None:
+            rest, self._rest = self._rest, None
+            await self._settle(rest)
+            self._rest = self._move(memoryview(rest.behind), len(rest.behind))
+        self.check_end()
+
+    def check_end(self) -> None:
+        """A source may not close in the middle of a frame."""
+        if self.ended and self.mid_frame:
+            raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
+
+    def step(self) -> bool:
+        """Move what has arrived; -> whether that was all. Raises RemoteProtocolError and PeerLost."""
         start = len(self.carry)
-        view = VIEW[start:] if start else VIEW
-        size = -1
-        while size < 0:
-            self.waiting = True
-            if self._drained:
-                await wait_readable(self.source_fd)
-                self._budget = _TURN
-            elif self._budget < 0:
-                await checkpoint()
-                self._budget = _TURN
-            self.waiting = False
-            size = self._receive_into(view)
-        if start and size:
+        size = self._receive(VIEW[start:] if start else VIEW)
+        if size <= 0:
+            return size < 0
+        if start:
             VIEW[:start] = self.carry
             self.carry = b""
-        return start + size if size else 0
+        self._rest = self._move(VIEW, start + size)
+        return self._rest is None and self.goes_on()
 
-    def _receive_into(self, view: memoryview) -> int:
-        """-> bytes received, 0 at the end of the stream, -1 when there is nothing yet."""
+    def _receive(self, view: memoryview) -> int:
+        """-> bytes received, 0 at the end of the stream, -1 when there is nothing after all."""
         try:
             size = self.source.recv_into(view)
         except BlockingIOError:
-            self._drained = True
             return -1
         except OSError as error:
             raise PeerLost(self.source, error) from error
-        self._drained = size < len(view)
-        self._budget -= size
         self.received += size
+        self.ended = not size
         return size
 
-    async def forward(self, end: int) -> None:
-        """Deal with the first `end` bytes of the shared buffer."""
-        view, pos = VIEW, 0
+    def _move(self, view: memoryview, end: int) -> _Rest | None:
+        """Deal with the first `end` bytes of `view`, as far as that goes without waiting."""
+        pos = 0
         while True:
             stop, interruption = self.scan(view, pos, end)
             if interruption is None:
+                sent = self.out.send_now(view[pos:stop]) if pos < stop else 0
+                if pos + sent < stop:
+                    return _Rest(bytes(view[pos + sent : stop]), None, 0, None, bytes(view[stop:end]))
                 self.carry = bytes(view[stop:end]) if stop < end else b""
-                sent = self.out.send_now(view[pos:stop])
-                if sent < stop - pos:
-                    await self.out.send_all([bytes(view[pos + sent : stop])])
-                return
+                return None
             behind = min(end, stop + interruption.size)
-            if interruption.replacement is not None:
-                rest = self.out.gather_now([view[pos:stop], *interruption.replacement])
-                if not rest:
-                    pos = behind
-                    continue
-                view, tail = memoryview(bytes(view[behind:end])), memoryview(rest)
-                await self.out.send_all([tail])
-            else:
-                view = await self._hold(view, (pos, stop, behind, end), interruption)
-            pos, end = 0, len(view)
+            if interruption.replacement is None:
+                return self._hold(view, (pos, stop, behind, end), interruption)
+            if pos < stop or interruption.replacement:
+                unsent = self.out.gather_now([view[pos:stop], *interruption.replacement])
+                if unsent:
+                    return _Rest(unsent, None, 0, None, bytes(view[behind:end]))
+            pos = behind
 
-    async def _pass(self, part: memoryview) -> None:
-        sent = self.out.send_now(part)
-        if sent < len(part):
-            await self.out.send_all([bytes(part[sent:])])
-
-    async def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: Interruption) -> memoryview:
-        """Pass what is in front of the frame, complete it, hand it over; -> a copy of what was behind it."""
+    def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: Interruption) -> _Rest:
         pos, stop, behind, end = marks
         frame = bytearray(interruption.size)
         frame[: behind - stop] = view[stop:behind]
-        tail = memoryview(bytes(view[behind:end]))
-        self.carry, self.filling = b"", True
-        if pos < stop:
-            await self._pass(view[pos:stop])
-        if behind - stop < interruption.size:
-            await self._fill(memoryview(frame)[behind - stop :])
-        self.filling = False
-        assert interruption.finish is not None
-        await interruption.finish(frame)
-        return tail
+        missing = interruption.size - (behind - stop)
+        self.filling = missing > 0
+        return _Rest(bytes(view[pos:stop]), frame, missing, interruption.finish, bytes(view[behind:end]))
 
-    async def _fill(self, missing: memoryview) -> None:
-        """Complete a held frame. A peer that closes in the middle of it is lost."""
-        while missing:
-            if self._drained:
-                await wait_readable(self.source_fd)
-            elif self._budget < 0:
-                await checkpoint()
-                self._budget = _TURN
-            size = self._receive_into(missing[:BUFFER_SIZE])
-            if size == 0:
-                return self.check_whole()
-            missing = missing[max(size, 0) :]
+    async def _settle(self, rest: _Rest) -> None:
+        if rest.unsent:
+            await self.out.send_all([rest.unsent])
+        if rest.frame is not None:
+            if rest.missing:
+                self._missing = memoryview(rest.frame)[-rest.missing :]
+                await until(self.source_fd, self._fill)
+                self.filling = bool(self._missing)
+                self._missing = memoryview(b"")
+                self.check_end()
+            assert rest.finish is not None
+            await rest.finish(rest.frame)
+
+    def _fill(self) -> bool:
+        """A step that completes a held frame."""
+        size = self._receive(self._missing[:BUFFER_SIZE])
+        self._missing = self._missing[max(size, 0) :]
+        return not self.ended and bool(self._missing)

@@ -55,14 +55,14 @@ class RequestPump(Pump):
     async def run(self) -> None:
         """Until the client closes, or until there is a frame's end when the connection stops reading."""
         connection, most = self._connection, self._limits.in_flight
-        while not connection.stopping or self.mid_frame:
+        while not self.ended and (not connection.stopping or self.mid_frame):
             if len(self._in_flight) > most:
                 await self._wait_for_room()
-                continue
-            end = await self.receive()
-            if not end:
-                return self.check_whole()
-            await self.forward(end)
+            else:
+                await self.turn()
+
+    def goes_on(self) -> bool:
+        return not self._connection.stopping and len(self._in_flight) <= self._limits.in_flight
 
     def answered(self) -> None:
         """The response pump has taken an entry from a queue that may have been too long."""

@@ -44,33 +44,37 @@ class ResponsePump(Pump):
     async def run(self) -> None:
         """Until the broker closes, or the last answer has gone out after the last request."""
         connection = self._connection
-        while not (connection.requests_ended and not self._in_flight and not self.mid_frame):
-            if self.locals:
+        while not self.ended and (not connection.requests_ended or self._in_flight or self.mid_frame):
+            if self._may_send_local():
                 await self._send_locals()
-            end = await self.receive()
-            if not end:
-                return self._check_end()
-            await self.forward(end)
-            connection.requests.answered()
+            else:
+                await self.turn()
+                connection.requests.answered()
 
-    def _check_end(self) -> None:
+    def goes_on(self) -> bool:
+        self._connection.requests.answered()
+        return not self._connection.requests_ended and not self._may_send_local()
+
+    def check_end(self) -> None:
         """A broker that wants TLS says so in seven bytes and closes."""
-        if len(self.carry) >= FIRST_BYTES:
+        if self.ended and len(self.carry) >= FIRST_BYTES:
             check_frame_size(_SIZE.unpack_from(self.carry)[0], self.carry, _LARGEST)
-        self.check_whole()
+        super().check_end()
 
     @property
     def quiet(self) -> bool:
         """Nothing is owed to the client, and nothing is on its way to it."""
         return self.waiting and not self._in_flight and not self.mid_frame
 
+    def _may_send_local(self) -> bool:
+        """The next answer is one of Shoal's own. (Behind an incomplete prefix of the broker's it waits for the rest of that.)"""
+        return self.locals > 0 and isinstance(self._in_flight[0].answer, Local) and not self.mid_frame
+
     async def _send_locals(self) -> None:
-        queue = self._in_flight
-        while queue and isinstance(queue[0].answer, Local) and not self.mid_frame:
-            answer = queue.popleft().answer
-            self.locals -= 1
-            assert isinstance(answer, Local)
-            await self.out.send_all(answer.buffers)
+        answer = self._in_flight.popleft().answer
+        self.locals -= 1
+        assert isinstance(answer, Local)
+        await self.out.send_all(answer.buffers)
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         queue = self._in_flight
@@ -136,6 +140,10 @@ class ResponsePump(Pump):
             raise RemoteProtocolError(
                 f"an answer of {size} bytes to API key {entry.api_key} is larger than what is held (limits.held_response_bytes = {limit})"
             )
+        if isinstance(answer, Asked) and len(part) == size:
+            self._current = None
+            answer.deliver(bytearray(part))
+            return Interruption(size, (), None)
         return Interruption(size, None, partial(self._complete, entry))
 
     async def _complete(self, entry: InFlight, frame: bytearray) -> None:

@@ -21,6 +21,7 @@ import trio
 
 from shoal.proxy.clusters import Cluster, NotLearned
 from shoal.proxy.endpoints import NoPort
+from shoal.proxy.fast_lane import FastLane
 from shoal.proxy.listeners import Listener
 from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.settings import Address, Mode
@@ -71,7 +72,7 @@ class Server:
     async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
         """Until drained or stopped. Every connection and every port is closed when this returns."""
         try:
-            with self._scope:
+            with self._scope, FastLane.open():
                 async with trio.open_nursery() as services:
                     services.start_soon(watch, self.connections)
                     for cluster in self.clusters.values() if self._learns else ():

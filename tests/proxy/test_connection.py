@@ -30,6 +30,8 @@ from tests.proxy.rig import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 UNKNOWN_KEY = 300
 HEARTBEAT = 12
 
@@ -324,13 +326,14 @@ async def test_connections_above_the_limit_are_refused_in_clear_words(caplog: py
 
 async def test_sasl_tokens_after_handshake_v0_pass_without_a_kafka_header() -> None:
     async def answer(broker: BrokerSide, frame: bytes) -> None:
-        if len(broker_frames) == 0:
+        broker_frames.append(frame)
+        number = len(broker_frames)
+        if number == 1:
             await broker.send(response(correlation_id(frame), b"\x00\x00"))
-        elif len(broker_frames) < 3:
-            await broker.send(struct.pack(">i", len(broker_frames) - 1) + b"s" * (len(broker_frames) - 1))
+        elif number < 4:
+            await broker.send(struct.pack(">i", number - 2) + b"s" * (number - 2))
         else:
             await echo(broker, frame)
-        broker_frames.append(frame)
 
     broker_frames: list[bytes] = []
     tokens = [struct.pack(">i", 3) + b"c-1", struct.pack(">i", 0)]

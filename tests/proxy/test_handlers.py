@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shoal.proxy.in_flight import InFlight
     from shoal.proxy.listeners import Listener
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 HELD, OPEN = 12, 13
 
 

@@ -26,6 +26,8 @@ from tests.proxy.test_connection import produce
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("lane")
+
 NO_TIME = timedelta(0)
 
 

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from shoal.proxy import fast_lane
+
+
+@pytest.fixture(params=["in the fast lane", "by tasks"])
+def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test twice: with pumps that are stepped inside trio's wait, and with pumps that trio wakes."""
+    if request.param == "by tasks":
+        monkeypatch.setattr(fast_lane._Internals, "find", lambda: None)
