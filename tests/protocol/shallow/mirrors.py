@@ -42,11 +42,16 @@ class Mirror:
     def __post_init__(self) -> None:
         self.flow = self.rules.connected("10.0.0.1", self.name, self.connection, self.now)
 
-    def fetch(
-        self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC, *, eligible: bool = True
-    ) -> float | None:
-        """One answer with `records` records; the time until which it would be held, in which case it is not given."""
+    def fetch(self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC, **how: bool) -> float | None:
+        """One answer with `records` records; the time until which it would be held, in which case it is not given.
+
+        `eligible=False`: none of them may be wrapped; `patient=False`: no pause while samples are on their way.
+        """
         rules, start = self.rules, self.positions.get((topic, partition), 0)
+        pause = rules.pause_until(self.flow, now) if how.get("patient", True) else None
+        if pause is not None:
+            assert pause > now, "paused, and not for any time"
+            return pause
         read = Fetched(self.connection, topic, partition, start, start + records)
         rules.fetched(self.flow, read, now)
         if not rules.may_wrap(self.flow, read, now):
@@ -57,7 +62,7 @@ class Mirror:
             if until is not None:
                 assert until > now, "held, and not for any time"
                 return until
-        if eligible and rules.may_wrap(self.flow, read, now):
+        if how.get("eligible", True) and rules.may_wrap(self.flow, read, now):
             key = self._envelope(read)
             rules.given(self.flow, read, now, None, [key])
             self.buffer.append(key)

@@ -95,6 +95,40 @@ def test_after_a_start_no_turn_begins_before_others_can_have_come_back() -> None
     prove(mirror, 5.0)
 
 
+# Pauses: what is waited for should not queue behind more
+
+
+def test_nothing_more_is_given_while_samples_are_on_their_way() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    mirror.fetch(0.0)
+    assert mirror.fetch(0.2) is None
+    assert mirror.fetch(0.3) == pytest.approx(3.2)
+    mirror.produce(0.5, 1)
+    assert mirror.fetch(0.6) == pytest.approx(3.5)  # it works: one has come back
+    mirror.produce(0.7, 1)
+    assert mirror.fetch(0.7) is None
+
+
+def test_nor_while_the_trial_is() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    assert mirror.fetch(now) is None
+    assert mirror.fetch(now + 1.0) == pytest.approx(now + 3.0)
+    assert mirror.fetch(now + 3.0) is None
+
+
+def test_a_mirror_waits_for_its_first_turn_and_then_no_more() -> None:
+    rules = interlock()
+    other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
+    other.fetch(0.0)
+    other.fetch(0.2)
+    assert ours.fetch(0.3, partition=5) == pytest.approx(3.2)
+    ours.flow.failures = 1
+    assert ours.fetch(0.3, partition=5) is None
+
+
 # Two mirrors of one source
 
 

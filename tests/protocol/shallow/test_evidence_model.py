@@ -59,6 +59,7 @@ class World:
             partition=self.random.choice([0, 0, 1]),
             topic=self.random.choice(["orders", "orders", "payments"]),
             eligible=self.random.random() < 0.8,
+            patient=self.random.random() < 0.5,
         )
         assert until is None or until <= self.now + 90.0
 
