@@ -1,6 +1,6 @@
 """Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.record_mm2_settings` (needs a JDK).
 
-`data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of `test_doctor.py`.
+`data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of `test_doctor_files.py`.
 """
 
 from __future__ import annotations

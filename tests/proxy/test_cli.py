@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,23 +13,12 @@ from shoal.proxy.arguments import parse_arguments
 from shoal.proxy.mirror_settings import mirror_settings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import Address, Mode, PortRange
+from tests.proxy.mirror_configs import CONNECTOR, WIRED
+from tests.proxy.processes import CLUSTERS, DEADLINE, shoal
 from tests.proxy.test_config import GOOD
-from tests.proxy.test_doctor import CONNECTOR, WIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-DEADLINE = 20.0
-CLUSTERS = ("--source", "a1:9092", "--target", "b1:9092")
-
-
-def shoal(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shoal.proxy", *arguments]
-    environment = {**os.environ, "COLUMNS": "124", "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=DEADLINE, check=False, env=environment, cwd=cwd
-    )
-
+    from pathlib import Path
 
 # -- help ----------------------------------------------------------------------------------------------------------
 
@@ -187,165 +170,6 @@ def test_the_state_of_one_cluster_is_not_that_of_another() -> None:
 def test_flags_that_do_not_fit_together_are_named() -> None:
     with pytest.raises(OperatorError, match=r"--source-ports \(1-100\)|--target-ports \(50-60\)"):
         mirror_settings(parse_arguments(["mirror", *CLUSTERS, "--source-ports", "1-100", "--target-ports", "50-60"]))
-
-
-# -- a running process ---------------------------------------------------------------------------------------------
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.proxy", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
-    )  # fmt: skip
-    limit = threading.Timer(DEADLINE, process.kill)  # ends what waits for a line that never comes
-    limit.start()
-    try:
-        yield process
-    finally:
-        limit.cancel()
-        process.kill()
-        process.communicate()
-
-
-def mirror_flags(tmp_path: Path) -> tuple[list[str], list[int]]:
-    """Clusters where nobody listens, and free ports for everything else."""
-    source, target, first, second, nobody = ports = free_ports(5)
-    flags = [
-        "--source", f"127.0.0.1:{nobody}", "--target", f"127.0.0.1:{nobody}",
-        "--source-listen", f"127.0.0.1:{source}", "--target-listen", f"127.0.0.1:{target}",
-        "--source-ports", f"{first}-{first}", "--target-ports", f"{second}-{second}",
-        "--state-dir", str(tmp_path),
-    ]  # fmt: skip
-    return flags, ports
-
-
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
-            return "".join(lines)
-    raise AssertionError("".join(lines) + (process.stderr.read() if process.stderr else ""))
-
-
-def knock(port: int) -> None:
-    """Ask for ApiVersions (v0) at a listener whose broker cannot be reached, and see the connection end."""
-    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as client, suppress(ConnectionResetError):
-        client.sendall(b"\0\0\0\x0b\0\x12\0\0\0\0\0\1\0\1x")
-        assert client.recv(1) == b""
-
-
-def test_mirror_prints_its_lines_when_its_ports_are_open_and_ends_in_order(tmp_path: Path) -> None:
-    flags, (source, target, *_) = mirror_flags(tmp_path)
-
-    with running("mirror", *flags, "--form", "dedicated", "--log-format", "json", "--report-every", "0") as process:
-        printed = read_until(process, "emit.heartbeats.enabled")
-        for port in (source, target):
-            knock(port)
-        process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate(timeout=DEADLINE)
-
-    assert process.returncode == 0
-    assert f"A.consumer.bootstrap.servers = 127.0.0.1:{source}\n" in printed
-    assert f"B.producer.bootstrap.servers = 127.0.0.1:{target}\n" in printed
-    assert rest == ""
-    entries = [json.loads(line) for line in errors.splitlines()]
-    assert [(e["listener"], e["mode"]) for e in entries if e["event"] == "listening"] == [
-        ("source", "wrap"),
-        ("target", "unwrap"),
-    ]
-    totals = {entry["listener"]: entry["closed"] for entry in entries if entry["event"] == "total"}
-    assert totals == {name: {"broker unreachable": 1} for name in ("source", "target")}
-
-
-def test_what_flows_is_told_every_few_seconds_and_only_then(tmp_path: Path) -> None:
-    flags, (source, *_) = mirror_flags(tmp_path)
-
-    with running("mirror", *flags, "--form", "connect", "--report-every", "0.2") as process:
-        read_until(process, "header.converter")
-        knock(source)
-        assert process.stderr is not None
-        seen = next((line for line in process.stderr if "connections ended" in line), "")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=DEADLINE)
-
-    assert "source: connections ended: broker unreachable: 1; 0 connections" in seen
-    assert process.returncode == 0
-    assert errors.count("broker unreachable: 1") == 1  # the total; no further line of what flows
-
-
-def test_a_reader_that_has_seen_enough_does_not_end_the_proxy(tmp_path: Path) -> None:
-    flags, (source, *_) = mirror_flags(tmp_path)
-
-    with running("mirror", *flags) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert [next(process.stderr).split()[2] for _ in range(2)] == ["listening"] * 2
-        knock(source)
-        process.send_signal(signal.SIGTERM)
-        process.stdout = None  # communicate() would read it
-        _, errors = process.communicate(timeout=DEADLINE)
-
-    assert process.returncode == 0
-    assert "Traceback" not in errors
-
-
-def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) -> None:
-    flags, _ = mirror_flags(tmp_path)
-
-    with running("mirror", *flags, "--advertise", "shoal.example", "--log-format", "json") as process:
-        read_until(process, "compression.type")
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=DEADLINE)
-
-    warned = [entry for entry in map(json.loads, errors.splitlines()) if entry["level"] == "warning"]
-    assert [entry["listener"] for entry in warned] == ["source", "target"]
-    assert "only this machine can connect" in warned[0]["event"]
-
-
-def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
-    flags, (source, *_) = mirror_flags(tmp_path)
-
-    with socket.create_server(("127.0.0.1", source)):
-        done = shoal("mirror", *flags)
-
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert (
-        f"shoal: error: listener 'source': cannot listen on 127.0.0.1:{source}: Address already in use" in done.stderr
-    )
-
-
-def test_run_takes_its_file_and_flags_win(tmp_path: Path) -> None:
-    _, (source, target, first, second, nobody) = mirror_flags(tmp_path)
-    text = (
-        GOOD.replace("a1:9092,[::1]:9092", f"127.0.0.1:{nobody}").replace('"b1:9092", "b2:9092"', f'"127.0.0.1:{nobody}"')
-        .replace("19092", str(source)).replace('"19093-19192"', f'"{first}-{first}"').replace("0.0.0.0:29092", f"127.0.0.1:{target}")
-        .replace("{ 1 = 29093, 2 = 29094 }", f"{{ 1 = {second} }}")
-    )  # fmt: skip
-    (tmp_path / "shoal.toml").write_text(text, encoding="utf-8")
-
-    with running("run", "-c", str(tmp_path / "shoal.toml"), "--log-level", "info") as process:
-        assert process.stderr is not None
-        entry = json.loads(process.stderr.readline())
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=DEADLINE)
-
-    assert (entry["event"], entry["listener"], entry["address"]) == ("listening", "source", f"127.0.0.1:{source}")
-    assert output == ""
-    assert process.returncode == 0
 
 
 # -- check ---------------------------------------------------------------------------------------------------------
