@@ -17,13 +17,12 @@ below 16 MB); computing a checksum takes 0.25 us + 1 us per 14-25 kB.
 """
 
 from array import array
-from typing import TypeAlias
 
 from crc32c import crc32c
 
-__all__ = ["Buffer", "combine", "crc32c", "patch", "shift"]
+from shoal.protocol.wire import Buffer
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+__all__ = ["Buffer", "combine", "crc32c", "patch", "shift"]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected (RFC 3720, appendix B.4)
 _ONE = 1 << 31  # x^0

@@ -13,6 +13,7 @@ from shoal.protocol.compression import Codec, compress, decompress
 from shoal.protocol.crc import Buffer, combine, crc32c, patch, shift
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.record import Headers, Record, Slice, int64, read_records, write_record
+from shoal.protocol.records.recordset import LOG_OVERHEAD
 
 __all__ = [
     "HEADER_SIZE",
@@ -48,7 +49,6 @@ _HEADER = Struct(
 _RESTAMP = Struct(">8xi4xbIh20s14xi")  # the same, but only what `producible_header` keeps
 _STAMP = Struct(">qiibIh20sqhii")
 HEADER_SIZE = _HEADER.size
-LOG_OVERHEAD = 12  # baseOffset and batchLength, which batchLength does not count
 _CRC_FROM = 21  # attributes
 _STAMPS_TO = 57  # the end of baseSequence
 _COMBINE_FROM = 16 * 1024  # bytes; below, a second look at (hot) bytes is cheaper than the algebra
