@@ -1,0 +1,180 @@
+import pytest
+
+from shoal.protocol.shallow import flows, positions
+from shoal.protocol.shallow.flow import Fetched
+from shoal.protocol.shallow.interlock import EventKind
+from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, prove
+
+# The end of evidence
+
+
+def test_the_first_envelopes_are_a_trial() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    assert not mirror.wraps(now)
+    assert "on their way" in str(rules.why_raw(mirror.flow, TOPIC, now))
+    mirror.produce(now)
+    assert mirror.wraps(now)
+    mirror.fetch(now)
+    assert mirror.wraps(now)
+    assert rules.why_raw(mirror.flow, TOPIC, now) is None
+    assert rules.statistics().outstanding == 1
+
+
+@pytest.mark.parametrize("changes", [{"evidence_seconds": 7.0}, {"evidence_bytes": 4500}])
+def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -> None:
+    rules = interlock(**changes)
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    for _ in range(5):
+        mirror.fetch(now)
+        now += 2.0
+        rules.tick(now)
+    assert not mirror.wraps(now)
+    (proven, stopped) = rules.events()
+    assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
+    assert "B.producer.bootstrap.servers" in stopped.text
+    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now) is None
+    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
+
+
+def test_arrivals_keep_it_going() -> None:
+    rules = interlock(evidence_bytes=3000, evidence_seconds=5.0)
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    for _ in range(50):
+        mirror.produce(now)
+        assert mirror.wraps(now)
+        mirror.fetch(now)
+        now += 3.0
+    mirror.produce(now)
+    rules.tick(now + 1000.0)  # idle: nothing is outstanding
+    assert mirror.wraps(now + 1000.0)
+
+
+def test_a_consumer_that_seeks_is_not_waited_for() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    mirror.buffer.clear()
+    mirror.positions[TOPIC, 0] = 2
+    mirror.fetch(now)
+    mirror.produce(now)
+    rules.tick(now + 1000.0)
+    assert kinds(rules) == [EventKind.PROVEN]
+
+
+def test_a_lost_envelope_is_forgotten_when_a_later_one_arrives() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    mirror.fetch(now)
+    mirror.buffer.popleft()
+    mirror.produce(now)
+    assert rules.statistics().outstanding == 0
+
+
+def test_evidence_ends_with_the_last_consumer_connection() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    second = rules.connected("10.0.0.1", mirror.name, 555, now)
+    mirror.leave(now)
+    assert second is mirror.flow
+    rules.disconnected(second, 555, now)
+    reborn = Mirror(rules, now=now)
+    assert reborn.flow.token != mirror.flow.token
+    assert not reborn.wraps(now)
+
+
+def test_evidence_ends_with_the_connection_that_was_proven() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    rules.connected("10.0.0.1", mirror.name, 555, now)
+    mirror.leave(now)
+    assert not mirror.flow.is_proven
+
+
+def test_the_log_tells_that_it_ended() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    mirror.leave(prove(mirror))
+    assert kinds(rules) == [EventKind.PROVEN, EventKind.PAUSED]
+
+
+def test_evidence_ends_with_the_last_producer_connection() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    first, mirror.producer = mirror.producer, 4711
+    mirror.produce(now)  # the envelope comes over another connection
+    rules.producer_disconnected(first, now)
+    assert mirror.wraps(now)
+    rules.producer_disconnected(4711, now)
+    assert not mirror.wraps(now)
+    prove(mirror, now + 1.0)
+
+
+def test_a_mirror_that_dies_of_the_trial_is_not_tried_again_at_once() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.leave(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 4})
+    assert "max.request.size" in str(rules.why_raw(reborn.flow, TOPIC, now))
+    assert reborn.fetch(now + 1.0) is None
+    prove(reborn, now + 60.0)
+
+
+def test_unless_the_envelope_arrives_after_all() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.leave(now)
+    mirror.produce(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 8})
+    prove(reborn, now)
+
+
+# Bounds
+
+
+def test_too_many_partitions_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "MAX_PLACES", 3)
+    rules = interlock()
+    mirror = Mirror(rules)
+    for partition in range(5):
+        mirror.fetch(0.0, partition=partition)
+    assert rules.statistics().places == 3
+    assert "keep track" in str(rules.why_raw(mirror.flow, TOPIC, 0.0))
+    mirror.produce(1.0)
+    assert not mirror.wraps(1.0)
+
+
+def test_too_many_consumers_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "MAX_FLOWS", 1)
+    rules = interlock()
+    ours, other = Mirror(rules), Mirror(rules, "another")
+    for _ in range(3):
+        for mirror in (ours, other):
+            mirror.fetch(1.0)
+            mirror.produce(1.0)
+    assert not ours.wraps(1.0)
+    assert not other.wraps(1.0)
+    assert rules.statistics().flows == 1
+    other.leave(2.0)
