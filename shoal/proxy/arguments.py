@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shoal.proxy.settings import Address, ShallowSettings
-from shoal.proxy.values import check_regex, did_you_mean, parse_address, parse_addresses, parse_ports, parse_size
+from shoal.proxy.values import (
+    CODECS,
+    check_regex,
+    did_you_mean,
+    parse_address,
+    parse_addresses,
+    parse_ports,
+    parse_size,
+)
 from shoal.proxy.wiring import FORMS
 
 if TYPE_CHECKING:
@@ -188,6 +196,8 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
         default=ShallowSettings().min_batch_bytes,
         help=what,
     )
+    what = "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"
+    group.add_argument("--plain-compression", choices=CODECS, help=what)
     what = "a header shoal.tag.NAME in every envelope (may be given several times)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     _add_printed(parser)
@@ -259,7 +269,7 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     _add_where(parser)
     _add_shallow(parser)
-    parser.set_defaults(min_batch_bytes=ShallowSettings().min_batch_bytes, tag=[])
+    parser.set_defaults(min_batch_bytes=ShallowSettings().min_batch_bytes, tag=[], plain_compression=None)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

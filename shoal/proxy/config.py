@@ -28,6 +28,7 @@ from shoal.proxy.settings import (
     ShallowSettings,
 )
 from shoal.proxy.values import (
+    CODECS,
     check_regex,
     did_you_mean,
     listed,
@@ -184,9 +185,7 @@ class _Reader:
             self._value(f"{path}.deep-topics", check_regex, pattern, pattern)
         self._value(f"{path}.mirror-clients", check_regex, table.mirror_clients or "", "")
         if table.plain_compression is not None:
-            self._choice(
-                f"{path}.plain-compression", table.plain_compression, ["gzip", "snappy", "lz4", "zstd"], "zstd"
-            )
+            self._choice(f"{path}.plain-compression", table.plain_compression, list(CODECS), "zstd")
         return self._merge(path, ShallowSettings(), table)
 
     def _log(self, table: LogTable) -> LogSettings:

@@ -46,6 +46,7 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
         run_limit=flags.run_limit,
         min_batch_bytes=flags.min_batch_bytes,
         tags=dict(flags.tag),
+        plain_compression=flags.plain_compression,
     )
     wrap, unwrap = (
         ListenerSettings(

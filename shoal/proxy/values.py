@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
+    "CODECS",
     "LOOPBACK",
     "WILDCARDS",
     "check_regex",
@@ -23,6 +24,7 @@ __all__ = [
     "parse_size",
 ]
 
+CODECS = ("gzip", "snappy", "lz4", "zstd")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::")
 

@@ -134,7 +134,7 @@ def test_only_the_lines_are_printed_when_asked(form: str, expected: str) -> None
 def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: Path) -> None:
     flags = parse_arguments(
         ["mirror", "--source", "a1:1,[::1]:2", "--target", "b1:3", "--target-ports", "30000-30010", "--state-dir", str(tmp_path),
-         "--deep-topics", "^x$", "--deep-topics", "y", "--run-limit", "256KiB", "--tag", "site=north", "--min-batch-bytes", "0"]
+         "--deep-topics", "^x$", "--deep-topics", "y", "--run-limit", "256KiB", "--tag", "site=north", "--min-batch-bytes", "0", "--plain-compression", "zstd"]
     )  # fmt: skip
 
     settings = mirror_settings(flags)
@@ -149,6 +149,7 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
     assert wrap.shallow == unwrap.shallow
     assert (wrap.shallow.deep_topics, wrap.shallow.run_limit) == (("^x$", "y"), 256 * 1024)
     assert (wrap.shallow.tags, wrap.shallow.min_batch_bytes) == ({"site": "north"}, 0)
+    assert unwrap.shallow.plain_compression == "zstd"
     assert isinstance(wrap.nodes, PortRange)
     assert isinstance(unwrap.nodes, PortRange)
     assert (wrap.nodes.first, wrap.nodes.last) == (19093, 19192)
