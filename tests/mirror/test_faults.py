@@ -175,20 +175,7 @@ async def test_a_batch_damaged_on_its_way_is_refused_and_sent_again(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
     port = pair.target.nodes[1].settings.ports.proxied
-    await Topics(pair.source.bootstrap).create(topic, 1)
-    async with (
-        relay(port) as to_target,
-        flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, target=f"127.0.0.2:{port}")) as flow,
-    ):
-        await fill(pair.source.bootstrap, topic, orders(6_000), layout=Layout(run=RUN), compression_type="zstd")
-        await wrapped_more(flow, 1)
-        await flow.check(topic)
-        to_target.flip_requests = 2
-        await put(pair, topic, 12_000, seed=2)
-        await flow.check(topic)
-        assert to_target.done == {"flip_requests": 2}
-        await flow.until_said("error 2 for")
-        await flow.until_said(f"/{topic}-0 offsets ")    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = Wiring(topics=topic, tasks=1, target=f"127.0.0.2:{port}")
     async with relay(port) as to_target, flowing(pair, aliases, tmp_path, wiring) as flow:
         await warm_up(pair, topic, flow)
@@ -197,4 +184,4 @@ async def test_a_batch_damaged_on_its_way_is_refused_and_sent_again(
         await flow.check(topic)
         assert to_target.done == {"flip_requests": 2}
         await flow.until_said("error 2 for")
-        await flow.until_said(f"/{topic}-0 offsets ")
+        await flow.until_said(f"/{topic}-")
