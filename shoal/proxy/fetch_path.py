@@ -29,7 +29,8 @@ from shoal.protocol.shallow.fingerprint import sample_record_set
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
-from shoal.proxy.in_flight import Hold
+from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.proxy.in_flight import Edit, Hold
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
 from shoal.proxy.shallow_statistics import ShallowTally
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import InFlight, Skimmer
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.listeners import Listener
     from shoal.proxy.transport import Buffer
@@ -82,6 +84,12 @@ class _Consumer:
         if self.proving_since is None:
             self.proving_since = now
         return now - self.proving_since < _PROVING_SECONDS
+
+
+class _Unseen:
+    """For answers in which there is nothing to change (below Fetch v16)."""
+
+    def feed(self, chunk: memoryview, /) -> None: ...
 
 
 class _Part(NamedTuple):
@@ -125,7 +133,8 @@ class WrapPath:
         limits = self._settings
         most = _PROVING_BYTES if consumer.is_proving(trio.current_time()) else limits.fetch_max_bytes
         limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
-        return await connection.forward([frame], Hold(partial(self._answer, consumer, request, asked)))
+        edit = partial(self._answer, consumer, request, asked)
+        return await connection.forward([frame], Hold(edit, self._too_large(connection)))
 
     def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
         if not isinstance(connection.context, _Consumer):
@@ -154,6 +163,18 @@ class WrapPath:
         question = encode_metadata_request(_METADATA_VERSION, 0, consumer.flow.client_id, unknown)
         answer = await connection.ask([question])
         connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
+
+    def _too_large(self, connection: Connection) -> Edit:
+        """What happens to an answer that may not be held: it is streamed raw. Its first batch alone is larger than our limits."""
+
+        def skimmer(entry: InFlight, size: int) -> Skimmer:
+            connection.listener.complain(
+                f"a fetch answer of {size} bytes is larger than what is held: it passes raw (limits.held-response-bytes)"
+            )
+            edited = entry.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
+            return FetchSkimmer(entry.api_version, size) if edited else _Unseen()
+
+        return Edit(lambda _connection, _entry, frame: frame, skimmer)
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +215,9 @@ class WrapPath:
             if name is None or offset is None:
                 self._count_raw(frame, one, Reason.UNKNOWN_TOPIC)
                 continue
-            following = max(next_offset(frame, one.start, one.end, offset), offset)
+            following = next_offset(frame, one.start, one.end, offset)
+            # Of an unreadable record set nobody knows what the mirror makes of it: at most all that there is.
+            following = max(following if following >= 0 else one.high_watermark, offset)
             parts.append(_Part(one, Fetched(consumer.number, name, one.partition, offset, following)))
         return parts
 
@@ -246,7 +269,8 @@ class WrapPath:
         wrapped = wrap_record_set(frame, one.start, one.end, replace(context, first_raw=fresh))
         if wrapped.next_offset >= 0:
             read = read._replace(next_offset=wrapped.next_offset)
-        rules.given(consumer.flow, read, now, wrapped.raw_next, wrapped.envelopes)
+        raw_next = wrapped.raw_next if wrapped.next_offset >= 0 else read.next_offset
+        rules.given(consumer.flow, read, now, raw_next, wrapped.envelopes)
         tally = self.tally
         tally.envelopes += len(wrapped.envelopes)
         tally.wrapped_batches += wrapped.wrapped_batches

@@ -55,10 +55,11 @@ class Edit:
 class Hold:
     """Hold the answer whole, and send what `edit` returns: it may keep the buffer, and wait as long as it likes.
 
-    An empty result sends nothing.
+    An empty result sends nothing. An answer larger than what is held goes the way of `too_large`, or ends the connection.
     """
 
     edit: Callable[[Connection, InFlight, bytearray], Awaitable[Sequence[Buffer]]]
+    too_large: Edit | None = None
 
 
 @dataclass(frozen=True, slots=True)

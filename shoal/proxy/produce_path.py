@@ -25,6 +25,7 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request, read_produce_request
 from shoal.protocol.shallow.delivery import Deliveries, Target
+from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.progress import PartitionProgress, Rounds
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from shoal.protocol.headers import RequestHeader
-    from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
     from shoal.protocol.shallow.unwrap import SubBatch
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
@@ -91,7 +92,26 @@ class UnwrapPath:
             if plans:
                 await _Exchange(self, connection, frame, request, header, plans).run()
         if not plans:
-            await _forward(connection, frame, request, header)
+            await self._forward(connection, frame, request, header)
+
+    async def _forward(
+        self, connection: Connection, frame: bytearray, request: ProduceRequest, header: RequestHeader
+    ) -> None:
+        """A request without envelopes: as it is, or with its plain batches compressed where that was asked for."""
+        buffers: Sequence[Buffer] = [frame]
+        if self._plain_codec is not None:
+            sets = [(Target(one.topic, one.partition), self.record_set(frame, one)) for one in request.partitions]
+            buffers = _encode(frame, request, header, sets)
+        if request.acks == _NOBODY_ASKED:
+            return await connection.forward(buffers, Verdict.SILENT)
+        edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE]
+        return await connection.forward(buffers, ADDRESSES if edited else None)
+
+    def record_set(self, frame: bytearray, one: ProducePartition) -> Sequence[Buffer]:
+        """Of a partition without an envelope."""
+        codec = self._plain_codec
+        compressed = compress_plain(frame, one.start, one.end, codec) if codec is not None else None
+        return compressed or [memoryview(frame)[one.start : one.end]]
 
     def _show(
         self, connection: Connection, frame: bytearray, request: ProduceRequest, plans: dict[Target, Plan | Refused]
@@ -108,12 +128,14 @@ class UnwrapPath:
                     self._interlock.produced(connection, name, index, memoryview(frame)[start:end])
 
 
-async def _forward(connection: Connection, frame: bytearray, request: ProduceRequest, header: RequestHeader) -> None:
-    if request.acks == _NOBODY_ASKED:
-        await connection.forward([frame], Verdict.SILENT)
-    else:
-        edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE]
-        await connection.forward([frame], ADDRESSES if edited else None)
+def _encode(
+    frame: bytearray, request: ProduceRequest, header: RequestHeader, sets: Sequence[tuple[Target, Sequence[Buffer]]]
+) -> list[Buffer]:
+    """A request like `request`, which lies in `frame`, with these record sets."""
+    topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+    for target, pieces in sets:
+        topics.setdefault(target.topic, []).append((target.partition, pieces))
+    return encode_produce_request(frame, request, header.correlation_id, list(topics.items()))
 
 
 class _Exchange:
@@ -141,9 +163,9 @@ class _Exchange:
         self._rounds = Rounds(progress(target, plan) for target, plan in plans.items() if isinstance(plan, Plan))
         path.tally.retries_suppressed += path.deliveries.statistics().repeats_avoided - avoided
         self._plain = [
-            (Target(topic, index), [memoryview(frame)[start:end]])
-            for topic, index, start, end in request.partitions
-            if Target(topic, index) not in plans
+            (Target(one.topic, one.partition), path.record_set(frame, one))
+            for one in request.partitions
+            if Target(one.topic, one.partition) not in plans
         ]
         self._answer = ProduceAnswer(header.api_version, connection.lookup)
 
@@ -156,7 +178,8 @@ class _Exchange:
             if not sends:
                 break
             answered = self._answer.take(
-                await self._connection.ask(self._encode(sends)), [target for target, _ in sends]
+                await self._connection.ask(_encode(self._frame, self._request, self._header, sends)),
+                [target for target, _ in sends],
             )
             for target, batch in batches.items():
                 self._count(batch, *answered[target])
@@ -165,12 +188,6 @@ class _Exchange:
         self._conclude()
         if not self._silent:
             await self._connection.reply(self._answer.encode(self._header.correlation_id))
-
-    def _encode(self, sends: Sequence[tuple[Target, Sequence[Buffer]]]) -> list[Buffer]:
-        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
-        for target, buffers in sends:
-            topics.setdefault(target.topic, []).append((target.partition, buffers))
-        return encode_produce_request(self._frame, self._request, self._header.correlation_id, list(topics.items()))
 
     def _count(self, batch: SubBatch, error_code: int, base_offset: int) -> None:
         tally = self._path.tally

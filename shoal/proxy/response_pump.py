@@ -126,6 +126,9 @@ class ResponsePump(Pump):
         """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
         answer = entry.answer
         self._current = entry
+        limit = self._connection.limits.held_response_bytes
+        if isinstance(answer, Hold) and answer.too_large is not None and size > limit:
+            answer = answer.too_large
         if isinstance(answer, Edit):
             self.edited += 1
             if len(part) == size:
@@ -135,7 +138,6 @@ class ResponsePump(Pump):
                 self._skimmer = answer.skimmer(entry, size)
                 self._skimmer.feed(part)
                 return None
-        limit = self._connection.limits.held_response_bytes
         if size > limit:
             raise RemoteProtocolError(
                 f"an answer of {size} bytes to API key {entry.api_key} is larger than what is held (limits.held_response_bytes = {limit})"
