@@ -14,10 +14,21 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.demo.shoal_mirror import Shoal
 
-__all__ = ["ALONE_ONLY", "HEAP", "PARTITIONS", "TASKS", "TOPIC", "TUNING", "Plan", "mirror_spec", "only_node"]
+__all__ = [
+    "ALONE_ONLY",
+    "BROKER_HEAP",
+    "MIRROR_HEAP",
+    "PARTITIONS",
+    "TASKS",
+    "TOPIC",
+    "TUNING",
+    "Plan",
+    "mirror_spec",
+    "only_node",
+]
 
 TOPIC, PARTITIONS, TASKS = "orders", 4, 4
-HEAP = "1g"  # of every Java process
+BROKER_HEAP, MIRROR_HEAP = "1g", "2g"  # -Xmx of kafka-server-start.sh and connect-mirror-maker.sh
 
 # What operators set, in both runs alike; B is the target.
 TUNING: Mapping[str, str] = {}
@@ -34,7 +45,7 @@ class Plan:
 
     @property
     def cluster(self) -> ClusterSpec:
-        return ClusterSpec(version=self.kafka, heap=HEAP, quick=False)
+        return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False)
 
 
 def mirror_spec(plan: Plan, source: Cluster, target: Cluster, shoal: Shoal | None) -> MirrorSpec:
@@ -46,7 +57,7 @@ def mirror_spec(plan: Plan, source: Cluster, target: Cluster, shoal: Shoal | Non
         topics=TOPIC,
         tasks=TASKS,
         version=plan.kafka,
-        heap=HEAP,
+        heap=MIRROR_HEAP,
         quick=False,
         extra=TUNING if shoal else {**TUNING, **ALONE_ONLY},
     )
