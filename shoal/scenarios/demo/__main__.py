@@ -13,7 +13,7 @@ import trio
 from confluent_kafka import KafkaException
 
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import ALONE_ONLY, BROKER_HEAP, MIRROR_HEAP, TASKS, TUNING, Plan
+from shoal.scenarios.demo.plan import ALONE_ONLY, BROKER_HEAP, MIRROR_HEAP, SHOAL_OPTIONS, TASKS, TUNING, Plan
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.demo.story import PHASES, play
 from shoal.scenarios.kafka.errors import HarnessError
@@ -77,7 +77,7 @@ def _closing(report: Report, target: Path) -> str:
         "Measured from the first mirrored record to the last. Every Java process was started for its run,",
         f"with the heap of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
         f"MirrorMaker 2 in both runs: tasks.max = {TASKS}{_listed(TUNING)}; otherwise its defaults.",
-        f"Alone also{_listed(ALONE_ONLY)}, as in the source. Through Shoal: the lines that `shoal mirror` prints.",
+        f"Alone also{_listed(ALONE_ONLY)}, as in the source. Through `shoal mirror {' '.join(SHOAL_OPTIONS)}`: the lines it prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])

@@ -36,6 +36,9 @@ TUNING: Mapping[str, str] = {}
 # carries is compressed already.
 ALONE_ONLY: Mapping[str, str] = {"B.producer.compression.type": "zstd"}
 
+# The first records go unwrapped, until the mirror is proven to be wired as it should be: Shoal compresses those.
+SHOAL_OPTIONS = ("--plain-compression", "zstd")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

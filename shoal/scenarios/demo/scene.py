@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.ends import EndOffsets
 from shoal.scenarios.demo.measure import Cast, Measured, measure
-from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, mirror_spec, only_node
+from shoal.scenarios.demo.plan import PARTITIONS, SHOAL_OPTIONS, TOPIC, Plan, mirror_spec, only_node
 from shoal.scenarios.demo.report import ALONE, MIRROR, PROXY, RUNS, SOURCE, TARGET, THROUGH, Run
 from shoal.scenarios.demo.segments import shape
 from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
@@ -91,7 +91,7 @@ class Scene:
         async with AsyncExitStack() as stack:
             shoal = None
             if name == THROUGH:
-                starting = running_shoal(work, self.source.bootstrap, target.bootstrap)
+                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, SHOAL_OPTIONS)
                 shoal = await stack.enter_async_context(starting)
             spec = mirror_spec(self.plan, self.source, target, shoal)
             topic = spec.remote_topic(TOPIC)

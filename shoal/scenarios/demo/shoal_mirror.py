@@ -12,7 +12,7 @@ from shoal.scenarios.kafka.ports import LOOPBACK, free_ports
 from shoal.scenarios.kafka.process import Process
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 __all__ = ["Shoal", "read_wiring", "running_shoal"]
@@ -35,14 +35,14 @@ def read_wiring(printed: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def running_shoal(work: Path, source: str, target: str) -> AsyncIterator[Shoal]:
-    """Raises NotReady with the end of its log when it does not come up. Ended with SIGTERM, which drains it."""
+async def running_shoal(work: Path, source: str, target: str, options: Sequence[str] = ()) -> AsyncIterator[Shoal]:
+    """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log when it does not come up. Ended with SIGTERM, which drains it."""
     source_listen, source_node, target_listen, target_node = free_ports(4)
     argv = [
         *(sys.executable, "-m", "shoal.proxy", "mirror", "--source", source, "--target", target),
         *("--source-listen", f"{LOOPBACK}:{source_listen}", "--source-ports", f"{source_node}-{source_node}"),
         *("--target-listen", f"{LOOPBACK}:{target_listen}", "--target-ports", f"{target_node}-{target_node}"),
-        *("--state-dir", str(work / "state"), "--form", "dedicated"),
+        *("--state-dir", str(work / "state"), "--form", "dedicated", *options),
     ]
     process = Process(argv, log=work / "shoal.log", name="shoal mirror")
     try:
