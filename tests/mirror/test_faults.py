@@ -75,7 +75,7 @@ async def warm_up(pair: Pair, topic: str, flow: Flow) -> None:
 
 async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
-    wiring = Wiring(topics=topic, extra={"offset.flush.interval.ms": "500"})
+    wiring = Wiring(topics=topic, extra={f"{aliases.target}.offset.flush.interval.ms": "500"})
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
         await warm_up(pair, topic, flow)
         async with steady(pair, topic):
@@ -105,7 +105,7 @@ async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliase
 
 async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
-    wiring = Wiring(topics=topic, extra={"offset.flush.interval.ms": "500"})
+    wiring = Wiring(topics=topic, extra={f"{aliases.target}.offset.flush.interval.ms": "500"})
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
         await warm_up(pair, topic, flow)
         before = await reconciled(pair, topic, flow)
