@@ -16,6 +16,8 @@ import trio
 from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind
+from shoal.proxy.logs import told
+from shoal.proxy.settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.shallow.interlock import Interlock as Rules
     from shoal.proxy.connection import Connection
-    from shoal.proxy.settings import ShallowSettings
+    from shoal.proxy.settings import ListenerSettings, ShallowSettings
 
 __all__ = ["Interlock"]
 
@@ -49,9 +51,13 @@ class Interlock:
         self._change = trio.Event()
 
     @classmethod
-    def of_pair(cls, settings: ShallowSettings) -> Interlock:
+    def of_pair(cls, settings: ShallowSettings, target: ListenerSettings) -> Interlock:
         """Between two listeners of this process; `settings` are those of the wrapping one."""
-        bounds = EvidenceSettings(evidence_seconds=settings.evidence_seconds, evidence_bytes=settings.evidence_bytes)
+        bounds = EvidenceSettings(
+            evidence_seconds=settings.evidence_seconds,
+            evidence_bytes=settings.evidence_bytes,
+            listener=f"the target listener ({Address(target.advertised_host or target.host, target.port)})",
+        )
         return cls(
             Evidence(
                 salt=token_bytes(32),
@@ -120,4 +126,8 @@ class Interlock:
 
     def _tell(self) -> None:
         for event in self.rules.events():
-            log.log(_LEVELS[event.kind], "%s: %s", event.kind, event.text)
+            text = f"{event.kind}: {event.text}"
+            fields = told(
+                text, client_id=event.flow.client_id, peer=event.flow.peer, topic=event.topic, text=event.text
+            )
+            log.log(_LEVELS[event.kind], str(event.kind), extra=fields)

@@ -21,8 +21,9 @@ __all__ = ["shallow_paths"]
 
 def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path]]:
     """For `serve`. A pair shares one interlock; listeners without a pair have one each, which vouches for nothing."""
+    named = {listener.name: listener for listener in settings.listeners}
     paired = {
-        listener.pair: Interlock.of_pair(listener.shallow)
+        listener.pair: Interlock.of_pair(listener.shallow, named[listener.pair])
         for listener in settings.listeners
         if listener.mode is Mode.WRAP and listener.pair is not None
     }

@@ -40,6 +40,7 @@ from shoal.protocol.shallow.limits import (
     MAX_TURN_FACTOR,
     PAUSE_SECONDS,
     STOP_BACK_OFF_SECONDS,
+    TOLD_FAILURES,
     EvidenceSettings,
     EvidenceStatistics,
     back_off,
@@ -180,6 +181,8 @@ class Evidence:
         if turn is None:
             return
         turn.progress(now)
+        for source in turn.topics_in(topic):
+            turn.flow.topic(source).strangers = True
         for source, verdict in turn.see(topic, marks).items():
             if verdict is Verdict.MATCHED:
                 turn.flow.topic(source).match()
@@ -335,4 +338,7 @@ class Evidence:
         return True
 
     def _is_untold(self, state: TopicState, now: float) -> bool:
-        return not state.told and state.given_at is not None and now - state.given_at >= self._settings.tell_seconds
+        if state.told or state.proven:
+            return False
+        is_late = state.given_at is not None and now - state.given_at >= self._settings.tell_seconds
+        return is_late or (state.why is not None and state.failures >= TOLD_FAILURES)

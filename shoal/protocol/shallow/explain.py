@@ -1,9 +1,14 @@
 """What the operator reads about a flow that is not wrapped."""
 
+import re
+
 from shoal.protocol.shallow.flow import Flow
 from shoal.protocol.shallow.limits import EvidenceSettings
 
 __all__ = ["stopped", "stranded", "why_raw"]
+
+# MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
+_TARGET = re.compile(r"->([^|]+)\|")
 
 
 def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> str | None:
@@ -19,17 +24,31 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
         return f"{state.why}; list the topic in deep-topics if it is meant to stay so"
     if state.given_at is None:
         return "no record to tell it by has come back yet"
+    seconds = f"{now - state.given_at:.0f} s"
+    if state.strangers:
+        return (
+            f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given: does a "
+            f"transform (SMT), filter or converter change them? Then list the topic in deep-topics. Or are they another mirror's?"
+        )
     return (
-        f"no record that {flow} was given has come back through the target listener for {now - state.given_at:.0f} s: does "
-        f"{settings.setting} point at it? Does a transform (SMT) change records?"
+        f"no record of {topic} that {flow} was given has come to {settings.listener} for {seconds}. {_question(flow)} Can the mirror "
+        f"produce at all (see its log)?"
+    )
+
+
+def _question(flow: Flow) -> str:
+    alias = _TARGET.search(flow.client_id)
+    return (
+        f"Does {alias[1] if alias else 'B'}.producer.bootstrap.servers (on Connect: producer.override.bootstrap.servers) "
+        f"name this listener, and nothing else?"
     )
 
 
 def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
     silent = now - (now if flow.silent_since is None else flow.silent_since)
     return (
-        f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at the target "
-        f"listener for {silent:.0f} s. Does {settings.setting} point at it?"
+        f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at {settings.listener} "
+        f"for {silent:.0f} s. {_question(flow)}"
     )
 
 

@@ -49,15 +49,17 @@ class TopicState:
     retry_at: float = 0.0
     given_at: float | None = None  # when the first sample was given that has not been answered by proof
     matched: bool = False  # some sample came back since
+    strangers: bool = False  # records of such a topic came to the target listener since, and were no samples
     why: str | None = None  # why it is not proven, where that is known
     told: bool = False
 
     def match(self) -> None:
-        self.matched, self.given_at = True, None
+        self.matched, self.strangers, self.given_at = True, False, None
 
     def prove(self, connection: int) -> None:
         self.proven.add(connection)
-        self.failures, self.given_at, self.matched, self.why, self.told = 0, None, False, None, False
+        self.failures, self.why = 0, None
+        self._start_anew()
 
     def fail(self, why: str | None, retry_at: float) -> None:
         self.failures += 1
@@ -65,7 +67,10 @@ class TopicState:
 
     def void(self) -> None:
         self.proven.clear()
-        self.given_at, self.matched, self.told = None, False, False
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self.given_at, self.matched, self.strangers, self.told = None, False, False, False
 
 
 @dataclass(slots=True, eq=False)

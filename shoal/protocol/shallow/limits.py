@@ -12,13 +12,14 @@ MAX_EVENTS = 1024  # for a log that nobody reads
 AMBIGUOUS_SECONDS = 60.0  # two clients of one name fetch far more often than that
 PAUSE_SECONDS = 0.25  # between two turns of one flow, so that others get theirs
 MAX_TURN_FACTOR = 8
+TOLD_FAILURES = 2  # in a row for a reason, before the operator is told: one may be a matter of the moment
 BACK_OFF_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0)
 STOP_BACK_OFF_SECONDS = (60.0, 300.0, 1800.0)  # each attempt may strand the envelopes of a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSettings:
-    """`setting` is what the operator should look at when nothing comes back."""
+    """`listener` is where the mirror should produce to, as the operator reads it."""
 
     evidence_seconds: float = 60.0  # envelopes are handed out and none arrives
     evidence_bytes: int = 64 * 1024 * 1024  # 32 MiB producer buffer, the responses in flight, and some
@@ -29,8 +30,8 @@ class EvidenceSettings:
         5.0  # after this process began, for mirrors that come back with a former one's records in flight
     )
     probe_seconds: float = 0.2  # samples are watched for so long before they are given
-    tell_seconds: float = 30.0  # without evidence, before the operator is told
-    setting: str = "B.producer.bootstrap.servers"
+    tell_seconds: float = 15.0  # without evidence, before the operator is told
+    listener: str = "the target listener"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

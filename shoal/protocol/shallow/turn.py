@@ -147,6 +147,10 @@ class Turn:
             for topic, claim in self._claims.items()
         )
 
+    def topics_in(self, produced_topic: str) -> list[str]:
+        """Those of which records, samples among them, were given, and of which the produced topic may be the copy."""
+        return [topic for topic in self._claims if topic in produced_topic and self.gave(topic)]
+
     def see(self, produced_topic: str, marks: Iterable[Fingerprint]) -> Mapping[str, Verdict]:
         """Records that came to the target listener, in order: what they decide, by source topic."""
         verdicts: dict[str, Verdict] = {}
