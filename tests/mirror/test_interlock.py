@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.compare import first_difference
 from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.ports import free_port
+from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
-from tests.mirror.flow import WITHIN, Wiring, flowing
+from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,47 +22,78 @@ if TYPE_CHECKING:
 RUN = 100
 
 
+async def until_told(flow: Flow, kind: str, *, times: int = 1) -> list[str]:
+    """What the interlock has logged of this kind, once there is as much of it."""
+    await until(
+        lambda: len(flow.events(kind)) >= times,
+        within=WITHIN,
+        what=f"shoal to log {kind!r}",
+        process=flow.shoal.process,
+        poll_s=0.2,
+    )
+    return [str(event["text"]) for event in flow.events(kind)]
+
+
 async def put(pair: Pair, topic: str, records: int, *, seed: int) -> None:
     layout = Layout(run=RUN)
     await fill(pair.source.bootstrap, topic, orders(records, seed=seed), layout=layout, compression_type="zstd")
 
 
-async def test_a_producer_that_does_not_go_through_shoal(
-    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
-) -> None:
-    """The target listener is there, and the mirror produces straight to the brokers."""
+async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    """The wrong address; the right one; and then straight to the brokers, behind Shoal's back."""
+    setting = f"{aliases.target}.producer.bootstrap.servers"
     await Topics(pair.source.bootstrap).create(topic, 1)
-    await put(pair, topic, 6_000, seed=1)
-    wiring = Wiring(topics=topic, tasks=1, producer=pair.target.bootstrap)
-    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+    await put(pair, topic, 3_000, seed=1)
+    async with flowing(
+        pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, producer=f"127.0.0.1:{free_port()}")
+    ) as flow:
+        (told,) = await until_told(flow, "no evidence")
+        assert f"no record of {topic} " in told
+        assert f"Does {setting} " in told
+        assert f"127.0.0.1:{flow.target_port}" in told
+        assert flow.counts()["envelopes"] == 0
+        assert await Topics(pair.target.bootstrap).total(flow.remote(topic)) == 0
+
+        flow.running.kill()
+        flow.running.restart(flow.with_extra({setting: f"127.0.0.1:{flow.target_port}"}))
         await flow.check(topic)
-        await put(pair, topic, 6_000, seed=2)
+        await put(pair, topic, 3_000, seed=2)
         await flow.check(topic)
-        await flow.until_said("bootstrap.servers")
-    assert flow.counts()["envelopes"] == 0
-    assert flow.events("flow")
+
+        flow.running.kill()
+        flow.running.restart(flow.with_extra({setting: pair.target.bootstrap}))
+        await put(pair, topic, 3_000, seed=3)
+        counts = await flow.check_faithful(topic, duplicates=6_000)
+        assert counts.source == 9_000
+        assert f"Does {setting} " in (await until_told(flow, "no evidence", times=2))[1]
+        assert await pair.envelopes() == []
+    source, target = flow.events("total")
+    assert source["envelopes"] == target["opened_envelopes"] != 0
 
 
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """A transform that adds a header to every record works on records, so none may be wrapped."""
+    """A transform works on records, so none may be wrapped."""
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 3_000, seed=1)
-    flow_prefix = f"{aliases.source}->{aliases.target}."
+    connector = f"{aliases.source}->{aliases.target}."
     transform = {
-        f"{flow_prefix}transforms": "mark",
-        f"{flow_prefix}transforms.mark.type": "org.apache.kafka.connect.transforms.InsertHeader",
-        f"{flow_prefix}transforms.mark.header": "copied",
-        f"{flow_prefix}transforms.mark.value.literal": "yes",
+        f"{connector}transforms": "hoist",
+        f"{connector}transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+        f"{connector}transforms.hoist.field": "copied",
+        f"{connector}value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        f"{connector}value.converter.schemas.enable": "false",
     }
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=transform)) as flow:
         target = Topics(pair.target.bootstrap)
         await target.until_total(flow.remote(topic), 3_000, within=WITHIN, process=flow.running.process)
         await put(pair, topic, 3_000, seed=2)
         await target.until_total(flow.remote(topic), 6_000, within=WITHIN, process=flow.running.process)
-        await flow.until_said("transform (SMT)")
+        (told,) = await until_told(flow, "no evidence")
+        assert f"records for {topic} come to the target listener" in told
+        assert "transform (SMT)" in told
         assert await pair.envelopes() == []
         theirs = await read_copy(pair.target.bootstrap, flow.remote(topic))
-        assert "copied" in str(await theirs.contents(0, 5_999))
+        assert (await theirs.contents(0, 5_999)).value.startswith(b'{"copied":"')
     assert flow.counts()["envelopes"] == 0
 
 
@@ -91,28 +124,12 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         assert await first_difference(ours, await read_copy(pair.source.bootstrap, flow.remote(topic))) is None
         await put(pair, topic, 6_000, seed=9)
         await flow.check(topic)
+        told = await until_told(flow, "no evidence")
+        assert all(f"{aliases.source}->{other}|" in text and f"Does {other}.producer." in text for text in told)
         assert await pair.envelopes() == []
-    proven = [str(event) for event in flow.events("proven") if f"{aliases.source}->{other}|" in str(event)]
-    assert proven == []
-
-
-async def test_a_target_listener_that_stops_while_running(
-    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
-) -> None:
-    """The mirror is moved to the brokers, behind Shoal's back, while it is at work with envelopes."""
-    await Topics(pair.source.bootstrap).create(topic, 1)
-    await put(pair, topic, 6_000, seed=1)
-    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1)) as flow:
-        await flow.until_wrapped(1)
-        await flow.check(topic)
-        wrapped = flow.counts()["wrapped_records"]
-        flow.running.kill()
-        direct = {f"{aliases.target}.producer.bootstrap.servers": pair.target.bootstrap}
-        flow.running.restart(flow.with_extra(direct))
-        await put(pair, topic, 6_000, seed=2)
-        counts = await flow.check_faithful(topic, duplicates=6_000)
-        assert counts.source == 12_000
-        assert flow.counts()["wrapped_records"] == wrapped
+    assert all(f"{aliases.source}->{aliases.target}|" in str(event["client_id"]) for event in flow.events("proven"))
+    source, target = flow.events("total")
+    assert source["envelopes"] == target["opened_envelopes"] != 0
 
 
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(
