@@ -93,7 +93,7 @@ async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: 
         assert "transform (SMT)" in told
         assert await pair.envelopes() == []
         theirs = await read_copy(pair.target.bootstrap, flow.remote(topic))
-        assert (await theirs.contents(0, 5_999)).value.startswith(b'{"copied":"')
+        assert ((await theirs.contents(0, 5_999)).value or b"").startswith(b'{"copied":"')
     assert flow.counts()["envelopes"] == 0
 
 
@@ -124,8 +124,7 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         assert await first_difference(ours, await read_copy(pair.source.bootstrap, flow.remote(topic))) is None
         await put(pair, topic, 6_000, seed=9)
         await flow.check(topic)
-        told = await until_told(flow, "no evidence")
-        assert all(f"{aliases.source}->{other}|" in text and f"Does {other}.producer." in text for text in told)
+        await flow.until_said(f"Does {other}.producer.bootstrap.servers ")
         assert await pair.envelopes() == []
     assert all(f"{aliases.source}->{aliases.target}|" in str(event["client_id"]) for event in flow.events("proven"))
     source, target = flow.events("total")
