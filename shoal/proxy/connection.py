@@ -85,7 +85,7 @@ class Connection:
         self.local_host: str = client.getsockname()[0]
         self.client_id: str | None = None
         self.context: object = None
-        self.in_flight: deque[InFlight] = deque()
+        self.in_flight: deque[int | InFlight] = deque()
         self.asked = 0
         self.draining = False
         self.stopping = False  # no further request is read
@@ -146,7 +146,7 @@ class Connection:
     async def _run_requests(self) -> None:
         with self._request_scope:
             await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
-        self.requests_ended = True
+        self.requests_ended = self.responses.attention = True
         if self.upstream_ended or self.responses.quiet:
             self.abort(CloseCause.DRAINED)
         elif self.cause is CloseCause.CLIENT_CLOSED:
@@ -200,12 +200,14 @@ class Connection:
         self.draining = self.stopping = True
         if not self.connected:
             self.abort(CloseCause.DRAINED)
-        elif self.requests.waiting and not self.requests.mid_frame:
+            return
+        self.requests.attention = True
+        if self.requests.waiting and not self.requests.mid_frame:
             self._request_scope.cancel()
 
     def _end_requests(self) -> None:
         """The broker has gone: a handler may still come to its end, but nothing more is read."""
-        self.stopping = True
+        self.stopping = self.requests.attention = True
         if not self.handling:
             self._request_scope.cancel()
 
@@ -282,10 +284,11 @@ class Connection:
         else:
             self.in_flight.append(InFlight(0, -1, 0, Local(buffers)))
             self.responses.locals += 1
+            self.responses.attention = True
 
     def _expect(self, buffers: Sequence[Buffer], answer: Answer | None) -> None:
         key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
-        self.in_flight.append(InFlight(correlation_id, key, version, answer))
+        self.in_flight.append(correlation_id if answer is None else InFlight(correlation_id, key, version, answer))
 
     async def _send_upstream(self, buffers: Sequence[Buffer]) -> None:
         if self.upstream_ended:

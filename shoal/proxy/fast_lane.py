@@ -75,7 +75,8 @@ class FastLane(trio.abc.Instrument):
         self._token = trio.lowlevel.current_trio_token()
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
-        self._waiting: dict[int, tuple[Callable[[], bool], trio.lowlevel.Task]] = {}
+        self._steps: dict[int, Callable[[], bool]] = {}
+        self._tasks: dict[int, trio.lowlevel.Task] = {}
         self.steps = 0
         self.woken = 0
 
@@ -99,7 +100,8 @@ class FastLane(trio.abc.Instrument):
 
     async def until(self, fd: int, step: Callable[[], bool]) -> None:
         self._epoll.register(fd, select.EPOLLIN)
-        self._waiting[fd] = step, trio.lowlevel.current_task()
+        self._steps[fd] = step
+        self._tasks[fd] = trio.lowlevel.current_task()
 
         def abort(_: object) -> Abort:
             self._forget(fd)
@@ -109,11 +111,12 @@ class FastLane(trio.abc.Instrument):
 
     def _forget(self, fd: int) -> trio.lowlevel.Task:
         self._epoll.unregister(fd)
-        return self._waiting.pop(fd)[1]
+        del self._steps[fd]
+        return self._tasks.pop(fd)
 
     def before_io_wait(self, timeout: float) -> None:
         """Must not raise: trio would drop the instrument."""
-        if not self._waiting:
+        if not self._steps:
             return
         patient = not (self._trio.autojumps or self._trio.waiting_for_idle)
         deadline = time.monotonic() + timeout
@@ -134,15 +137,18 @@ class FastLane(trio.abc.Instrument):
         """Make one step for each descriptor that is ready; -> whether trio's is."""
         trio_is_ready = False
         for fd, _ in events:
-            if fd == self._trio_fd:
-                trio_is_ready = True
-            elif fd in self._waiting:  # a step before this one may have ended it
-                self.steps += 1
-                try:
-                    if not self._waiting[fd][0]():
-                        self._wake(fd, outcome.Value(None))
-                except BaseException as error:
-                    self._wake(fd, outcome.Error(error))
+            step = self._steps.get(fd)
+            if step is None:  # a step before this one may have cancelled it
+                trio_is_ready |= fd == self._trio_fd
+                continue
+            self.steps += 1
+            try:
+                if step():
+                    continue
+            except BaseException as error:
+                self._wake(fd, outcome.Error(error))
+            else:
+                self._wake(fd, outcome.Value(None))
         return trio_is_ready
 
     def _wake(self, fd: int, result: outcome.Outcome[None]) -> None:

@@ -1,7 +1,8 @@
 """What a connection still owes its client, in order, and what is to be done with each answer when it comes.
 
 Kafka answers the requests of one connection in the order in which they came (protocol guide, "Network"), so one queue per
-connection tells which request an answer belongs to. An answer without an `Answer` passes as it comes.
+connection tells which request an answer belongs to. Most answers pass as they come: then the queue has the request's
+correlation id and nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class UpstreamLost(Exception):
 
 
 class InFlight(NamedTuple):
-    """One request that will be answered."""
+    """A request whose answer does not just pass."""
 
     correlation_id: int
     api_key: int
     api_version: int
-    answer: Answer | None
+    answer: Answer
 
 
 class Skimmer(Protocol):
@@ -44,7 +45,8 @@ class Edit:
     """Look at the answer in place: `edit` returns the buffer it was given, or what takes its place.
 
     The buffer is only lent: `edit` must not keep it, and nothing may be awaited. With a `skimmer`, an answer that does not lie
-    whole in the receive buffer is streamed through that (made from the entry and the frame's size); without, it is held until it is complete.
+    whole in the receive buffer is streamed through that (made from the entry and the frame's size); without, it is held until
+    it is complete.
     """
 
     edit: Callable[[Connection, InFlight, Buffer], Buffer | Sequence[Buffer]]

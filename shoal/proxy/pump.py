@@ -51,7 +51,9 @@ class _Rest(NamedTuple):
 class Pump(ABC):
     __slots__ = (
         "_missing",
+        "_receive_into",
         "_rest",
+        "attention",
         "carry",
         "ended",
         "filling",
@@ -66,11 +68,13 @@ class Pump(ABC):
     def __init__(self, source: Transport, out: Outlet) -> None:
         self.source = source
         self.source_fd = source.fileno()
+        self._receive_into = source.recv_into
         self.out = out
         self.carry = b""
         self.remaining = 0
         self.received = 0
         self.ended = False  # the source has closed
+        self.attention = False  # `run` has to look at something before the next step
         self.filling = False  # a held frame is not complete
         self.waiting = False  # has nothing to do until something arrives
         self._rest: _Rest | None = None
@@ -89,19 +93,16 @@ class Pump(ABC):
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         """-> stop, and why. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
 
-    @abstractmethod
-    def goes_on(self) -> bool:
-        """After a step without a rest: whether the next one may follow, without a look at anything else in `run`."""
-
     async def turn(self) -> None:
-        """Wait for bytes and move them until something has to be awaited, and do that; or until `ended` or not `goes_on()`."""
+        """Wait for bytes and move them until something has to be awaited, and do that; or until `ended` or `attention`."""
         self.waiting = True
         await until(self.source_fd, self.step)
         self.waiting = False
         while self._rest is not None:
             rest, self._rest = self._rest, None
             await self._settle(rest)
-            self._rest = self._move(memoryview(rest.behind), len(rest.behind))
+            view, end = memoryview(rest.behind), len(rest.behind)
+            self._rest = self._move(view, 0, end, self.scan(view, 0, end))
         self.check_end()
 
     def check_end(self) -> None:
@@ -110,34 +111,38 @@ class Pump(ABC):
             raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
 
     def step(self) -> bool:
-        """Move what has arrived; -> whether that was all. Raises RemoteProtocolError and PeerLost."""
+        """Move what has arrived; -> whether that was all. Raises RemoteProtocolError and PeerLost.
+
+        What runs for every small request is written out here rather than called: with cold caches, each function costs.
+        """
         start = len(self.carry)
-        size = self._receive(VIEW[start:] if start else VIEW)
-        if size <= 0:
-            return size < 0
+        try:
+            end = start + self._receive_into(VIEW[start:] if start else VIEW)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise PeerLost(self.source, error) from error
+        if end == start:
+            self.ended = True
+            return False
+        self.received += end - start
         if start:
             VIEW[:start] = self.carry
             self.carry = b""
-        self._rest = self._move(VIEW, start + size)
-        return self._rest is None and self.goes_on()
+        stop, interruption = self.scan(VIEW, 0, end)
+        if interruption is None and stop == end:
+            sent = self.out.send_now(VIEW[:end])
+            if sent == end:
+                return not self.attention
+            self._rest = _Rest(bytes(VIEW[sent:end]), None, 0, None, b"")
+        else:
+            self._rest = self._move(VIEW, 0, end, (stop, interruption))
+        return self._rest is None and not self.attention
 
-    def _receive(self, view: memoryview) -> int:
-        """-> bytes received, 0 at the end of the stream, -1 when there is nothing after all."""
-        try:
-            size = self.source.recv_into(view)
-        except BlockingIOError:
-            return -1
-        except OSError as error:
-            raise PeerLost(self.source, error) from error
-        self.received += size
-        self.ended = not size
-        return size
-
-    def _move(self, view: memoryview, end: int) -> _Rest | None:
-        """Deal with the first `end` bytes of `view`, as far as that goes without waiting."""
-        pos = 0
+    def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, Interruption | None]) -> _Rest | None:
+        """Deal with what is in `view`, as far as that goes without waiting."""
         while True:
-            stop, interruption = self.scan(view, pos, end)
+            stop, interruption = scanned
             if interruption is None:
                 sent = self.out.send_now(view[pos:stop]) if pos < stop else 0
                 if pos + sent < stop:
@@ -152,6 +157,7 @@ class Pump(ABC):
                 if unsent:
                     return _Rest(unsent, None, 0, None, bytes(view[behind:end]))
             pos = behind
+            scanned = self.scan(view, pos, end)
 
     def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: Interruption) -> _Rest:
         pos, stop, behind, end = marks
@@ -176,6 +182,13 @@ class Pump(ABC):
 
     def _fill(self) -> bool:
         """A step that completes a held frame."""
-        size = self._receive(self._missing[:BUFFER_SIZE])
-        self._missing = self._missing[max(size, 0) :]
-        return not self.ended and bool(self._missing)
+        try:
+            size = self._receive_into(self._missing[:BUFFER_SIZE])
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise PeerLost(self.source, error) from error
+        self.received += size
+        self.ended = not size
+        self._missing = self._missing[size:]
+        return bool(size and self._missing)

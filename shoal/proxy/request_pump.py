@@ -40,7 +40,7 @@ _PEEK_LIMIT = 128 * 1024
 
 
 class RequestPump(Pump):
-    __slots__ = ("_connection", "_in_flight", "_limits", "_room", "_routes", "requests", "tokens")
+    __slots__ = ("_connection", "_frame_limit", "_in_flight", "_limits", "_room", "_routes", "requests", "tokens")
 
     def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
         super().__init__(source, out)
@@ -48,6 +48,7 @@ class RequestPump(Pump):
         self._in_flight = connection.in_flight
         self._routes = connection.routes
         self._limits: Limits = connection.limits
+        self._frame_limit = connection.limits.frame_bytes
         self._room: trio.Event | None = None
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
@@ -59,57 +60,56 @@ class RequestPump(Pump):
             if len(self._in_flight) > most:
                 await self._wait_for_room()
             else:
+                self.attention = connection.stopping
                 await self.turn()
 
-    def goes_on(self) -> bool:
-        return not self._connection.stopping and len(self._in_flight) <= self._limits.in_flight
-
-    def answered(self) -> None:
-        """The response pump has taken an entry from a queue that may have been too long."""
+    def answered(self) -> bool:
+        """The response pump has taken entries from the queue; -> whether this pump waits for more of that."""
         if self._room is not None and len(self._in_flight) <= self._limits.in_flight // 2:
             self._room.set()
+            self._room = None
+        return self._room is not None
 
     async def _wait_for_room(self) -> None:
-        self._room = trio.Event()
-        self.answered()
-        await self._room.wait()
-        self._room = None
+        self._room = room = trio.Event()
+        if self.answered():
+            self._connection.responses.attention = True
+        await room.wait()
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
-        routes, known = self._routes, len(self._routes)
-        remaining, limit = self.remaining, self._limits.frame_bytes
+        remaining = self.remaining
         if remaining:
-            step = min(remaining, end - pos)
-            self.remaining = remaining - step
-            pos += step
-        while end - pos >= _CLIENT_ID_AT:
-            if self.tokens:
-                pos = self._token(view, pos, end)
-                continue
+            if remaining >= end - pos:
+                self.remaining = remaining - (end - pos)
+                return end, None
+            self.remaining = 0
+            pos += remaining
+        limit, routes, queue = self._frame_limit, self._routes, self._in_flight
+        while end - pos >= _CLIENT_ID_AT and not self.tokens:
             size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
             if not _SMALLEST <= size <= limit:
                 self._refuse(size, view[pos:end])
-            answer: Answer | None = None
-            silent = False
-            route = routes[key] if 0 <= key < known else None
-            if route is not None and version >= route.since:
+            route = routes.get(key)
+            if route is None or version < route.since:
+                queue.append(correlation_id)
+            else:
                 decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
                 if decision is Verdict.MORE:
                     return pos, None
                 if decision is Verdict.HOLD:
                     return pos, self._held(route, size)
-                silent = decision is Verdict.SILENT
-                answer = None if isinstance(decision, Verdict) else decision
-            if not silent:
-                self._in_flight.append(InFlight(correlation_id, key, version, answer))
+                if decision is None:
+                    queue.append(correlation_id)
+                elif not isinstance(decision, Verdict):
+                    queue.append(InFlight(correlation_id, key, version, decision))
             self.requests += 1
             pos += _SIZE.size + size
             if pos > end:
                 self.remaining = pos - end
-                return end, None
-        if self.tokens and end - pos >= _SIZE.size:
-            return self._token(view, pos, end), None
-        return pos, None
+                pos = end
+        if len(queue) > self._limits.in_flight:
+            self.attention = True
+        return self._tokens(view, pos, end), None
 
     def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | None:
         if self._connection.client_id is None:
@@ -143,16 +143,18 @@ class RequestPump(Pump):
         with connection.handling_request():
             await route.handle(connection, frame, read_request_header(frame))
 
-    def _token(self, view: memoryview, pos: int, end: int) -> int:
-        (size,) = _SIZE.unpack_from(view, pos)
-        if not 0 <= size <= self._limits.frame_bytes:
-            self._refuse(size, view[pos:end])
-        self.tokens -= 1
-        self._in_flight.append(InFlight(0, -1, 0, Token()))
-        pos += _SIZE.size + size
-        self.remaining = max(pos - end, 0)
+    def _tokens(self, view: memoryview, pos: int, end: int) -> int:
+        """SASL tokens: -> where the last one ends."""
+        while self.tokens and end - pos >= _SIZE.size and not self.remaining:
+            (size,) = _SIZE.unpack_from(view, pos)
+            if not 0 <= size <= self._frame_limit:
+                self._refuse(size, view[pos:end])
+            self.tokens -= 1
+            self._in_flight.append(InFlight(0, -1, 0, Token()))
+            pos += _SIZE.size + size
+            self.remaining = max(pos - end, 0)
         return min(pos, end)
 
     def _refuse(self, size: int, first: memoryview) -> None:
-        check_frame_size(size, first, self._limits.frame_bytes)
+        check_frame_size(size, first, self._frame_limit)
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")

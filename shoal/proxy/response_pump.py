@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.framing import FIRST_BYTES, check_frame_size
-from shoal.proxy.in_flight import Asked, Edit, Hold, Local, Token
+from shoal.proxy.in_flight import Asked, Edit, Hold, InFlight, Local, Token
 from shoal.proxy.pump import Interruption, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.proxy.connection import Connection
-    from shoal.proxy.in_flight import InFlight, Skimmer
+    from shoal.proxy.in_flight import Skimmer
     from shoal.proxy.transport import Buffer, Outlet, Transport
 
 __all__ = ["ResponsePump"]
@@ -26,6 +26,7 @@ _PREFIX = Struct(
     "i"  # CorrelationId
 )
 _SIZE = Struct(">i")
+_SMALLEST = _PREFIX.size - _SIZE.size
 _LARGEST = 0x7FFFFFFF  # answers are streamed: their size is the broker's business
 
 
@@ -48,12 +49,9 @@ class ResponsePump(Pump):
             if self._may_send_local():
                 await self._send_locals()
             else:
+                self.attention = bool(self.locals) or connection.requests_ended or connection.requests.answered()
                 await self.turn()
                 connection.requests.answered()
-
-    def goes_on(self) -> bool:
-        self._connection.requests.answered()
-        return not self._connection.requests_ended and not self._may_send_local()
 
     def check_end(self) -> None:
         """A broker that wants TLS says so in seven bytes and closes."""
@@ -68,16 +66,16 @@ class ResponsePump(Pump):
 
     def _may_send_local(self) -> bool:
         """The next answer is one of Shoal's own. (Behind an incomplete prefix of the broker's it waits for the rest of that.)"""
-        return self.locals > 0 and isinstance(self._in_flight[0].answer, Local) and not self.mid_frame
+        return self.locals > 0 and _is(self._in_flight[0], Local) and not self.mid_frame
 
     async def _send_locals(self) -> None:
-        answer = self._in_flight.popleft().answer
+        entry = self._in_flight.popleft()
         self.locals -= 1
-        assert isinstance(answer, Local)
-        await self.out.send_all(answer.buffers)
+        assert isinstance(entry, InFlight)
+        assert isinstance(entry.answer, Local)
+        await self.out.send_all(entry.answer.buffers)
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
-        queue = self._in_flight
         remaining = self.remaining
         if remaining:
             step = min(remaining, end - pos)
@@ -85,34 +83,35 @@ class ResponsePump(Pump):
                 self._skim(view[pos : pos + step], step == remaining)
             self.remaining = remaining - step
             pos += step
+        queue = self._in_flight
         while end - pos >= _PREFIX.size:
             size, correlation_id = _PREFIX.unpack_from(view, pos)
             if not queue:
                 raise RemoteProtocolError(f"the broker sent an answer (correlation id {correlation_id}) to no request")
-            answer = queue[0].answer
-            if isinstance(answer, Local):
-                queue.popleft()
-                self.locals -= 1
-                return pos, Interruption(0, answer.buffers, None)
-            if isinstance(answer, Token):
+            entry = queue.popleft()
+            if isinstance(entry, int):
+                if correlation_id != entry or size < _SMALLEST:
+                    _refuse(f"{entry}", size, correlation_id, view[pos:end])
+                self.opaque += 1
+            elif isinstance(entry.answer, Token):
+                queue.appendleft(entry)
                 pos = self._token(view, pos, end)
                 continue
-            entry = queue.popleft()
-            if correlation_id != entry.correlation_id or size < _PREFIX.size - _SIZE.size:
-                check_frame_size(size, view[pos:end], _LARGEST)
-                raise _mismatch(entry, size, correlation_id)
-            stop = pos + _SIZE.size + size
-            if answer is not None:
-                interruption = self._special(entry, view[pos : min(stop, end)], _SIZE.size + size)
+            elif isinstance(entry.answer, Local):
+                self.locals -= 1
+                return pos, Interruption(0, entry.answer.buffers, None)
+            else:
+                if correlation_id != entry.correlation_id or size < _SMALLEST:
+                    which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
+                    _refuse(which, size, correlation_id, view[pos:end])
+                interruption = self._special(entry, view[pos : min(end, pos + _SIZE.size + size)], _SIZE.size + size)
                 if interruption is not None:
                     return pos, interruption
-            else:
-                self.opaque += 1
-            pos = stop
+            pos += _SIZE.size + size
             if pos > end:
                 self.remaining = pos - end
-                return end, None
-        if queue and isinstance(queue[0].answer, Token) and end - pos >= _SIZE.size:
+                pos = end
+        if end - pos >= _SIZE.size and queue and _is(queue[0], Token):
             return self._token(view, pos, end), None
         return pos, None
 
@@ -163,7 +162,7 @@ class ResponsePump(Pump):
     def fail_asked(self) -> None:
         """No more answers will come: tell those who wait inside Shoal, also for one that has begun."""
         for entry in (self._current, *self._in_flight):
-            if entry is not None and isinstance(entry.answer, Asked):
+            if isinstance(entry, InFlight) and isinstance(entry.answer, Asked):
                 entry.answer.deliver(None)
 
     def _token(self, view: memoryview, pos: int, end: int) -> int:
@@ -181,8 +180,10 @@ def _pieces(edited: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     return [edited] if isinstance(edited, (bytes, bytearray, memoryview)) else edited
 
 
-def _mismatch(entry: InFlight, size: int, correlation_id: int) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        f"the broker answered correlation id {correlation_id} ({size} bytes) where {entry.correlation_id} "
-        f"(API key {entry.api_key} v{entry.api_version}) was due"
-    )
+def _is(entry: int | InFlight, kind: type[object]) -> bool:
+    return isinstance(entry, InFlight) and isinstance(entry.answer, kind)
+
+
+def _refuse(due: str, size: int, correlation_id: int, first: memoryview) -> NoReturn:
+    check_frame_size(size, first, _LARGEST)
+    raise RemoteProtocolError(f"the broker answered correlation id {correlation_id} ({size} bytes) where {due} was due")

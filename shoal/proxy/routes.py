@@ -1,12 +1,10 @@
-"""What happens to the requests of each API: one table per listener, indexed by API key. An absent key passes undecoded."""
+"""What happens to the requests of each API: one table per listener, by API key. An absent key passes undecoded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
-
-from shoal.protocol.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,8 +41,9 @@ class Route:
     handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]] | None = None
 
 
-RouteTable = tuple[Route | None, ...]
+RouteTable = dict[int, Route]
 
 
 def table(routes: Mapping[int, Route]) -> RouteTable:
-    return tuple(map(routes.get, range(max(ApiKey) + 1)))
+    """With plain integers as keys, as they come off the wire."""
+    return {int(key): route for key, route in routes.items()}

@@ -102,7 +102,7 @@ async def test_acks_are_found_in_a_request_that_arrives_byte_by_byte() -> None:
         await client.send(request(UNKNOWN_KEY, 0, 2))
         await until(lambda: len(r.broker.received) == 2)
         assert r.broker.received[0] == frame
-        assert [entry.correlation_id for entry in r.connection.in_flight] == [2]
+        assert list(r.connection.in_flight) == [2]
 
 
 async def test_an_answer_out_of_order_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ async def test_an_answer_out_of_order_ends_the_connection(caplog: pytest.LogCapt
         await client.send(request(UNKNOWN_KEY, 3, 7))
         assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
-    assert "answered correlation id 8 (4 bytes) where 7 (API key 300 v3) was due" in caplog.text
+    assert "answered correlation id 8 (4 bytes) where 7 was due" in caplog.text
 
 
 async def test_an_answer_to_no_request_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
