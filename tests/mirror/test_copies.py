@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.copies import read_copy
 from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.reading import READ_COMMITTED
-from shoal.scenarios.kafka.records import Record, oddities, orders, sized
+from shoal.scenarios.kafka.records import EPOCH_MS, Record, oddities, orders, sized
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, Transaction, fill, fill_transactions
 from tests.mirror.flow import Wiring, flowing
@@ -43,16 +44,19 @@ async def fill_codecs(bootstrap: str, prefix: str, *, seed: int) -> None:
 
 async def test_codecs_sizes_and_odd_records(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     bootstrap, topics = pair.source.bootstrap, Topics(pair.source.bootstrap)
-    for name in (*CODECS, "sizes", "odd", "small"):
+    for name in (*CODECS, "odd", "small"):
         await topics.create(f"{topic}-{name}", 2)
+    await topics.create(f"{topic}-sizes", 1)
     await topics.create(f"{topic}-mixed", 32)
     await fill_codecs(bootstrap, topic, seed=1)
+    await fill(bootstrap, f"{topic}-sizes", sized(40, 20_000), layout=Layout(run=4))
+    await fill(bootstrap, f"{topic}-small", orders(300), layout=Layout(partitions=2, run=1, exact=True))
     names = [f"{topic}-{name}" for name in (*CODECS, "mixed", "sizes", "odd", "small")]
 
     async with flowing(pair, aliases, tmp_path, Wiring(topics=f"{topic}-.*", tasks=4, extra=NO_CONFIGS)) as flow:
-        await flow.until_said("proven")
+        await flow.until_said(f"records of {topic}-sizes came back")
         for size in (8, 5_000, 100_000, 500_000, 900_000):  # the last are above the run limit
-            layout = Layout(partitions=2, run=1, exact=True)
+            layout = Layout(run=1, exact=True)
             await fill(
                 bootstrap, f"{topic}-sizes", sized(6, size, seed=size), layout=layout, message_max_bytes=1_000_000
             )
@@ -61,15 +65,16 @@ async def test_codecs_sizes_and_odd_records(pair: Pair, topic: str, aliases: Ali
             await fill(bootstrap, f"{topic}-odd", oddities(600), layout=layout, compression_type=codec)
         await fill(bootstrap, f"{topic}-small", orders(300), layout=Layout(partitions=2, run=1, exact=True))
         await fill_codecs(bootstrap, topic, seed=2)
+        await flow.check(*names)
+
+        # While it runs: a new topic, and partitions added.
         await topics.create(f"{topic}-late", 1)
-        await fill(bootstrap, f"{topic}-late", orders(3_000), compression_type="zstd")
         await topics.add_partitions(f"{topic}-zstd", 4)
-        await flow.check(*names, f"{topic}-late")
-        await fill(
-            bootstrap, f"{topic}-zstd", orders(6_000, seed=3), layout=Layout(partitions=4), compression_type="zstd"
-        )
-        await fill(bootstrap, f"{topic}-late", orders(3_000, seed=3), compression_type="zstd")
-        await flow.check(f"{topic}-zstd", f"{topic}-late")
+        for seed in (3, 4):
+            layout = Layout(partitions=4)
+            await fill(bootstrap, f"{topic}-zstd", orders(4_000, seed=seed), layout=layout, compression_type="zstd")
+            await fill(bootstrap, f"{topic}-late", orders(3_000, seed=seed), compression_type="zstd")
+            await flow.check(f"{topic}-zstd", f"{topic}-late")
 
     counts = flow.counts()
     # Plain records that share an outer batch with an envelope are appended by Shoal, too.
@@ -108,9 +113,11 @@ async def compact(pair: Pair, topic: str) -> None:
         )
         await fill(bootstrap, topic, records, layout=Layout(run=300), compression_type="zstd")
 
+    rolls = count(1)
+
     async def has_holes() -> bool:
-        # The active segment is never cleaned; something must be produced to roll it.
-        await fill(bootstrap, topic, iter([Record(b"roll", b"roll", 1_700_000_100_000)]))
+        # The active segment is never cleaned; a record with a later timestamp rolls it.
+        await fill(bootstrap, topic, iter([Record(b"roll", b"roll", EPOCH_MS + 100_000 * next(rolls))]))
         return len((await read_copy(bootstrap, topic)).partitions[0].offsets) < 9_000
 
     await until(has_holes, within=60, what=f"{topic} to be compacted", poll_s=0.5)
