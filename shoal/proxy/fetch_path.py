@@ -105,7 +105,7 @@ class WrapPath:
     def __init__(self, listener: Listener, interlock: Interlock) -> None:
         self.tally = ShallowTally()
         self._settings = listener.settings.shallow
-        self._interlock = interlock
+        self.interlock = interlock
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._topics = Topics(self._settings.deep_topics)
         self._tags = tag_headers(self._settings.tags)
@@ -117,7 +117,7 @@ class WrapPath:
 
     def closed(self, connection: Connection) -> None:
         if isinstance(connection.context, _Consumer):
-            self._interlock.consumer_closed(connection.context.flow, connection.context.number)
+            self.interlock.consumer_closed(connection.context.flow, connection.context.number)
 
     # -- request -----------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class WrapPath:
 
     def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
         if not isinstance(connection.context, _Consumer):
-            flow, number = self._interlock.consumer_opened(connection, client_id)
+            flow, number = self.interlock.consumer_opened(connection, client_id)
             is_mirror = self._mirrors.search(client_id) is not None
             connection.context = _Consumer(flow, number, is_mirror=is_mirror)
         return connection.context
@@ -149,7 +149,7 @@ class WrapPath:
             name = _name(connection, one.topic)
             if name is not None:
                 read = Fetched(consumer.number, name, one.partition, one.fetch_offset, one.fetch_offset)
-                self._interlock.rules.fetched(consumer.flow, read, now)
+                self.interlock.rules.fetched(consumer.flow, read, now)
 
     async def _learn_names(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
         """A client that knows topic ids from before a restart of Shoal need not ask for metadata; so Shoal does."""
@@ -190,7 +190,7 @@ class WrapPath:
         parts = self._parts(connection, consumer, frame, (response.partitions, asked))
         late = await self._wait_for_interlock(consumer, frame, parts)
         committed = request.isolation_level == _READ_COMMITTED
-        now = self._interlock.tick()
+        now = self.interlock.tick()
         edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]
         for part in parts:
             if part not in late:
@@ -225,10 +225,10 @@ class WrapPath:
         """-> partitions that would have to wait longer than a client waits: they are answered without records."""
         end = trio.current_time() + _LONGEST_HOLD
         while True:
-            now = self._interlock.tick()
-            pause = self._interlock.rules.pause_until(consumer.flow, now) if parts and now < end else None
+            now = self.interlock.tick()
+            pause = self.interlock.rules.pause_until(consumer.flow, now) if parts and now < end else None
             if pause is not None:
-                await self._interlock.change(min(pause, end))
+                await self.interlock.change(min(pause, end))
                 continue
             waits = {part: until for part in parts if (until := self._hold_until(consumer, frame, part, now))}
             if not waits or now >= end:
@@ -236,7 +236,7 @@ class WrapPath:
             await trio.sleep_until(min(end, *waits.values()))
 
     def _hold_until(self, consumer: _Consumer, frame: Buffer, part: _Part, now: float) -> float | None:
-        rules, flow, read = self._interlock.rules, consumer.flow, part.read
+        rules, flow, read = self.interlock.rules, consumer.flow, part.read
         rules.fetched(flow, read, now)
         if rules.may_wrap(flow, read, now):
             return None
@@ -256,7 +256,7 @@ class WrapPath:
         """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
         one, read = part
         now, committed = how
-        rules = self._interlock.rules
+        rules = self.interlock.rules
         fresh = rules.fetched(consumer.flow, read, now)
         reason = self._topics.raw_reason(read.topic)
         if reason is None and not rules.may_wrap(consumer.flow, read, now):
@@ -287,7 +287,7 @@ class WrapPath:
             partition=read.partition,
             fetch_offset=read.fetch_offset,
             flow=consumer.flow.token,
-            serials=self._interlock.rules.next_serial,
+            serials=self.interlock.rules.next_serial,
             read_committed=committed,
             run_limit=settings.run_limit,
             min_batch_bytes=settings.min_batch_bytes,

@@ -1,7 +1,6 @@
 """The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
 
-Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second:
-consumers fetch twice a second even when nothing is there.
+Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run the proxy with its report: `serve`, and beside it a task that tells what flows.
 
 run ──┬── serve (until SIGTERM or SIGINT)
+      ├── ticks (every second, for the interlocks: a mirror that cannot produce does not fetch either)
       └── report (every `report_every` seconds; once more, with the totals, at the end)
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.proxy.fetch_path import WrapPath
 from shoal.proxy.logs import fields, told
 from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
@@ -31,6 +33,7 @@ __all__ = ["run"]
 
 log = logging.getLogger("shoal")
 
+_TICK_SECONDS = 1.0
 _NOTHING = ServerStatistics(listeners=())
 
 
@@ -45,6 +48,7 @@ async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
         for listener in configuration.settings.listeners:
             _announce(listener)
         ready()
+        nursery.start_soon(_tick, server)
         await _report(server, configuration.log.report_every)
 
 
@@ -65,6 +69,15 @@ async def _serve(
     settings = configuration.settings
     await serve(settings, paths=shallow_paths(settings), task_status=task_status)
     everything.cancel()
+
+
+async def _tick(server: Server) -> None:
+    paths = [listener.path for listener in server.listeners.values()]
+    while True:
+        await trio.sleep(_TICK_SECONDS)
+        for path in paths:
+            if isinstance(path, WrapPath):
+                path.interlock.tick()
 
 
 async def _report(server: Server, every: float) -> None:
