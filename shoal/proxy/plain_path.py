@@ -14,6 +14,7 @@ from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
+from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.wire import read_string
@@ -81,7 +82,12 @@ def _versions(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer 
     return intersect(frame, entry.api_version)
 
 
+def _produced(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return frame if names_no_broker(frame, entry.api_version) else _addresses(connection, entry, frame)
+
+
 ADDRESSES = Edit(_addresses)
+_PRODUCED = Edit(_produced)
 FETCH_ADDRESSES = Edit(_addresses, _skimmer)
 _VERSIONS = Edit(_versions)
 
@@ -91,12 +97,15 @@ def _version(first: memoryview) -> int:
 
 
 def _decide_produce(connection: Connection, first: memoryview) -> Answer | Verdict | None:
-    acks = peek_acks(first)
+    version = _version(first)
+    acks = usual_acks(first, version)
+    if acks is None:
+        acks = peek_acks(first)
     if acks is None:
         return Verdict.MORE
     if acks == 0:
         return Verdict.SILENT
-    return ADDRESSES if _version(first) >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+    return _PRODUCED if version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
 
 
 def _decide_versions(connection: Connection, first: memoryview) -> Answer | Verdict | None:
