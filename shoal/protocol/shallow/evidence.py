@@ -82,14 +82,16 @@ class Evidence:
         self._positions.leave(flow, now)
         self._withdraw(flow, now)
         if was_proven:
-            self._void(flow, EventKind.PAUSED, "the mirror's consumer has disconnected")
+            self._void(flow, EventKind.PAUSED, f"{flow} has disconnected{explain.PAUSED}")
 
     def producer_disconnected(self, producer: int, now: float) -> None:
         for flow in self._flows:
             if producer in flow.producers:
                 flow.producers.discard(producer)
                 if not flow.producers and flow.is_proven:
-                    self._void(flow, EventKind.PAUSED, "the mirror's last producer connection has closed")
+                    self._void(
+                        flow, EventKind.PAUSED, f"the last producer connection of {flow} has closed{explain.PAUSED}"
+                    )
 
     # fetch side
 
@@ -245,7 +247,7 @@ class Evidence:
         flow.ambiguous_until = now + AMBIGUOUS_SECONDS
         self._withdraw(flow, now)
         if flow.is_proven:
-            self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions")
+            self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions{explain.PAUSED}")
 
     def _go_blind(self, why: str, now: float) -> None:
         self._blind = why

@@ -5,7 +5,9 @@ import re
 from shoal.protocol.shallow.flow import Flow
 from shoal.protocol.shallow.limits import EvidenceSettings
 
-__all__ = ["stopped", "stranded", "why_raw"]
+__all__ = ["PAUSED", "stopped", "stranded", "why_raw"]
+
+PAUSED = ": raw records only, until some come back again"
 
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
