@@ -13,17 +13,17 @@ import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
 START_WITHIN = 20.0
 STOP_WITHIN = 30.0
-_LISTEN = "0A"  # include/net/tcp_states.h
+_ESTABLISHED, _LISTEN = "01", "0A"  # include/net/tcp_states.h
 
 
 class ShoalProcess:
@@ -99,7 +99,7 @@ class ShoalProcess:
 
     def connections(self) -> int:
         """TCP sockets that do not listen: two for each client that Shoal has connected to a broker."""
-        return sum(state != _LISTEN for state, _ in _tcp_sockets(self.pid))
+        return sum(row.state != _LISTEN for row in _tcp_sockets(self.pid))
 
 
 @asynccontextmanager
@@ -168,17 +168,42 @@ def _is_free(port: int) -> bool:
 def listening_ports(pid: int) -> set[int]:
     """TCP ports on which a process listens; empty when it has ended."""
     try:
-        return {port for state, port in _tcp_sockets(pid) if state == _LISTEN}
+        return {row.port for row in _tcp_sockets(pid) if row.state == _LISTEN}
     except FileNotFoundError:
         return set()
 
 
-def _tcp_sockets(pid: int) -> list[tuple[str, int]]:
-    """State and local port of each TCP socket of a process. Raises FileNotFoundError when it has ended."""
+def connected_to(ports: Collection[int]) -> set[str]:
+    """The inode numbers of all sockets on this machine, whoever has them, that are connected to one of `ports`."""
+    wanted = set(ports)
+    return {row.inode for row in _tcp_table("self") if row.remote_port in wanted and row.state == _ESTABLISHED}
+
+
+class _TcpRow(NamedTuple):
+    """A line of /proc/net/tcp, proc(5)."""
+
+    port: int
+    remote_port: int
+    state: str
+    inode: str
+
+
+def _tcp_table(pid: int | str) -> Iterator[_TcpRow]:
+    """All TCP sockets of the machine. Raises FileNotFoundError when the process has ended."""
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            _, local, remote, state, _, _, _, _, _, inode, *_ = line.split()
+            yield _TcpRow(_port(local), _port(remote), state, inode)
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2], 16)
+
+
+def _tcp_sockets(pid: int) -> list[_TcpRow]:
+    """Those of one process. Raises FileNotFoundError when it has ended."""
     own = socket_inodes(pid)
-    lines = [line for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
-    rows = [line.split() for line in lines]  # proc(5): 1 local address, 3 state, 9 inode
-    return [(row[3], int(row[1].rpartition(":")[2], 16)) for row in rows if row[9] in own]
+    return [row for row in _tcp_table(pid) if row.inode in own]
 
 
 def socket_inodes(pid: int) -> set[str]:

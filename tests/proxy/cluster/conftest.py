@@ -30,6 +30,7 @@ SPEC = ClusterSpec(
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
         "delegation.token.secret.key": "not a secret",
+        "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
     },
 )
 

@@ -26,8 +26,10 @@ from confluent_kafka.admin import (
 )
 
 from shoal.scenarios.kafka.clients import client_config
+from tests.shoal_process import connected_to, socket_inodes
 
 from .data import IN_TIME, Record, as_record, new_topic, produce, read, various
+from .feeder import Feeder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,6 +120,23 @@ def test_transactions_are_committed_and_aborted(brokers: Cluster, stand: Stand) 
 
 def _bare(records: list[Record]) -> list[Record]:
     return [record._replace(headers=()) for record in records]
+
+
+def test_only_shoal_connects_to_the_brokers(brokers: Cluster, stand: Stand) -> None:
+    topic = new_topic(brokers, THREE)
+    consumer = Consumer({**client_config(stand.bootstrap), "group.id": "onlooker", "auto.offset.reset": "earliest"})
+    got: list[Record] = []
+    try:
+        consumer.subscribe([topic])
+        with Feeder(stand.bootstrap, topic, partitions=3) as feeder:
+            feeder.wait_for(100)
+            _poll_until(lambda: len(got) >= 100, [consumer], got)
+            ports = {node.settings.ports.proxied for node in brokers.nodes.values()}
+            connected = connected_to(ports)
+    finally:
+        consumer.close()
+    assert connected
+    assert connected <= socket_inodes(stand.shoal.pid)
 
 
 def test_metadata_names_only_shoal(stand: Stand) -> None:

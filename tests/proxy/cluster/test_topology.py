@@ -225,11 +225,24 @@ async def test_a_broker_is_killed_and_comes_back(brokers: Cluster, stand: Stand)
         finally:
             await victim.start()
             await brokers.wait_whole()
+            await in_thread(_lead_as_before, brokers)
         await in_thread(feeder.wait_for, feeder.acknowledged + 300)
     assert await in_thread(partial(read, stand.bootstrap, topic, partitions=3)) == feeder.sent
     assert await in_thread(partial(read, brokers.bootstrap, topic, partitions=3)) == feeder.sent
     assert _is_node(stand.broker(3), 3)
     assert stand.shoal.running
+
+
+def _lead_as_before(brokers: Cluster) -> None:
+    """Until every partition is led by its preferred leader again, coordinators of groups and transactions among them."""
+    admin = AdminClient(client_config(brokers.bootstrap))
+    deadline = monotonic() + IN_TIME
+    while True:
+        topics = admin.list_topics(timeout=IN_TIME).topics.values()
+        if all(one.leader == one.replicas[0] for topic in topics for one in topic.partitions.values()):
+            return
+        assert monotonic() < deadline
+        admin.elect_leaders(ElectionType.PREFERRED, None).result(IN_TIME)
 
 
 async def test_a_new_broker_s_port_is_open_before_it_is_named(brokers: Cluster, new_stand: NewStand) -> None:
