@@ -77,26 +77,40 @@ class FastLane(trio.abc.Instrument):
         self._epoll.register(self._trio_fd, select.EPOLLIN)
         self._steps: dict[int, Callable[[], bool]] = {}
         self._tasks: dict[int, trio.lowlevel.Task] = {}
+        self._users = 0
         self.steps = 0
         self.woken = 0
 
     @classmethod
     @contextmanager
     def open(cls) -> Iterator[FastLane | None]:
-        """For the trio run of the calling task; one at a time. None where there can be no lane."""
-        internals = _Internals.find()
-        if internals is None or _lane.get(None) is not None:
+        """For the trio run of the calling task; whoever opens it meanwhile gets the same one. None where there can be no lane."""
+        lane = _lane.get() or cls._new()
+        if lane is None:
             yield None
             return
-        lane = cls(internals)
-        before = _lane.set(lane)
-        trio.lowlevel.add_instrument(lane)
+        lane._users += 1
         try:
             yield lane
         finally:
-            trio.lowlevel.remove_instrument(lane)
-            _lane.reset(before)
-            lane._epoll.close()
+            lane._users -= 1
+            if not lane._users:
+                lane._close()
+
+    @classmethod
+    def _new(cls) -> FastLane | None:
+        internals = _Internals.find()
+        if internals is None:
+            return None
+        lane = cls(internals)
+        _lane.set(lane)
+        trio.lowlevel.add_instrument(lane)
+        return lane
+
+    def _close(self) -> None:
+        _lane.set(None)
+        trio.lowlevel.remove_instrument(self)
+        self._epoll.close()
 
     async def until(self, fd: int, step: Callable[[], bool]) -> None:
         self._epoll.register(fd, select.EPOLLIN)

@@ -136,3 +136,17 @@ async def test_without_a_lane_trio_wakes_the_task_for_each_step(
         with trio.fail_after(5):
             await until(left.fileno(), lambda: left_over.append(left.recv(1)) or len(left_over) < 3)  # type: ignore[func-returns-value]
     assert left_over == [b"a", b"b", b"c"]
+
+
+async def test_a_lane_is_shared_until_its_last_user_leaves(pair: Pair) -> None:
+    left, right = pair
+    with FastLane.open() as lane:
+        with FastLane.open() as same:
+            assert same is lane
+        right.send(b"x")
+        with trio.fail_after(5):
+            await until(left.fileno(), lambda: not left.recv(1))
+        assert lane is not None
+        assert lane.woken == 1
+    with FastLane.open() as other:
+        assert other is not lane
