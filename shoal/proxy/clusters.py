@@ -43,6 +43,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.brokers: dict[int, Address] = {}
         self._names: OrderedDict[bytes, str] = OrderedDict()
+        self._partition_counts: OrderedDict[str, int] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r}>"
@@ -55,15 +56,21 @@ class Cluster:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
+    def partition_count(self, topic: str) -> int | None:
+        return self._partition_counts.get(topic)
+
     def learn(self, metadata: MetadataResponse) -> None:
-        """Take the cluster's id and its topics' ids from a Metadata answer."""
+        """Take the cluster's id, its topics' ids and their numbers of partitions from a Metadata answer."""
         self.cluster_id = metadata.cluster_id or self.cluster_id
-        names = self._names
-        for name, topic_id in metadata.topics:
+        names, counts = self._names, self._partition_counts
+        for (name, topic_id), count in zip(metadata.topics, metadata.partition_counts, strict=True):
             if name is not None and topic_id is not None:
                 names[topic_id] = name
-        while len(names) > _TOPIC_LIMIT:
-            names.popitem(last=False)
+            if name is not None and count:
+                counts[name] = count
+        for known in (names, counts):
+            while len(known) > _TOPIC_LIMIT:
+                known.popitem(last=False)
 
     async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
         """Ask a bootstrap broker over a connection of its own, without authentication; None = all topics.

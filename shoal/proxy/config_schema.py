@@ -35,6 +35,7 @@ class ClusterTable(Table, frozen=True, kw_only=True):
 class ShallowTable(Table, frozen=True, kw_only=True):
     mirror_clients: str | None = None
     deep_topics: list[str] | None = None
+    partition_by_key: bool | None = None
     run_limit: Size | None = None
     min_batch_bytes: Size | None = None
     fetch_max_bytes: Size | None = None

@@ -261,6 +261,8 @@ class WrapPath:
         reason = self._topics.raw_reason(read.topic)
         if reason is None and not rules.may_wrap(consumer.flow, read, now):
             reason = Reason.NO_EVIDENCE
+        if self._settings.partition_by_key and connection.cluster.partition_count(read.topic) is None:
+            reason = reason or Reason.UNKNOWN_TOPIC
         if reason is not None:
             self._count_raw(frame, one, reason)
             rules.given(consumer.flow, read, now, read.next_offset)
@@ -291,6 +293,7 @@ class WrapPath:
             read_committed=committed,
             run_limit=settings.run_limit,
             min_batch_bytes=settings.min_batch_bytes,
+            partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
             tags=self._tags,
         )
 

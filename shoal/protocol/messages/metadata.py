@@ -40,18 +40,22 @@ class Broker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
-    """`topics` are (name, id): no id below v10; no name when v12+ was asked by an id that the broker does not know."""
+    """`topics` are (name, id): no id below v10; no name when v12+ was asked by an id that the broker does not know.
+
+    `partition_counts` are those of `topics`, in the same order (0 where the topic has an error).
+    """
 
     brokers: tuple[Broker, ...]
     cluster_id: str | None
     topics: tuple[tuple[str | None, bytes | None], ...]
+    partition_counts: tuple[int, ...]
 
 
 _RESPONSE = Walkers(
     MESSAGES["MetadataResponse"],
     ("ClusterId = None",),
     Rows("Brokers", ("NodeId", "Host", "Port"), Broker),
-    Rows("Topics", ("Name", "TopicId = None")),
+    Rows("Topics", ("Name", "TopicId = None", "count Partitions")),
 )
 
 
@@ -62,7 +66,8 @@ def read_metadata_response(frame: Buffer, version: int) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(brokers),
         cluster_id=cluster_id,
-        topics=tuple((name, None if topic_id == _NO_ID else topic_id) for name, topic_id in topics),
+        topics=tuple((name, None if topic_id == _NO_ID else topic_id) for name, topic_id, _ in topics),
+        partition_counts=tuple(count for _, _, count in topics),
     )
 
 

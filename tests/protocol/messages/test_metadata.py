@@ -17,6 +17,7 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
         (topic.name, topic_id.bytes if (topic_id := getattr(topic, "topic_id", None)) else None)
         for topic in entity.topics
     ]
+    assert list(response.partition_counts) == [len(topic.partitions) for topic in entity.topics]
 
 
 @pytest.mark.parametrize("case", list(cases("MetadataRequest")), ids=lambda case: f"v{case.version}")
