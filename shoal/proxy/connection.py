@@ -93,6 +93,7 @@ class Connection:
         self.requests_ended = False
         self.upstream_ended = False
         self.connected = False
+        self.provisional = False  # leads to any broker, until somebody says where the right one is
         self.cause: CloseCause | None = None
         self.detail = ""
         self.vigil = Vigil()
@@ -121,7 +122,7 @@ class Connection:
         if self._has_nothing_to_say():
             return self.note(CloseCause.CLIENT_CLOSED)
         try:
-            upstream = await self.door.connect()
+            upstream, self.provisional = await self.door.connect()
         except UpstreamUnreachable as error:
             return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
         self._connected(upstream)

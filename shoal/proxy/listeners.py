@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import wait_readable
 
 from shoal.protocol.messages.metadata import read_metadata_response
+from shoal.proxy.clusters import NotLearned
 from shoal.proxy.connection import Connection
 from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
 from shoal.proxy.operator_error import OperatorError
@@ -61,10 +63,21 @@ class Door:
         which = "a bootstrap broker" if self.node_id is None else f"broker {self.node_id}"
         return f"{which} of cluster {self.listener.cluster.name!r}"
 
-    async def connect(self) -> socket.socket:
-        """Raises UpstreamUnreachable."""
+    @property
+    def leads_nowhere(self) -> bool:
+        """Nobody has said yet where this port's broker is: right after a start with mapped ports."""
+        return self.node_id is not None and self.node_id not in self.listener.cluster.brokers
+
+    async def connect(self) -> tuple[socket.socket, bool]:
+        """-> the connection, and whether it is provisional: to a bootstrap broker, for want of knowing the right one.
+
+        Raises UpstreamUnreachable.
+        """
         listener = self.listener
-        return await connect(listener.cluster.addresses(self.node_id), listener.limits)
+        if self.leads_nowhere:
+            await listener.ask_for_brokers()
+        provisional = self.leads_nowhere
+        return await connect(listener.cluster.addresses(self.node_id), listener.limits), provisional
 
     async def accept(self, welcome: Callable[[Door, socket.socket], None]) -> None:
         """Until cancelled."""
@@ -155,6 +168,21 @@ class Listener:
         if self.endpoints.assign(node_id, door.port, address):
             self._save()
         return self._advertised_host(local_host), door.port
+
+    async def ask_for_brokers(self) -> None:
+        """Ask the cluster, and give each broker its port. A cluster that wants SASL or TLS does not tell."""
+        try:
+            metadata = await self.cluster.ask_metadata()
+        except NotLearned as error:
+            log.info(
+                "cluster %r does not tell its brokers (%s): they are learned from clients' metadata",
+                self.cluster.name,
+                error,
+            )
+            return
+        for broker in metadata.brokers:
+            with suppress(NoPort):  # said by `advertise`
+                self.advertise(Address(broker.host, broker.port), broker.node_id, self.settings.host)
 
     def advertise_controller(self, node_id: int, local_host: str) -> tuple[str, int]:
         """A controller's address is for display only (clients cannot use it): it gets no port of its own."""

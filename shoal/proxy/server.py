@@ -2,7 +2,7 @@
 
     serve ──┬── signals: first one drains, second one ends at once
             ├── watchdog
-            ├── one learner per cluster (asks for the brokers once, then ends)
+            ├── one question per listener: which brokers are there? (so that their ports are bound before a client asks)
             └── one listener each ──┬── accept, one task per port
                                     └── one task per connection, which has two pumps
 
@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.clusters import Cluster, NotLearned
-from shoal.proxy.endpoints import NoPort
+from shoal.proxy.clusters import Cluster
 from shoal.proxy.fast_lane import FastLane
 from shoal.proxy.listeners import Listener
 from shoal.proxy.plain_path import PlainPath
-from shoal.proxy.settings import Address, Mode
 from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.watchdog import watch
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection import Connection
     from shoal.proxy.plain_path import Path
-    from shoal.proxy.settings import Settings
+    from shoal.proxy.settings import Mode, Settings
 
 __all__ = ["Server", "serve"]
 
@@ -75,8 +73,8 @@ class Server:
             with self._scope, FastLane.open():
                 async with trio.open_nursery() as services:
                     services.start_soon(watch, self.connections)
-                    for cluster in self.clusters.values() if self._learns else ():
-                        services.start_soon(self._learn, cluster)
+                    for listener in self.listeners.values() if self._learns else ():
+                        services.start_soon(listener.ask_for_brokers)
                     async with trio.open_nursery() as serving:
                         for listener in self.listeners.values():
                             serving.start_soon(listener.run)
@@ -103,24 +101,6 @@ class Server:
 
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(listeners=tuple(listener.statistics() for listener in self.listeners.values()))
-
-    async def _learn(self, cluster: Cluster) -> None:
-        """Ask for the brokers, so that their ports are bound before the first client asks."""
-        try:
-            metadata = await cluster.ask_metadata()
-        except NotLearned as error:
-            log.info(
-                "cluster %r: its brokers are not known yet (%s): they are learned from clients' metadata",
-                cluster.name,
-                error,
-            )
-            return
-        for listener in self.listeners.values():
-            for broker in metadata.brokers if listener.cluster is cluster else ():
-                try:
-                    listener.advertise(Address(broker.host, broker.port), broker.node_id, listener.settings.host)
-                except NoPort as error:
-                    log.debug("%s", error)
 
 
 async def serve(

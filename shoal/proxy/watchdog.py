@@ -114,3 +114,5 @@ async def watch(connections: Callable[[], Iterable[Connection]]) -> None:
             verdict = connection.vigil.check(connection, now)
             if verdict is not None:
                 connection.abort(*verdict)
+            elif connection.provisional and not connection.door.leads_nowhere:
+                connection.drain()  # the client comes back, and then reaches the right broker

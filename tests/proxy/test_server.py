@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from shoal.protocol.api import ApiKey
 from shoal.proxy.endpoints import write_state
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.server import Server, serve
@@ -24,6 +25,7 @@ from tests.proxy.rig import (
     BrokerSide,
     FakeBroker,
     Peer,
+    api_key,
     correlation_id,
     echo,
     free_range,
@@ -63,7 +65,9 @@ def test_a_taken_bootstrap_port_is_told_clearly(taken: int) -> None:
 
 def test_a_taken_port_of_a_map_is_told_clearly(taken: int) -> None:
     nodes = PortMap(ports={5: taken})
-    with pytest.raises(OperatorError, match=rf"cannot listen on 127.0.0.1:{taken} of broker 5: .* choose another with ports"):
+    with pytest.raises(
+        OperatorError, match=rf"cannot listen on 127.0.0.1:{taken} of broker 5: .* choose another with ports"
+    ):
         Server(settings(ListenerSettings(name="source", cluster="c", port=0, nodes=nodes)))
 
 
@@ -125,6 +129,41 @@ async def test_brokers_are_asked_for_at_start() -> None:
         await until(lambda: 4 in listener.doors)
         assert server.clusters["c"].brokers == {4: Address("b4", 9092)}
         assert server.clusters["c"].cluster_id == "the cluster"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("cluster_tells", [True, False])
+async def test_a_mapped_port_leads_to_its_broker_as_soon_as_that_is_known(cluster_tells: bool) -> None:
+    """Otherwise (the cluster wants SASL, say) to any broker, until a client's metadata name the right one."""
+    second = FakeBroker()
+    port = free_range(1).first
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        own = correlation_id(frame) == 0
+        if own and not cluster_tells:
+            await broker.stream.aclose()
+        elif api_key(frame) == ApiKey.METADATA:
+            entity = metadata((2, *second.address), response=metadata_v10)
+            await broker.send(response_frame(entity, correlation_id(frame)))
+        else:
+            await echo(broker, frame)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(second.run)
+        async with rig(answer, nodes=PortMap(ports={2: port})) as r:
+            client = await r.client(port)
+            await client.send(request(300, 0, 1, b"who?"))
+            await client.frame()
+            assert len(second.received) == cluster_tells
+            if not cluster_tells:
+                await client.send(request(ApiKey.METADATA, 10, 2))
+                await client.frame()
+                assert await client.at_end()
+                await client.stream.aclose()
+                again = await r.client(port)
+                await again.send(request(300, 0, 3, b"and now?"))
+                assert (await again.frame()).endswith(b"and now?")
+                assert len(second.received) == 1
         nursery.cancel_scope.cancel()
 
 
