@@ -21,13 +21,14 @@ def test_plain_progress_says_something_every_five_seconds() -> None:
     assert out.getvalue() == "at 5.0\nat 10.0\n"
 
 
-def test_a_terminal_line_is_written_over() -> None:
-    out = Terminal()
-    progress = Progress(out)
-    progress.update("one")
-    progress.update("two")
+def test_a_terminal_line_is_written_over_a_few_times_a_second() -> None:
+    out, now = Terminal(), [0.0]
+    progress = Progress(out, clock_of(now), columns=lambda: 80)
+    for now[0], text in ((0.0, "one"), (0.1, "too soon"), (0.3, "two")):
+        progress.update(text)
     progress.say("done")
-    assert out.getvalue() == "one\r\x1b[2Ktwo\r\x1b[2Kdone\n"
+    progress.update("three")
+    assert out.getvalue() == "one\r\x1b[2Ktwo\r\x1b[2Kdone\nthree"
 
 
 def test_a_line_longer_than_the_terminal_is_cut_so_that_it_can_be_written_over() -> None:

@@ -75,16 +75,17 @@ def _opening(plan: Plan) -> str:
 def _closing(report: Report, target: Path) -> str:
     notes = (
         "Measured from the first mirrored record to the last. Every Java process was started for its run,",
-        f"with the heap of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
-        f"MirrorMaker 2 in both runs: tasks.max = {TASKS}{_listed(TUNING)}; otherwise its defaults.",
-        f"Alone also{_listed(ALONE_ONLY)}, as in the source. Through `shoal mirror {' '.join(SHOAL_OPTIONS)}`: the lines it prints.",
+        f"with the heap that Kafka's own scripts give it: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
+        f"Both runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
+        f"Alone: {_listed(ALONE_ONLY)}, so that the copy is compressed as the source is.",
+        f"Through Shoal: `shoal mirror {' '.join(SHOAL_OPTIONS)}`, and the lines that it prints in mm2.properties.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])
 
 
 def _listed(settings: Mapping[str, str]) -> str:
-    return "".join(f", {key} = {value}" for key, value in settings.items())
+    return ", ".join(f"{key} = {value}" for key, value in settings.items())
 
 
 if __name__ == "__main__":
