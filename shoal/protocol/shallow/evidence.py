@@ -144,7 +144,9 @@ class Evidence:
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
         turn = self._turn_for(flow, now)
-        if turn:
+        if now < self._opens_at:
+            until = self._opens_at
+        elif turn:
             until = turn.deadline if turn.awaits() else now
         elif flow.is_proven and not flow.arrived and flow.silent_since is not None:
             until = flow.silent_since + self._settings.turn_seconds

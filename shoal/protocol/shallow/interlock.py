@@ -73,7 +73,8 @@ class Interlock(Protocol):
         """When to look again before giving the flow any more records; None: now.
 
         A mirror queues what it was given, so while samples, or the envelopes of its trial, are on their way it is given nothing
-        that would queue before what it is waited for next; nor is a mirror that has not had its first turn yet.
+        that would queue before what it is waited for next; nor is a mirror that has not had its first turn yet, nor anyone as long
+        as nothing can be proven after the start of this process.
         """
 
     def given(

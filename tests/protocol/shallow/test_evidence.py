@@ -113,13 +113,21 @@ def test_proof_is_per_topic() -> None:
 def test_after_a_start_no_turn_begins_before_others_can_have_come_back() -> None:
     rules = interlock(grace_seconds=5.0)
     mirror = Mirror(rules)
-    assert mirror.fetch(4.9) is None
-    mirror.produce(4.9)
-    assert not mirror.wraps(4.9)
+    assert mirror.fetch(4.8, patient=False) is None
+    mirror.produce(4.8)
+    assert not mirror.wraps(4.8)
     prove(mirror, 5.0)
 
 
 # Pauses: what is waited for should not queue behind more
+
+
+def test_after_a_start_nothing_is_given_before_it_can_be_proof() -> None:
+    rules = interlock(grace_seconds=5.0)
+    mirror = Mirror(rules)
+    assert mirror.fetch(0.0) == 5.0
+    assert mirror.fetch(4.9) == 5.0
+    assert mirror.wraps(prove(mirror, 5.0))
 
 
 def test_nothing_more_is_given_while_samples_are_on_their_way() -> None:
