@@ -92,6 +92,14 @@ class _Unseen:
     def feed(self, chunk: memoryview, /) -> None: ...
 
 
+class _Question(NamedTuple):
+    """A mirror's request that is under way, and at which offset each partition was asked."""
+
+    consumer: _Consumer
+    request: FetchRequest
+    asked: Asked
+
+
 class _Part(NamedTuple):
     """A partition of an answer, with records in it and a known name."""
 
@@ -129,12 +137,12 @@ class WrapPath:
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None)
         await self._learn_names(connection, consumer, request)
-        asked = consumer.sessions.request(request)
+        question = _Question(consumer, request, consumer.sessions.request(request))
         limits = self._settings
         most = _PROVING_BYTES if consumer.is_proving(trio.current_time()) else limits.fetch_max_bytes
         limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
-        edit = partial(self._answer, consumer, request, asked)
-        return await connection.forward([frame], Hold(edit, self._too_large(connection)))
+        hold = Hold(partial(self._answer, question), self._too_large(connection))
+        return await connection.forward([frame], hold)
 
     def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
         if not isinstance(connection.context, _Consumer):
@@ -179,15 +187,15 @@ class WrapPath:
     # -- answer ------------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, consumer: _Consumer, request: FetchRequest, asked: Asked, connection: Connection, *answer: object
+        self, question: _Question, connection: Connection, entry: InFlight, received: bytearray
     ) -> Sequence[Buffer]:
-        entry, received = answer
-        version = entry.api_version  # type: ignore[attr-defined]
-        frame = _with_our_addresses(connection, version, received)  # type: ignore[arg-type]
+        consumer, request, asked = question
+        version = entry.api_version
+        frame = _with_our_addresses(connection, version, received)
         response = read_fetch_response(frame, version)
         if response.error_code == 0:
             consumer.sessions.answered(request, asked, response.session_id)
-        parts = self._parts(connection, consumer, frame, (response.partitions, asked))
+        parts = self._parts(connection, question, frame, response.partitions)
         late = await self._wait_for_interlock(consumer, frame, parts)
         committed = request.isolation_level == _READ_COMMITTED
         now = self.interlock.tick()
@@ -199,15 +207,11 @@ class WrapPath:
         return replace_record_sets(frame, version, edits) if edits else [frame]
 
     def _parts(
-        self,
-        connection: Connection,
-        consumer: _Consumer,
-        frame: Buffer,
-        answered: tuple[Sequence[FetchedPartition], Asked],
+        self, connection: Connection, question: _Question, frame: Buffer, partitions: Sequence[FetchedPartition]
     ) -> list[_Part]:
         """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
         parts = []
-        partitions, asked = answered
+        consumer, _, asked = question
         for one in partitions:
             if one.start == one.end:
                 continue
