@@ -111,6 +111,8 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         f"{aliases.source}->{other}.topics": topic,
         f"{other}.producer.compression.type": "lz4",
         f"{other}.plugin.discovery": "service_load",
+        # Otherwise a copy of the copy of ... of the second target's heartbeats.
+        "heartbeats.replication.enabled": "false",
     }
     async with flowing(
         pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=second, other_targets=(other,))
