@@ -185,8 +185,9 @@ class Evidence:
         if turn is None:
             return
         turn.progress(now)
-        for source in turn.topics_in(topic):
-            turn.flow.topic(source).strangers = True
+        if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
+            for source in turn.topics_in(topic):
+                turn.flow.topic(source).strangers = True
         for source, verdict in turn.see(topic, marks).items():
             if verdict is Verdict.MATCHED:
                 turn.flow.topic(source).match()

@@ -29,8 +29,9 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
     seconds = f"{now - state.given_at:.0f} s"
     if state.strangers:
         return (
-            f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given: does a "
-            f"transform (SMT), filter or converter change them? Then list the topic in deep-topics. Or are they another mirror's?"
+            f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given. Does a "
+            f"transform (SMT), filter or converter change them? Then list the topic in deep-topics. Or are they another mirror's? "
+            f"{_question(flow)}"
         )
     return (
         f"no record of {topic} that {flow} was given has come to {settings.listener} for {seconds}. {_question(flow)} Can the mirror "
