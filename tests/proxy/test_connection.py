@@ -392,3 +392,36 @@ async def test_statistics_count_both_sides() -> None:
     assert (counted.requests, counted.answers, counted.opaque) == (5, 5, 5)
     assert counted.from_client == counted.to_upstream == sum(map(len, frames))
     assert counted.from_upstream == counted.to_client == sum(map(len, answers))
+
+
+async def test_a_broker_learns_at_once_that_its_client_has_gone() -> None:
+    async with rig(silent, limits=Limits(close_seconds=1000)) as r:
+        client = await r.client()
+        await client.send(request(1, 11, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.stream.aclose()
+        await until(lambda: r.broker.ended == 1)
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+async def test_a_drained_client_gets_its_last_answer_even_if_it_went_on_sending() -> None:
+    """Closing a socket with unread bytes would be a reset, and would destroy what the client has not read yet."""
+    go_on = trio.Event()
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await go_on.wait()
+        await broker.send(response(correlation_id(frame), bytes(MIB)))
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        connection = r.connection
+        r.server.drain()
+        await until(lambda: connection.requests_ended)
+        await client.send(request(UNKNOWN_KEY, 0, 2, bytes(1000)))
+        go_on.set()
+        await until(lambda: connection.cause is CloseCause.DRAINED)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert await client.frame() == response(1, bytes(MIB))
+        assert await client.at_end()

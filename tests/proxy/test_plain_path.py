@@ -20,7 +20,7 @@ from shoal.proxy.settings import Address, PortMap
 from shoal.proxy.statistics import CloseCause
 from shoal.proxy.transport import BUFFER_SIZE
 from tests.protocol.kio_messages import decode_response, response_frame
-from tests.proxy.rig import Answer, BrokerSide, FakeBroker, correlation_id, echo, request, response, rig
+from tests.proxy.rig import Answer, BrokerSide, FakeBroker, api_key, correlation_id, echo, request, response, rig, until
 from tests.proxy.test_connection import produce
 
 if TYPE_CHECKING:
@@ -282,3 +282,40 @@ async def test_a_brokers_own_refusal_of_api_versions_passes() -> None:
         client = await r.client()
         await client.send(request(18, 4, 3))
         assert await client.frame() == response(3, refusal)
+
+
+async def test_edited_answers_wait_in_order_for_a_client_that_does_not_read() -> None:
+    """Each takes another size than it had, and the next ones already lie behind it in the receive buffer."""
+    real = metadata((1, "a-rather-long-host-name.example", 9092), topics=200)
+    count = 2000
+    async with rig(answering(lambda: real)) as r, trio.open_nursery() as nursery:
+        client = await r.client()
+        nursery.start_soon(client.send, b"".join(request(3, 12, number) for number in range(count)))
+        await until(lambda: bool(r.listener.connections) and r.connection.connected and r.connection.client_out.blocked)
+        port = r.listener.doors[1].port
+        expected = make(
+            metadata_v12.MetadataResponse,
+            throttle_time=NO_TIME,
+            brokers=metadata((1, "127.0.0.1", port)).brokers,
+            cluster_id=real.cluster_id,
+            topics=real.topics,
+        )
+        frame = response_frame(expected, 0)
+        for number in range(count):
+            assert await client.frame() == frame[:4] + struct.pack(">i", number) + frame[8:]
+
+
+async def test_a_streamed_fetch_answer_leaves_the_next_answers_alone() -> None:
+    body = fetch_v17(3 * BUFFER_SIZE)
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(
+            response(correlation_id(frame), body if api_key(frame) == ApiKey.FETCH else bytes(2 * BUFFER_SIZE))
+        )
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(1, 17, 1) + request(300, 0, 2) + request(1, 17, 3))
+        assert await client.frame() == response(1, body)
+        assert await client.frame() == response(2, bytes(2 * BUFFER_SIZE))
+        assert await client.frame() == response(3, body)
