@@ -46,7 +46,7 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
 async def test_a_group_goes_on_at_the_target_without_skipping(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    groups = {f"{topic}-{offset}": offset for offset in (50, 7_777, 12_000, 15_050, 20_999)}
+    groups = {f"{topic}-{offset}": offset for offset in (50, 4_777, 9_050, 11_000, 11_999)}
     extra = {
         "sync.group.offsets.enabled": "true",
         "sync.group.offsets.interval.seconds": "1",
@@ -55,21 +55,26 @@ async def test_a_group_goes_on_at_the_target_without_skipping(
     }
     bootstrap, target = pair.source.bootstrap, pair.target.bootstrap
     await Topics(bootstrap).create(topic, 1)
+    for group in groups:
+        await in_thread(partial(commit, bootstrap, group, topic, 0))
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=extra)) as flow:
-        for seed in range(7):
+        # Of what was mirrored before, MM2 translates only the last offset.
+        await flow.running.process.until_printed("starting checkpoint and offset sync stores", within=WITHIN)
+        for seed in range(4):
             await fill(bootstrap, topic, orders(3_000, seed=seed), layout=Layout(run=RUN), compression_type="zstd")
             await flow.check(topic)
+        assert flow.counts()["wrapped_records"] > 5_000
         for group, offset in groups.items():
             await in_thread(partial(commit, bootstrap, group, topic, offset))
-        assert flow.counts()["wrapped_records"] > 10_000
 
         for group, offset in groups.items():
-            # The copy has the source's offsets here, so the group's true place at the target is `offset`.
-            async def is_synced(group: str = group) -> bool:
-                return await in_thread(partial(committed, target, group, flow.remote(topic))) >= 0
-
-            await until(is_synced, within=WITHIN, what=f"group {group} to be at the target", poll_s=0.5)
-            place = await in_thread(partial(committed, target, group, flow.remote(topic)))
-            assert place <= offset, "records would be skipped"
             # MM2 keeps 64 offset syncs, ever further apart the older they are: half of the way back at most.
-            assert offset - place <= max(ENVELOPE_RECORDS, (21_000 - offset) * 2)
+            reread = max(ENVELOPE_RECORDS, (12_000 - offset) * 2)
+
+            async def is_there(group: str = group, offset: int = offset, reread: int = reread) -> bool:
+                place = await in_thread(partial(committed, target, group, flow.remote(topic)))
+                # The copy has the source's offsets here, so the group's true place at the target is `offset`.
+                assert place <= offset, "records would be skipped"
+                return place > 0 and offset - place <= reread
+
+            await until(is_there, within=WITHIN, what=f"group {group} to be at the target", poll_s=0.5)
