@@ -222,19 +222,22 @@ def _items(outer: _Outer, plain_codec: Codec) -> tuple[list[Item], int]:
             plain.append(NewRecord(header.timestamp(record), record.key, record.value, record.headers))
             continue
         if plain:
-            items.append(_plain_item(outer, plain, codec))
+            items.append(_plain_item(outer, plain, codec, len(items)))
             plain = []
         items.append(Item(identity=key, key=key, batches=tuple(_inner_batches(key, record))))
     if plain and items:
-        items.append(_plain_item(outer, plain, codec))
+        items.append(_plain_item(outer, plain, codec, len(items)))
     return items, count
 
 
-def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec) -> Item:
-    """Consecutive records beside an envelope. Equal bytes in the same outer batch's bytes: the same item, sent again."""
+def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
+    """Consecutive records beside an envelope. The same place in the same outer batch's bytes: the same item, sent again.
+
+    The place `at` counts: equal records may stand on both sides of an envelope, and each is to be appended.
+    """
     batch = encode_batch(records, codec=codec)
     digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
-    digest.update(batch)
+    digest.update(at.to_bytes(4, "big"))
     source = f"plain records at {records[0].timestamp} ms beside an envelope"
     sub = SubBatch((batch,), len(records), codec, source)
     return Item(identity=digest.digest(), key=None, batches=(sub,))

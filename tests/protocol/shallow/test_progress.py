@@ -57,6 +57,14 @@ def test_one_envelope_answers_its_last_record() -> None:
     assert broker.log[50:] == RECORDS
 
 
+def test_equal_plain_records_on_both_sides_of_an_envelope_are_all_appended() -> None:
+    broker = Broker()
+    (envelope,) = mirrored()
+    outer = outer_of(PLAIN, envelope.record, PLAIN)
+    run(begun(outer), broker)
+    assert broker.log == [PLAIN, *RECORDS, PLAIN]
+
+
 def test_a_plain_row_answers_its_first_record() -> None:
     (seen,) = mirrored()
     broker = Broker(log=[PLAIN] * 50)
