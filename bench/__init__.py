@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks on this machine: nothing, HAProxy and Shoal before the same real broker."""

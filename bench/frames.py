@@ -1,7 +1,8 @@
 """Requests as prebuilt bytes, so that the load client costs next to nothing and sends the same to every proxy.
 
-Written with `struct` and not with Shoal's own protocol code: a yardstick is not made of what it measures. Versions are
-those that Java clients send which know topic ids (Fetch v17, Produce v13) or any that brokers 3.9 to 4.3 know; layouts are in the message schemas of apache/kafka (clients/src/main/resources/common/message).
+Written with `struct` and not with Shoal's own protocol code: a yardstick is not made of what it measures. Fetch and Produce
+have the versions of Java clients that know topic ids, the others some that brokers 3.9 to 4.3 know; the layouts are in the
+message schemas of apache/kafka (clients/src/main/resources/common/message).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "CORRELATION_AT",
     "FETCH_VERSION",
     "JAVA_CONSUMER",
     "FetchLimits",
@@ -27,10 +27,8 @@ __all__ = [
     "list_offsets",
     "metadata",
     "produce",
-    "renumber",
 ]
 
-CORRELATION_AT = 8  # size: int32, api key: int16, api version: int16
 _NO_TAGS = b"\0"
 _PRODUCE, _FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 0, 1, 2, 3, 18
 FETCH_VERSION, _LIST_OFFSETS_V, _METADATA_V, _API_VERSIONS_V = 17, 7, 12, 3
@@ -77,10 +75,6 @@ def _frame(key: int, version: int, client: str, body: bytes) -> bytes:
     name = client.encode()
     head = struct.pack(">hhih", key, version, 0, len(name)) + name + _NO_TAGS
     return struct.pack(">i", len(head) + len(body)) + head + body
-
-
-def renumber(frame: bytes, correlation_id: int) -> bytes:
-    return b"".join((frame[:CORRELATION_AT], struct.pack(">i", correlation_id), frame[CORRELATION_AT + 4 :]))
 
 
 def api_versions(client: str) -> bytes:

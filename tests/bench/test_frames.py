@@ -56,13 +56,6 @@ def test_produce_carries_each_batch_as_it_is(version: int, attribute: str, named
     assert {place.index: bytes(place.records) for place in topic.partition_data} == batches
 
 
-def test_renumber_changes_nothing_but_the_correlation_id() -> None:
-    frame = frames.list_offsets("bench", TOPIC)
-    header, request = parse(frames.renumber(frame, 77))
-    assert header.correlation_id == 77
-    assert request == parse(frame)[1]
-
-
 def test_batch_is_read_by_others() -> None:
     found, size = read_batch(frames.batch(VALUES, STAMP_MS), 0)
     assert size == len(frames.batch(VALUES, STAMP_MS))
