@@ -30,7 +30,7 @@ from trio.lowlevel import wait_readable
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.proxy.endpoints import NoPort
-from shoal.proxy.in_flight import Asked, InFlight, Local, UpstreamLost
+from shoal.proxy.in_flight import Asked, InFlight, Local, UpstreamFault, UpstreamLost
 from shoal.proxy.request_pump import RequestPump
 from shoal.proxy.response_pump import ResponsePump
 from shoal.proxy.routes import Verdict
@@ -176,6 +176,8 @@ class Connection:
             self.note(CloseCause.CLIENT_LOST if error.side is self.client else CloseCause.UPSTREAM_LOST, str(error))
         except UpstreamLost as error:
             self.note(CloseCause.UPSTREAM_LOST, str(error))
+        except UpstreamFault as error:
+            self.note(CloseCause.UPSTREAM_PROTOCOL, str(error))
         except NoPort as error:
             self.note(CloseCause.NO_PORT, str(error))
         else:

@@ -30,7 +30,7 @@ from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
-from shoal.proxy.in_flight import Edit, Hold
+from shoal.proxy.in_flight import Edit, Hold, blaming_the_broker
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
 from shoal.proxy.shallow_statistics import ShallowTally
@@ -170,7 +170,8 @@ class WrapPath:
         consumer.asked_names_at = now
         question = encode_metadata_request(_METADATA_VERSION, 0, consumer.flow.client_id, unknown)
         answer = await connection.ask([question])
-        connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
+        with blaming_the_broker():
+            connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
 
     def _too_large(self, connection: Connection) -> Edit:
         """What happens to an answer that may not be held: it is streamed raw. Its first batch alone is larger than our limits."""

@@ -7,22 +7,50 @@ correlation id and nothing else.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
+from shoal.protocol.errors import RemoteProtocolError
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from shoal.proxy.connection import Connection
     from shoal.proxy.transport import Buffer
 
-__all__ = ["Answer", "Asked", "Edit", "Hold", "InFlight", "Local", "Skimmer", "Token", "UpstreamLost"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "Edit",
+    "Hold",
+    "InFlight",
+    "Local",
+    "Skimmer",
+    "Token",
+    "UpstreamFault",
+    "UpstreamLost",
+    "blaming_the_broker",
+]
 
 
 class UpstreamLost(Exception):
     """The broker's connection ended before its answer came: whether it did what was asked is not known."""
+
+
+class UpstreamFault(Exception):
+    """The broker's answer to a request of Shoal's own is not what it should be."""
+
+
+@contextmanager
+def blaming_the_broker() -> Iterator[None]:
+    """For a request's handler: what is wrong in here was not said by the client. Raises UpstreamFault."""
+    try:
+        yield
+    except RemoteProtocolError as error:
+        raise UpstreamFault(str(error)) from error
 
 
 class InFlight(NamedTuple):

@@ -10,13 +10,13 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response, read_produce_response
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.proxy.in_flight import blaming_the_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from shoal.protocol.wire import Topic
     from shoal.proxy.transport import Buffer
@@ -39,10 +39,11 @@ class ProduceAnswer:
         self._throttle_ms = 0
         self._node_endpoints = b""
 
-    def take(self, frame: bytearray, asked: Iterable[Target]) -> dict[Target, tuple[int, int]]:
-        """The broker's answer to one round -> error code and base offset of each partition in it."""
-        answer = self._rewritten(frame)
-        response = read_produce_response(answer, self._version)
+    def take(self, frame: bytearray) -> dict[Target, tuple[int, int]]:
+        """The broker's answer to one round -> error code and base offset of each partition in it. Raises UpstreamFault."""
+        with blaming_the_broker():
+            answer = self._rewritten(frame)
+            response = read_produce_response(answer, self._version)
         self._throttle_ms = max(self._throttle_ms, response.throttle_ms)
         if response.node_endpoints is not None:
             self._node_endpoints = bytes(answer[slice(*response.node_endpoints)])
@@ -52,9 +53,6 @@ class ProduceAnswer:
             self._parts[target] = bytes(answer[one.start : one.end])
             self._errors[target] = one.error_code
             answered[target] = one.error_code, one.base_offset
-        missing = [target for target in asked if target not in answered]
-        if missing:
-            raise RemoteProtocolError(f"the broker's answer to Produce says nothing about {missing[0]}")
         return answered
 
     def _rewritten(self, frame: bytearray) -> Buffer:

@@ -29,6 +29,7 @@ from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.progress import PartitionProgress, Rounds
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
+from shoal.proxy.in_flight import UpstreamFault
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_answer import ProduceAnswer
 from shoal.proxy.routes import Route, RouteTable, Verdict, table
@@ -170,20 +171,21 @@ class _Exchange:
         self._answer = ProduceAnswer(header.api_version, connection.lookup)
 
     async def run(self) -> None:
-        """Raises UpstreamLost: then it is not known whether the batches of the last round were appended."""
+        """Raises UpstreamLost and UpstreamFault: then it is not known what of the last round was appended."""
         sends: list[tuple[Target, Sequence[Buffer]]] = list(self._plain)
         while True:
             batches = self._rounds.next_round()
             sends += [(target, batch.buffers) for target, batch in batches.items()]
             if not sends:
                 break
-            answered = self._answer.take(
-                await self._connection.ask(_encode(self._frame, self._request, self._header, sends)),
-                [target for target, _ in sends],
-            )
-            for target, batch in batches.items():
-                self._count(batch, *answered[target])
+            question = _encode(self._frame, self._request, self._header, sends)
+            answered = self._answer.take(await self._connection.ask(question))
+            for target in batches.keys() & answered.keys():
+                self._count(batches[target], *answered[target])
                 self._rounds.answered(target, *answered[target])
+            for target, _ in sends:
+                if target not in answered:
+                    raise UpstreamFault(f"the broker's answer to Produce says nothing about {target}")
             sends = []
         self._conclude()
         if not self._silent:
