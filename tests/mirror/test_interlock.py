@@ -34,6 +34,12 @@ async def until_told(flow: Flow, kind: str, *, times: int = 1) -> list[str]:
     return [str(event["text"]) for event in flow.events(kind)]
 
 
+def envelopes(flow: Flow) -> tuple[int, int]:
+    """Handed out by the source listener, opened by the target listener, once Shoal has ended."""
+    source, target = flow.events("total")
+    return int(str(source["envelopes"])), int(str(target["opened_envelopes"]))
+
+
 async def put(pair: Pair, topic: str, records: int, *, seed: int) -> None:
     layout = Layout(run=RUN)
     await fill(pair.source.bootstrap, topic, orders(records, seed=seed), layout=layout, compression_type="zstd")
@@ -67,8 +73,8 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
         assert counts.source == 9_000
         assert f"Does {setting} " in (await until_told(flow, "no evidence", times=2))[1]
         assert await pair.envelopes() == []
-    source, target = flow.events("total")
-    assert source["envelopes"] == target["opened_envelopes"] != 0
+    handed_out, opened = envelopes(flow)
+    assert 0 < handed_out <= opened
 
 
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
@@ -118,10 +124,10 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=second, other_targets=(other,))
     ) as flow:
         copies = Topics(pair.source.bootstrap)
-        for seed in range(2, 8):
+        for seed in range(2, 5):
             await put(pair, topic, 6_000, seed=seed)
         await flow.check(topic)
-        await copies.until_total(flow.remote(topic), 42_000, within=WITHIN, process=flow.running.process)
+        await copies.until_total(flow.remote(topic), 24_000, within=WITHIN, process=flow.running.process)
         ours = await read_copy(pair.source.bootstrap, topic)
         assert await first_difference(ours, await read_copy(pair.source.bootstrap, flow.remote(topic))) is None
         await put(pair, topic, 6_000, seed=9)
@@ -129,8 +135,8 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         await flow.until_said(f"Does {other}.producer.bootstrap.servers ")
         assert await pair.envelopes() == []
     assert all(f"{aliases.source}->{aliases.target}|" in str(event["client_id"]) for event in flow.events("proven"))
-    source, target = flow.events("total")
-    assert source["envelopes"] == target["opened_envelopes"] != 0
+    handed_out, opened = envelopes(flow)
+    assert 0 < handed_out <= opened
 
 
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(
@@ -144,6 +150,6 @@ async def test_two_processes_of_shoal_of_which_the_target_one_dies(
         await flow.check(topic)
         flow.target_shoal.kill()
         await put(pair, topic, 6_000, seed=2)
-        assert await pair.envelopes() == []
+        assert await Topics(pair.target.bootstrap).total(flow.remote(topic)) == 6_000
         await flow.target_shoal.start()
         await flow.check_faithful(topic, duplicates=512 * 1024 // 9_000 * RUN)

@@ -25,7 +25,9 @@ async def copy(pair: Pair, topic: str, aliases: Aliases, work: Path, mirror: str
             layout = Layout(partitions=4, run=100)
             await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
-            await flow.check(topic)
+            if seed == 0:
+                await flow.check(topic)  # what comes from here on is wrapped
+        await flow.check(topic)
     assert flow.counts()["unwrapped_records"] >= flow.counts()["wrapped_records"] > 5_000
 
 
