@@ -30,6 +30,9 @@ SPEC = ClusterSpec(
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
         "delegation.token.secret.key": "not a secret",
+        # Numbers without a common divisor: a group and a transactional id of one name may then have any two coordinators.
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.num.partitions": "9",
         "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
     },
 )

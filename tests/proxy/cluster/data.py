@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from shoal.scenarios.kafka.clients import client_config
 
+from .frames import Closed, Wire, request, response
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -42,22 +44,36 @@ def various(count: int, *, size: int = 100) -> Iterator[Record]:
 
 
 def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mapping[str, str] | None = None) -> str:
-    """A topic with a partition on each of `replicas` (its leader first); there when this returns."""
+    """A topic with a partition on each of `replicas` (its leader first); every broker knows it when this returns."""
     name = f"t-{uuid.uuid4().hex[:12]}"
-    admin = AdminClient(client_config(brokers.bootstrap))
     placed = [list(nodes) for nodes in replicas]
     wanted = NewTopic(name, len(placed), replica_assignment=placed, config=dict(config or {}))
+    admin = AdminClient(client_config(brokers.bootstrap))
     admin.create_topics([wanted])[name].result(IN_TIME)
-    deadline = monotonic() + IN_TIME
-    while leaders(brokers, name) != [nodes[0] for nodes in replicas]:
-        assert monotonic() < deadline, f"{name} has no leaders"
+    _wait_until_leaders_are(brokers, name, [nodes[0] for nodes in placed])
     return name
 
 
-def leaders(brokers: Cluster, topic: str) -> list[int]:
-    """The leader of each partition; -1 where there is none."""
-    found = AdminClient(client_config(brokers.bootstrap)).list_topics(timeout=IN_TIME).topics.get(topic)
-    return [] if found is None else [found.partitions[number].leader for number in sorted(found.partitions)]
+def wait_until_gone(brokers: Cluster, topic: str) -> None:
+    """Until every broker has learned that the topic was deleted."""
+    _wait_until_leaders_are(brokers, topic, [])
+
+
+def _wait_until_leaders_are(brokers: Cluster, topic: str, wanted: list[int]) -> None:
+    deadline = monotonic() + IN_TIME
+    for node_id, node in brokers.nodes.items():
+        while node.running and (found := leaders(brokers, topic, ask=node_id)) != wanted:
+            assert monotonic() < deadline, f"broker {node_id}: the leaders of {topic} are {found}"
+
+
+def leaders(brokers: Cluster, topic: str, *, ask: int = 1) -> list[int]:
+    """The leader of each partition (-1 where there is none), as broker `ask` knows it; none when it knows no such topic."""
+    host, _, port = brokers.nodes[ask].address.rpartition(":")
+    with Wire(host, int(port)) as wire:
+        frame = wire.ask(request("metadata", 8, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}))
+    assert not isinstance(frame, Closed)
+    (found,) = response("metadata", 8, frame).topics
+    return [one.leader_id for one in sorted(found.partitions, key=lambda one: int(one.partition_index))]
 
 
 def produce(

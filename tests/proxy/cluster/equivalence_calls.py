@@ -237,10 +237,10 @@ def _streams_group_heartbeat(side: Side) -> Sequence[Body]:
 
 
 def _share_group_offsets(side: Side) -> Sequence[Body]:
-    """Describe, alter and delete the offsets of a share group that is none."""
+    """Describe, alter and delete the offsets of a share group without members."""
     partition = {"partition_index": 0, "start_offset": 0}
-    groups = [{"group_id": side.missing, "topics": [side.shared.partitions(0)]}]
-    return ({"group_id": side.missing, "groups": groups, "topics": [side.shared.partitions(partition)]},)
+    groups = [{"group_id": side.share_group, "topics": [side.shared.partitions(0)]}]
+    return ({"group_id": side.share_group, "groups": groups, "topics": [side.shared.partitions(partition)]},)
 
 
 _CALLS: Mapping[str, Callable[[Side], Sequence[Body]]] = {

@@ -90,24 +90,28 @@ class _Maker:
             own=self._own[tag],
             topic_ids={topic.topic_id for topic in self._own.values()},
             token=f"\0{SIDE_USERS[tag]}\0{PASSWORD}".encode(),
-            group=self._name(tag, "group", GROUP),
-            other_group=self._name(tag, "other", GROUP),
-            consumer_group=self._name(tag, "consumer", GROUP),
-            share_group=self._name(tag, "share", GROUP),
-            streams_group=self._name(tag, "streams", GROUP),
-            transactional_id=self._name(tag, "txn", TRANSACTION),
+            group=self._name(tag, "group"),
+            other_group=self._name(tag, "other"),
+            consumer_group=self._name(tag, "consumer"),
+            share_group=self._name(tag, "share"),
+            streams_group=self._name(tag, "streams"),
+            transactional_id=self._name(tag, "txn"),
         )
 
-    def _name(self, tag: str, kind: str, key_type: int) -> str:
-        """A name whose coordinator is the broker that is asked."""
+    def _name(self, tag: str, kind: str) -> str:
+        """A name whose coordinators, as a group and as a transactional id, are the broker that is asked."""
         deadline = monotonic() + 30
         for number in count():
             name = f"eq-{tag}-{kind}{self._run}{number}"
-            answer = _ask(self._wire, "find_coordinator", 4, {"key_type": key_type, "coordinator_keys": [name]})
-            if answer.coordinators[0].node_id == LEADER_NODE:
+            if all(self._coordinator(name, key_type) == LEADER_NODE for key_type in (GROUP, TRANSACTION)):
                 return name
-            assert monotonic() < deadline, answer
+            assert monotonic() < deadline, name
         raise AssertionError
+
+    def _coordinator(self, name: str, key_type: int) -> int:
+        """-1 while there is none: the first question creates the topic behind it."""
+        answer = _ask(self._wire, "find_coordinator", 4, {"key_type": key_type, "coordinator_keys": [name]})
+        return int(answer.coordinators[0].node_id)
 
     def _topic(self, name: str) -> Topic:
         """Partition 0 on the broker that is asked, partition 1 on another one."""

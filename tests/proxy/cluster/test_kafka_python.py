@@ -11,7 +11,7 @@ import pytest
 
 from tests.kafka_python import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
-from .data import IN_TIME, TIMESTAMP, Contents, Record, new_topic, read
+from .data import IN_TIME, TIMESTAMP, Contents, Record, new_topic, read, wait_until_gone
 
 if TYPE_CHECKING:
     from shoal.scenarios.kafka.broker import Cluster
@@ -69,6 +69,7 @@ def test_admin(brokers: Cluster, stand: Stand) -> None:
         named = {one["broker_id"]: (one["host"], one["port"]) for one in admin.describe_cluster()["brokers"]}
         assert named == {node: stand.broker(node) for node in stand.cluster.nodes}
         admin.delete_topics([topic])
+        wait_until_gone(brokers, topic)
         assert topic not in admin.list_topics()
     finally:
         admin.close()
