@@ -143,8 +143,8 @@ class FastLane(trio.abc.Instrument):
             left = deadline - time.monotonic()
             if self._trio.runnable or left <= 0:
                 break
-        if not trio_is_ready and (self._trio.runnable or patient) and timeout > 0:
-            # trio is about to wait for `timeout`, all of which may have passed, or a task has become runnable since.
+        if timeout > 0 and (patient or trio_is_ready or self._trio.runnable):
+            # trio is about to wait for `timeout`, all of which may have passed, and would not see the lane's descriptors.
             self._token.run_sync_soon(_nothing, idempotent=True)
 
     def _step(self, events: list[tuple[int, int]]) -> bool:
@@ -152,7 +152,7 @@ class FastLane(trio.abc.Instrument):
         trio_is_ready = False
         for fd, _ in events:
             step = self._steps.get(fd)
-            if step is None:  # a step before this one may have cancelled it
+            if step is None:  # or a step before this one has cancelled it
                 trio_is_ready |= fd == self._trio_fd
                 continue
             self.steps += 1
@@ -166,8 +166,9 @@ class FastLane(trio.abc.Instrument):
         return trio_is_ready
 
     def _wake(self, fd: int, result: outcome.Outcome[None]) -> None:
-        self.woken += 1
-        reschedule(self._forget(fd), result)
+        if fd in self._steps:  # the step has not cancelled its own task
+            self.woken += 1
+            reschedule(self._forget(fd), result)
 
 
 _lane: trio.lowlevel.RunVar[FastLane | None] = trio.lowlevel.RunVar("shoal fast lane", default=None)

@@ -150,3 +150,30 @@ async def test_a_lane_is_shared_until_its_last_user_leaves(pair: Pair) -> None:
         assert lane.woken == 1
     with FastLane.open() as other:
         assert other is not lane
+
+
+@pytest.mark.parametrize("result", [True, False, None])
+async def test_a_step_may_cancel_its_own_task_and_others(result: bool | None, pair: Pair) -> None:
+    left, right = pair
+
+    def cancel_all() -> bool:
+        right.recv(1) if left_first else left.recv(1)
+        nursery.cancel_scope.cancel()
+        if result is None:
+            raise ZeroDivisionError
+        return result
+
+    left_first = False
+    with FastLane.open() as lane:
+        for left_first in (False, True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(until, left.fileno(), cancel_all)
+                nursery.start_soon(until, right.fileno(), cancel_all)
+                await trio.lowlevel.checkpoint()
+                (left if left_first else right).send(b"x")
+            assert nursery.cancel_scope.cancelled_caught
+        right.send(b"x")
+        with trio.fail_after(5):
+            await until(left.fileno(), lambda: not left.recv(1))
+        assert lane is not None
+        assert lane.woken == 1
