@@ -13,7 +13,7 @@ import trio
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from shoal.proxy.connection import Connection
 
@@ -38,6 +38,9 @@ class _Still:
         return now - self._since
 
 
+_Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
+
+
 class Vigil:
     """What the watchdog knows of one connection."""
 
@@ -50,59 +53,33 @@ class Vigil:
 
     def check(self, connection: Connection, now: float) -> tuple[CloseCause, str] | None:
         """Why the connection has to end, if it has to. Synchronous; to be called about once a second."""
+        for still, awaited, moved, limit, cause, what in self._watched(connection):
+            seconds = still.seconds(awaited, moved, now)
+            if limit is not None and seconds >= limit:
+                return cause, f"{what}: {seconds:.0f} s"
+        return None
+
+    def _watched(self, connection: Connection) -> Iterator[_Watched]:
+        """What has to move, whether it has to now, how far it has, its limit, and what to say when it does not."""
         limits = connection.limits
         if not connection.connected:
-            idle = self._idle.seconds(True, 0, now)
-            return _late(
-                idle, limits.idle_timeout, CloseCause.IDLE, "the client has sent nothing (limits.idle_timeout)"
-            )
+            yield self._idle, True, 0, limits.idle_timeout, CloseCause.IDLE, "nothing was sent (limits.idle_timeout)"
+            return
         requests, responses = connection.requests, connection.responses
         to_broker, to_client = connection.upstream_out, connection.client_out
+        slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
         frame, stall = limits.frame_timeout, limits.stall_timeout
         asking = requests.mid_frame and not to_broker.blocked
         answering = responses.mid_frame and not to_client.blocked
-        moved = requests.received + responses.received
-        nothing_due = not (connection.in_flight or connection.handling)
+        yield self._request, asking, requests.received, frame, slow, "request (limits.frame_timeout)"
+        yield self._response, answering, responses.received, frame, slow, "answer (limits.frame_timeout)"
+        yield self._broker_reads, to_broker.blocked, to_broker.sent, stall, stalled, "the broker (limits.stall_timeout)"
+        yield self._client_reads, to_client.blocked, to_client.sent, stall, stalled, "the client (limits.stall_timeout)"
         left = connection.handling and connection.client_has_left()
-        return (
-            _late(
-                self._request.seconds(asking, requests.received, now),
-                frame,
-                CloseCause.SLOW_FRAME,
-                "request (limits.frame_timeout)",
-            )
-            or _late(
-                self._response.seconds(answering, responses.received, now),
-                frame,
-                CloseCause.SLOW_FRAME,
-                "answer (limits.frame_timeout)",
-            )
-            or _late(
-                self._broker_reads.seconds(to_broker.blocked, to_broker.sent, now),
-                stall,
-                CloseCause.STALLED,
-                "the broker (limits.stall_timeout)",
-            )
-            or _late(
-                self._client_reads.seconds(to_client.blocked, to_client.sent, now),
-                stall,
-                CloseCause.STALLED,
-                "the client (limits.stall_timeout)",
-            )
-            or _late(
-                self._handler.seconds(left, 0, now),
-                limits.linger_seconds,
-                CloseCause.ABANDONED,
-                "limits.linger_seconds",
-            )
-            or _late(
-                self._idle.seconds(nothing_due, moved, now), limits.idle_timeout, CloseCause.IDLE, "limits.idle_timeout"
-            )
-        )
-
-
-def _late(seconds: float, limit: float | None, cause: CloseCause, what: str) -> tuple[CloseCause, str] | None:
-    return (cause, f"{what}: {seconds:.0f} s") if limit is not None and seconds >= limit else None
+        yield self._handler, left, 0, limits.linger_seconds, CloseCause.ABANDONED, "limits.linger_seconds"
+        nothing_due = not (connection.in_flight or connection.handling)
+        moved = requests.received + responses.received
+        yield self._idle, nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, "limits.idle_timeout"
 
 
 async def watch(connections: Callable[[], Iterable[Connection]]) -> None:
