@@ -82,7 +82,7 @@ class Evidence:
         self._positions.leave(flow, now)
         self._withdraw(flow, now)
         if was_proven:
-            self._void(flow, EventKind.PAUSED, f"{flow} has disconnected{explain.PAUSED}")
+            self._void(flow, *explain.left(flow))
 
     def producer_disconnected(self, producer: int, now: float) -> None:
         for flow in self._flows:

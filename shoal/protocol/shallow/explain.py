@@ -3,11 +3,12 @@
 import re
 
 from shoal.protocol.shallow.flow import Flow
+from shoal.protocol.shallow.interlock import EventKind
 from shoal.protocol.shallow.limits import EvidenceSettings
 
-__all__ = ["PAUSED", "stopped", "stranded", "why_raw"]
+__all__ = ["PAUSED", "left", "stopped", "stranded", "why_raw"]
 
-PAUSED = ": raw records only, until some come back again"
+PAUSED = ". It is given raw records only, until some come back again"
 
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
@@ -55,8 +56,15 @@ def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
     )
 
 
+def left(flow: Flow) -> tuple[EventKind, str]:
+    """Its last connection has closed."""
+    if flow.is_stranded:
+        return EventKind.STOPPED, f"{stranded(flow)}{PAUSED}"
+    return EventKind.PAUSED, f"{flow} has disconnected{PAUSED}"
+
+
 def stranded(flow: Flow) -> str:
     return (
         f"{flow} has disconnected after it was given its first envelopes, and none has arrived at the target listener: "
-        f"is the producer's max.request.size below run-limit?"
+        f"is the producer's max.request.size below run-limit (RecordTooLargeException in the mirror's log)?"
     )

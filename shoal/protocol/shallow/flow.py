@@ -104,6 +104,11 @@ class Flow:
     def is_proven(self) -> bool:
         return any(state.proven for state in self.topics.values())
 
+    @property
+    def is_stranded(self) -> bool:
+        """Its first envelopes were handed out, and none has arrived."""
+        return self.silent_since is not None and not self.arrived
+
     def void(self) -> None:
         """All evidence is gone. What is outstanding may still arrive, but is not waited for."""
         for state in self.topics.values():

@@ -57,7 +57,7 @@ class Flows:
             return False
         name = flow.peer, flow.client_id
         del self._named[name], self._tokens[flow.token]
-        if flow.silent_since is not None and not flow.arrived:
+        if flow.is_stranded:
             self._stranded[name] = _Strand(flow.token, flow.stops + 1)
             if len(self._stranded) > MAX_FLOWS:
                 self._stranded.popitem(last=False)

@@ -114,6 +114,17 @@ def test_the_log_tells_that_it_ended() -> None:
     assert kinds(rules) == [EventKind.PROVEN, EventKind.PAUSED]
 
 
+def test_a_mirror_that_dies_of_its_first_envelope_is_told_of_at_once() -> None:
+    rules = interlock()
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    assert mirror.fetch(now) is None
+    mirror.leave(now + 1.0)
+    proven, stopped = rules.events()
+    assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
+    assert "max.request.size" in stopped.text
+
+
 def test_evidence_ends_with_the_last_producer_connection() -> None:
     rules = interlock()
     mirror = Mirror(rules)
