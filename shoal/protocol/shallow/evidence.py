@@ -90,7 +90,7 @@ class Evidence:
                 flow.producers.discard(producer)
                 if not flow.producers and flow.is_proven:
                     self._void(
-                        flow, EventKind.PAUSED, f"the last producer connection of {flow} has closed{explain.PAUSED}"
+                        flow, EventKind.PAUSED, f"the last producer connection of {flow} has closed.{explain.PAUSED}"
                     )
 
     # fetch side
@@ -250,7 +250,7 @@ class Evidence:
         flow.ambiguous_until = now + AMBIGUOUS_SECONDS
         self._withdraw(flow, now)
         if flow.is_proven:
-            self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions{explain.PAUSED}")
+            self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions.{explain.PAUSED}")
 
     def _go_blind(self, why: str, now: float) -> None:
         self._blind = why

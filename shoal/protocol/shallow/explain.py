@@ -8,7 +8,7 @@ from shoal.protocol.shallow.limits import EvidenceSettings
 
 __all__ = ["PAUSED", "left", "stopped", "stranded", "why_raw"]
 
-PAUSED = ". It is given raw records only, until some come back again"
+PAUSED = " Raw records only, until some come back again"
 
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
@@ -60,7 +60,7 @@ def left(flow: Flow) -> tuple[EventKind, str]:
     """Its last connection has closed."""
     if flow.is_stranded:
         return EventKind.STOPPED, f"{stranded(flow)}{PAUSED}"
-    return EventKind.PAUSED, f"{flow} has disconnected{PAUSED}"
+    return EventKind.PAUSED, f"{flow} has disconnected.{PAUSED}"
 
 
 def stranded(flow: Flow) -> str:
