@@ -69,7 +69,7 @@ class Stage:
         for name, (partitions, config) in _TOPICS.items():
             await topics.create(f"bench-{name}", partitions, config=config)
         created = {name: _described(admin, f"bench-{name}") for name in _TOPICS}
-        stage = cls(broker=broker, admin=admin, produce_version=13 if topic_ids else 12, **created)
+        stage = cls(broker=broker, admin=admin, produce_version=13 if topic_ids else 11, **created)
         stage._fill()
         return stage
 

@@ -46,7 +46,7 @@ def test_fetch_asks_for_each_partition_outside_of_a_session() -> None:
     assert places == [(0, 5, 2_000), (3, 1 << 40, 2_000)]
 
 
-@pytest.mark.parametrize(("version", "attribute", "named"), [(13, "topic_id", TOPIC_ID), (12, "name", TOPIC.name)])
+@pytest.mark.parametrize(("version", "attribute", "named"), [(13, "topic_id", TOPIC_ID), (11, "name", TOPIC.name)])
 def test_produce_carries_each_batch_as_it_is(version: int, attribute: str, named: object) -> None:
     batches = {0: frames.batch(VALUES, STAMP_MS), 7: frames.batch([b"x" * 5_000], STAMP_MS)}
     _, request = parse(frames.produce("bench", TOPIC, batches, version=version))
