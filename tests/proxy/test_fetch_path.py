@@ -1,0 +1,410 @@
+"""The wrap listener between a scripted source broker and a mirror's consumer. Whether it may wrap is not the question here: the
+operator vouches for the other end (`unpaired`), or scripted rules decide. test_fetch_evidence.py has the real ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from kio.index import load_request_schema
+from trio.testing import MockClock
+
+from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
+from shoal.protocol.shallow.eligible import Reason
+from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key
+from shoal.protocol.shallow.interlock import AlwaysWrap
+from shoal.protocol.transform.skim import HIDDEN_TAG
+from shoal.proxy.settings import MIB, Limits
+from shoal.proxy.statistics import CloseCause
+from tests.kafka_python import murmur2
+from tests.protocol.kio_messages import decode_request, request_frame
+from tests.protocol.shallow.world import poll, produced, some_batch
+from tests.proxy.rig import until
+from tests.proxy.shallow_batches import BATCHES, NONE, records
+from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Place, SourceBroker, make
+from tests.proxy.shallow_rig import Consumer, ShallowRig, shallow_rig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from shoal.protocol.shallow.fingerprint import Sample
+    from shoal.protocol.shallow.flow import Fetched, Flow
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+NEXT = [some_batch(115, 3), some_batch(118, 2)]
+LOG = b"".join(BATCHES)
+MORE = b"".join(NEXT)
+P0: Place = ORDERS, 0
+P1: Place = ORDERS, 1
+LEADER = 7, "broker-7.example", 9092
+
+
+def keys(record_set: bytes) -> list[EnvelopeKey | None]:
+    """Of each record that a mirror would be given: the envelope's key, None = a plain record."""
+    found = []
+    for seen in poll(record_set):
+        key = seen.record.key
+        found.append(decode_key(key) if key is not None else None)
+    return found
+
+
+def spans(record_set: bytes) -> list[tuple[int, int] | None]:
+    """The offsets in each envelope."""
+    return [(key.first_offset, key.last_offset) if key else None for key in keys(record_set)]
+
+
+def raw(r: ShallowRig) -> dict[str, int]:
+    return dict(r.wrap.tally.raw_batches)
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Jumps when nobody has anything to do; a test has to ask for it by itself."""
+    return MockClock(autojump_threshold=0.01)
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[ShallowRig]:
+    async with shallow_rig(paired=False, min_batch_bytes=0) as rig:
+        yield rig
+
+
+# Ordinary consumers
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_an_ordinary_consumer_sees_every_byte_as_it_was(version: int) -> None:
+    topic = ORDERS_ID if version >= 13 else ORDERS
+    async with shallow_rig(paired=False, source=SourceBroker(sets=[{(topic, 0): LOG}, {}])) as r:
+        client = await r.consumer()
+        client.version, client.client_id = version, "replication-consumer of somebody else"
+        for _ in range(2):
+            frame = client.request({(topic, 0): 100})
+            await client.send(frame)
+            assert await client.frame() == r.source.answers[-1]
+            assert r.brokers[0].received[-1] == frame
+
+
+@pytest.mark.parametrize("client_id", ["somebody", "A->B|MirrorSourceConnector-0|replication-consumer"])
+@pytest.mark.parametrize("version", [16, 18])
+async def test_the_address_of_another_broker_is_ours(version: int, client_id: str) -> None:
+    source = SourceBroker(sets=[{(ORDERS_ID, 0): LOG}], leader=LEADER, topics={ORDERS_ID: (ORDERS, 1)})
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0) as r:
+        client = await r.consumer()
+        client.version, client.client_id = version, client_id
+        await client.ask(100, topic=ORDERS_ID)
+        answer = await client.answer()
+        (leader,) = answer.node_endpoints
+        door = r.server.listeners["from"].doors[7]
+        assert (leader.node_id, leader.host, leader.port) == (7, "127.0.0.1", door.port)
+        ((one,),) = (topic.partitions for topic in answer.responses)
+        assert (one.records == LOG) == (client_id == "somebody")
+
+
+# A mirror's request
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_limits_of_a_mirror_s_request_are_lowered_and_nothing_else(version: int) -> None:
+    topic = ORDERS_ID if version >= 13 else ORDERS
+    source = SourceBroker(topics={ORDERS_ID: (ORDERS, 1)})
+    async with shallow_rig(paired=False, source=source) as r:
+        client = await r.consumer()
+        client.version = version
+        schema = load_request_schema(1, version)
+        for given, lowered in ((50, 8), (3, 3)):
+            frame = client.request(
+                {(topic, 0): 5, (topic, 1): 6}, max_bytes=given * MIB, partition_max_bytes=given * MIB
+            )
+            header, entity = decode_request(frame, schema)
+            await client.send(frame)
+            await client.frame()
+            wanted = replace(entity, max_bytes=lowered * MIB, topics=tuple(map(_lowered, entity.topics)))
+            assert r.brokers[0].received[-1] == request_frame(wanted, header.correlation_id, header.client_id)
+
+
+def _lowered(topic: Any) -> Any:
+    parts = (replace(one, partition_max_bytes=min(one.partition_max_bytes, MIB)) for one in topic.partitions)
+    return replace(topic, partitions=tuple(parts))
+
+
+# Wrapping
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_the_first_batch_stays_raw_and_what_follows_is_wrapped(version: int) -> None:
+    """After a start the mirror needs an offset sync at its first batch, and so after each seek."""
+    topic = ORDERS_ID if version >= 13 else ORDERS
+    sets = [{(topic, 0): LOG}, {(topic, 0): MORE}, {(topic, 0): LOG[len(BATCHES[0]) :]}]
+    source = SourceBroker(sets=list(sets), topics={ORDERS_ID: (ORDERS, 1)})
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0) as r:
+        client = await r.consumer()
+        client.version = version
+        first = await client.fetch(100, topic=topic)
+        assert first.startswith(BATCHES[0])
+        assert spans(first) == [None] * 4 + [(104, 114)]
+        assert spans(await client.fetch(115, topic=topic)) == [(115, 119)]
+        after_seek = await client.fetch(104, topic=topic)
+        assert after_seek.startswith(BATCHES[1])
+        assert spans(after_seek) == [None] * 6 + [(110, 114)]
+        assert raw(r) == {Reason.FIRST: 2}
+        tally = r.wrap.tally
+        assert (tally.envelopes, tally.wrapped_batches, tally.wrapped_records) == (3, 5, 21)
+        assert tally.wrapped_bytes == len(LOG) - len(BATCHES[0]) + len(MORE) + len(BATCHES[2])
+
+
+async def test_what_is_wrapped_here_comes_out_at_the_other_end(r: ShallowRig) -> None:
+    r.source.sets = [{P0: LOG}, {P0: MORE}]
+    client, producer = await r.consumer(), await r.producer()
+    for offset in (100, 115):
+        await producer.produce(produced(poll(await client.fetch(offset))))
+        ((error, _),) = (await producer.answers()).values()
+        assert error is NONE
+    assert r.target.log() == records(LOG, MORE)
+    assert r.unwrap.tally.opened_envelopes == 2
+
+
+async def test_a_run_ends_at_the_run_limit() -> None:
+    log = [some_batch(offset, 40) for offset in range(0, 400, 40)]
+    limit = 3 * max(map(len, log)) + 1000
+    source = SourceBroker(sets=[{P0: log[0]}, {P0: b"".join(log[1:])}])
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, run_limit=limit) as r:
+        client = await r.consumer()
+        assert await client.fetch(0) == log[0]
+        wrapped = await client.fetch(40)
+        assert spans(wrapped) == [(40, 159), (160, 279), (280, 399)]
+
+
+async def test_topics_that_are_never_wrapped_pass_byte_for_byte() -> None:
+    never: dict[Place, bytes] = {("deep-orders", 0): LOG, ("__consumer_offsets", 3): LOG, ("a.internal", 0): LOG}
+    source = SourceBroker(sets=[never] * 2)
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, deep_topics=("^deep",)) as r:
+        client = await r.consumer()
+        for offset in (0, 115):
+            await client.send(client.request(dict.fromkeys(never, offset)))
+            assert await client.frame() == r.source.answers[-1]
+        assert raw(r) == {Reason.DEEP_TOPIC: 6, Reason.INTERNAL_TOPIC: 12}
+
+
+@pytest.mark.parametrize("rubbish", [bytes(300), LOG[:40], b"\xff" * 100], ids=["zeros", "cut off", "ones"])
+async def test_what_cannot_be_read_passes_as_it_is(r: ShallowRig, rubbish: bytes) -> None:
+    r.source.sets = [{P0: rubbish, P1: LOG}]
+    client = await r.consumer()
+    await client.send(client.request({P0: 100, P1: 100}))
+    sets = await client.record_sets()
+    assert sets[P0] == rubbish
+    assert spans(sets[P1]) == [None] * 4 + [(104, 114)]
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+async def test_producer_ids_stay_where_the_mirror_has_to_know_them(r: ShallowRig, isolation_level: int) -> None:
+    batch = partial(some_batch, attributes=TRANSACTIONAL, producer_id=5, producer_epoch=2, base_sequence=0)
+    log = batch(115) + batch(118)
+    r.source.sets = [{P0: LOG}, {P0: log}]
+    client = await r.consumer()
+    await client.fetch(100)
+    wrapped = await client.fetch(115, isolation_level=isolation_level)
+    assert spans(wrapped) == [(115, 120)]
+    header = read_batch_header(wrapped, 0, len(wrapped))
+    assert (header.is_transactional, header.producer_id) == ((True, 5) if isolation_level else (False, -1))
+
+
+async def test_envelopes_hash_to_their_partition_where_the_mirror_chooses_it_by_key() -> None:
+    sets: list[dict[Place, bytes]] = [{(ORDERS, 4): LOG}, {(ORDERS, 4): MORE}, {(ORDERS, 4): some_batch(120, 9)}]
+    source = SourceBroker(sets=[*sets], topics={ORDERS_ID: (ORDERS, 7)})
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, partition_by_key=True) as r:
+        client = await r.consumer()
+        assert await client.fetch(100, 4) == LOG  # nobody knows how many partitions there are
+        assert raw(r) == {Reason.UNKNOWN_TOPIC: 3}
+        await learn(client)
+        (seen,) = poll(await client.fetch(115, 4))
+        assert seen.record.key is not None
+        assert (murmur2(seen.record.key) & 0x7FFFFFFF) % 7 == 4
+        (key,) = keys(await client.fetch(120, 4))
+        assert key is not None
+        assert key.cluster == "the source"
+
+
+async def learn(client: Consumer) -> None:
+    """Ask for metadata, as every client does."""
+    schema = load_request_schema(3, 12)
+    entity = make(schema, "MetadataRequest", topics=None, include_topic_authorized_operations=False)
+    await client.send(request_frame(entity, 5, client.client_id))
+    await client.frame()
+
+
+# Sessions
+
+
+async def test_an_incremental_session_is_followed(r: ShallowRig) -> None:
+    """A partition that a request does not name was asked where it was asked last."""
+    r.source.session_id = 77
+    r.source.sets = [{P0: LOG, P1: LOG}, {P1: MORE}, {P0: MORE}, {P1: some_batch(120, 4)}]
+    client = await r.consumer()
+    await client.send(client.request({P0: 100, P1: 100}, session_epoch=0))
+    assert [spans(one) for one in (await client.record_sets()).values()] == [[None] * 4 + [(104, 114)]] * 2
+    await client.send(client.request({P0: 115, P1: 115}, session_id=77, session_epoch=1))
+    assert spans(await client.record_set()) == [(115, 119)]
+    await client.send(client.request({P1: 120}, session_id=77, session_epoch=2))
+    assert spans(await client.record_set()) == [(115, 119)]
+    await client.send(client.request({P0: 120}, session_id=77, session_epoch=3))
+    assert spans(await client.record_set()) == [(120, 123)]
+
+
+async def test_what_was_asked_at_an_unknown_offset_passes_raw(r: ShallowRig) -> None:
+    r.source.sets = [{P0: LOG}]
+    client = await r.consumer()
+    await client.send(client.request({}, session_id=5, session_epoch=9))
+    assert await client.frame() == r.source.answers[-1]
+    assert raw(r) == {Reason.UNKNOWN_TOPIC: 3}
+
+
+# Topic ids
+
+
+async def test_an_unknown_topic_id_is_asked_for_once_in_a_while(r: ShallowRig, clock: MockClock) -> None:
+    place = ORDERS_ID, 0
+    r.source.sets = [{place: LOG}, {place: MORE}, {place: LOG}]
+    client = await r.consumer()
+    client.version = 13
+    assert await client.fetch(100, topic=ORDERS_ID) == LOG
+    assert await client.fetch(115, topic=ORDERS_ID) == MORE
+    ((asked,),) = (request.topics for request in r.source.asked)
+    assert (asked.topic_id, asked.name) == (ORDERS_ID, None)
+    assert not r.source.asked[0].allow_auto_topic_creation
+    assert raw(r) == {Reason.UNKNOWN_TOPIC: 5}
+    r.source.topics = {ORDERS_ID: (ORDERS, 1)}
+    await trio.sleep(5)
+    (key,) = keys(await client.fetch(100, topic=ORDERS_ID))[4:]
+    assert key is not None
+    assert (key.topic, key.cluster) == (ORDERS, "the source")
+    await client.ask(200, topic=ORDERS_ID)
+    await client.frame()
+    assert len(r.source.asked) == 2
+
+
+# Too large
+
+
+@pytest.mark.parametrize("version", [12, 18])
+async def test_an_answer_too_large_to_be_held_passes_raw(version: int, caplog: pytest.LogCaptureFixture) -> None:
+    topic = ORDERS_ID if version >= 13 else ORDERS
+    large = some_batch(100, 20_000)
+    after = [some_batch(20_100, 2), some_batch(20_102, 3)]
+    source = SourceBroker(sets=[{(topic, 0): large}, {(topic, 0): b"".join(after)}], topics={ORDERS_ID: (ORDERS, 1)})
+    source.leader = LEADER if version >= 16 else None
+    limits = Limits(held_response_bytes=len(large) // 2)
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, limits=limits) as r:
+        client = await r.consumer()
+        client.version = version
+        frame = client.request({(topic, 0): 100})
+        await client.send(frame)
+        got = await client.frame()
+        sent = r.source.answers[-1]
+        assert len(got) == len(sent)
+        changed = [(before, after) for before, after in zip(sent, got, strict=True) if before != after]
+        assert changed == ([(0, HIDDEN_TAG)] if version >= 16 else [])
+        assert "is larger than what is held: it passes raw" in caplog.text
+        assert spans(await client.fetch(20_100, topic=topic)) == [None, None, (20_102, 20_104)]
+
+
+# Rules that make it wait
+
+
+class Rules(AlwaysWrap):
+    """Hold partition 1 for as long as it takes, and remember what counts as given."""
+
+    def __init__(self) -> None:
+        super().__init__(salt=bytes(16), first_serial=1, token=1)
+        self.seconds = 3.0
+        self.paused_until = -1.0
+        self.gave: list[tuple[int, int, int | None]] = []
+        self.left = 0
+
+    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
+        return read.partition == 0
+
+    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        return now + self.seconds if self.seconds else None
+
+    def pause_until(self, flow: Flow, now: float) -> float | None:
+        return self.paused_until if now < self.paused_until else None
+
+    def disconnected(self, flow: Flow, connection: int, now: float) -> None:
+        self.left += 1
+
+    def given(self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[Any] = ()) -> None:
+        super().given(flow, read, now, raw_next, envelopes)
+        self.gave.append((read.partition, read.next_offset, raw_next))
+
+
+@pytest.fixture
+def rules(r: ShallowRig) -> Rules:
+    made = Rules()
+    r.wrap.interlock.rules = made
+    return made
+
+
+async def test_a_partition_that_has_to_wait_too_long_is_answered_without_records(
+    r: ShallowRig, rules: Rules, clock: MockClock
+) -> None:
+    r.source.sets = [{P0: LOG, P1: LOG}, {P1: LOG}]
+    client = await r.consumer()
+    begin = trio.current_time()
+    await client.send(client.request({P0: 100, P1: 100}))
+    sets = await client.record_sets()
+    assert trio.current_time() - begin == 10
+    assert spans(sets[P0]) == [None] * 4 + [(104, 114)]
+    assert sets[P1] == b""
+    assert rules.gave == [(0, 115, 104)], "what was not given does not count as given"
+    rules.seconds = 0
+    assert await client.fetch(100, 1) == LOG
+    assert rules.gave[1:] == [(1, 115, 115)]
+
+
+async def test_a_paused_mirror_gets_its_answer_when_the_pause_ends(
+    r: ShallowRig, rules: Rules, clock: MockClock
+) -> None:
+    r.source.sets = [{P0: LOG}]
+    rules.paused_until = trio.current_time() + 4
+    client = await r.consumer()
+    assert spans(await client.fetch(100))[4:] == [(104, 114)]
+    assert trio.current_time() == rules.paused_until
+
+
+async def test_an_answer_without_records_waits_for_nothing(r: ShallowRig, rules: Rules, clock: MockClock) -> None:
+    rules.paused_until = begin = trio.current_time() + 4
+    client = await r.consumer()
+    await client.ask(100)
+    await client.frame()
+    assert trio.current_time() < begin
+
+
+async def test_whoever_leaves_while_its_answer_is_held_is_forgotten(
+    r: ShallowRig, rules: Rules, clock: MockClock
+) -> None:
+    r.source.sets = [{P1: LOG}]
+    client = await r.consumer()
+    await client.ask(100, 1)
+    await until(lambda: len(r.source.requests) == 1)
+    await client.stream.aclose()
+    await trio.sleep(6)  # Limits.close_seconds, and the clock jumps only when nobody asks
+    assert await r.closed("from") == {CloseCause.CLIENT_CLOSED: 1}
+    assert (rules.gave, rules.left) == ([], 1)
+
+
+async def test_draining_completes_a_held_answer(r: ShallowRig, rules: Rules, clock: MockClock) -> None:
+    r.source.sets = [{P0: LOG}]
+    rules.paused_until = trio.current_time() + 4
+    client = await r.consumer()
+    await client.ask(100)
+    await until(lambda: len(r.source.requests) == 1)
+    r.server.drain()
+    assert spans(await client.record_set())[4:] == [(104, 114)]
+    assert await client.at_end()
+    await client.stream.aclose()
+    assert await r.closed("from") == {CloseCause.DRAINED: 1}
