@@ -1,0 +1,191 @@
+"""A pair of listeners with the real interlock: a mirror in raw bytes is given records, produces them back, and is wrapped.
+
+The clock jumps when nobody has anything to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from shoal.protocol.shallow.eligible import Reason
+from shoal.proxy.settings import KIB, MIB
+from tests.protocol.shallow.world import Seen, poll, produced, some_batch
+from tests.proxy.shallow_batches import NONE, records
+from tests.proxy.shallow_brokers import ORDERS, Place
+from tests.proxy.shallow_rig import Consumer, Producer, ShallowRig, shallow_rig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from shoal.protocol.records.batch import NewRecord
+
+COPY = "A.orders"
+SIZE = 10  # records of each answer
+GRACE, PROBE = 5.0, 0.2
+
+
+def log(number: int) -> bytes:
+    """What the n-th answer holds."""
+    first = SIZE * number
+    return some_batch(first, 4) + some_batch(first + 4, 6)
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0.005)
+
+
+@pytest.fixture
+async def r() -> AsyncIterator[ShallowRig]:
+    async with shallow_rig(min_batch_bytes=0) as rig:
+        rig.source.sets = [{(ORDERS, 0): log(number)} for number in range(30)]
+        yield rig
+
+
+class Mirror:
+    """One consumer, one producer; it reads on from answer to answer."""
+
+    def __init__(self, r: ShallowRig, consumer: Consumer, producer: Producer) -> None:
+        self.r, self.consumer, self.producer = r, consumer, producer
+        self.number = 0
+
+    @classmethod
+    async def of(cls, r: ShallowRig) -> Mirror:
+        return cls(r, await r.consumer(), await r.producer())
+
+    async def fetch(self) -> list[Seen]:
+        seen = poll(await self.consumer.fetch(SIZE * self.number))
+        self.number += 1
+        return seen
+
+    async def produce(self, seen: Sequence[Seen]) -> None:
+        place: Place = COPY, 0
+        await self.producer.send(self.producer.request({place: produced(seen)}))
+        ((error, _),) = (await self.producer.answers()).values()
+        assert error is NONE
+
+    async def copy(self) -> bool:
+        """-> whether it was given an envelope."""
+        seen = await self.fetch()
+        await self.produce(seen)
+        return len(seen) < SIZE
+
+    async def prove(self) -> None:
+        """Raw once, then the trial, which arrives."""
+        assert [await self.copy() for _ in range(2)] == [False, True]
+
+    @property
+    def copied(self) -> list[NewRecord]:
+        return self.r.target.log(0, COPY)
+
+
+def logs(count: int) -> list[NewRecord]:
+    return records(*map(log, range(count)))
+
+
+async def test_records_that_come_back_start_wrapping(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    mirror, begin = await Mirror.of(r), trio.current_time()
+    seen = await mirror.fetch()
+    assert GRACE <= trio.current_time() - begin <= GRACE + PROBE + 1
+    assert len(seen) == SIZE
+    await mirror.produce(seen)
+    assert "proven" in caplog.text
+    assert [await mirror.copy() for _ in range(5)] == [True] * 5
+    assert mirror.copied == logs(6)
+    assert dict(r.wrap.tally.raw_batches) == {Reason.NO_EVIDENCE: 2}
+    assert trio.current_time() - begin <= GRACE + PROBE + 1, "something was held though all had arrived"
+
+
+async def test_an_answer_waits_for_the_trial_and_goes_out_as_soon_as_that_arrives(
+    r: ShallowRig, clock: MockClock
+) -> None:
+    mirror = await Mirror.of(r)
+    await mirror.copy()
+    trial = await mirror.fetch()
+    assert len(trial) == 1
+    begin = trio.current_time()
+    await mirror.consumer.ask(SIZE * 2)
+    await trio.sleep(1)
+    await mirror.produce(trial)
+    assert len(poll(await mirror.consumer.record_set())) == 1
+    assert trio.current_time() - begin < 2
+    assert mirror.copied == logs(2)
+
+
+async def test_until_the_trial_has_arrived_the_rest_stays_raw(r: ShallowRig, clock: MockClock) -> None:
+    mirror = await Mirror.of(r)
+    await mirror.copy()
+    trial = await mirror.fetch()
+    begin = trio.current_time()
+    later = await mirror.fetch()
+    assert (len(trial), len(later)) == (1, SIZE)
+    assert trio.current_time() - begin >= 2.5
+    await mirror.produce([*trial, *later])
+    assert mirror.copied == logs(3)
+    assert await mirror.copy()
+
+
+async def test_a_mirror_that_produces_elsewhere_is_never_wrapped(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = await Mirror.of(r)
+    for _ in range(10):
+        assert len(await mirror.fetch()) == SIZE
+        clock.jump(5)
+    assert not r.wrap.tally.envelopes
+    assert "no record of orders" in " ".join(str(record.__dict__) for record in caplog.records)
+    assert r.source.requests[0].max_bytes == 256 * KIB
+    assert r.source.requests[-1].max_bytes == 8 * MIB, "a mirror that cannot be proven is as fast as ever"
+
+
+async def test_a_mirror_that_changes_records_is_never_wrapped(r: ShallowRig, clock: MockClock) -> None:
+    mirror = await Mirror.of(r)
+    for _ in range(5):
+        seen = await mirror.fetch()
+        await mirror.produce([one._replace(record=one.record._replace(value=b"changed")) for one in seen])
+    assert not r.wrap.tally.envelopes
+
+
+async def test_wrapping_stops_when_nothing_arrives(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = await Mirror.of(r)
+    await mirror.prove()
+    assert len(await mirror.fetch()) == 1
+    clock.jump(59)
+    assert len(await mirror.fetch()) == 1
+    clock.jump(1)
+    assert len(await mirror.fetch()) == SIZE
+    assert any(record.levelname == "ERROR" and "stopped" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("side", ["consumer", "producer"])
+async def test_evidence_ends_with_the_connection_that_gave_it(r: ShallowRig, clock: MockClock, side: str) -> None:
+    mirror = await Mirror.of(r)
+    await mirror.prove()
+    await getattr(mirror, side).stream.aclose()
+    await r.closed("from" if side == "consumer" else "to")
+    await trio.sleep(1)  # between two turns of one flow there is a pause
+    again = Mirror(r, await r.consumer() if side == "consumer" else mirror.consumer, await r.producer())
+    again.number = mirror.number
+    assert [await again.copy() for _ in range(3)] == [False, True, True]
+    assert mirror.copied == logs(5)
+
+
+async def test_what_an_ordinary_consumer_was_given_is_no_evidence(r: ShallowRig, clock: MockClock) -> None:
+    """Somebody else may have copied those records."""
+    other, mirror = await r.consumer(), await Mirror.of(r)
+    other.client_id = "somebody"
+    r.source.sets.insert(0, {(ORDERS, 0): log(0)})
+    await other.fetch(SIZE)
+    assert not await mirror.copy()
+    assert not await mirror.copy()
+    assert await mirror.copy()
+    assert mirror.copied == logs(3)
