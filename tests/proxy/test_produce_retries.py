@@ -5,6 +5,8 @@ What has to be lost is lost on purpose, at a place that the test names, so every
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 import trio.testing
@@ -31,7 +33,7 @@ from tests.proxy.shallow_batches import (
     reset,
 )
 from tests.proxy.shallow_brokers import ORDERS, Place, Script
-from tests.proxy.shallow_rig import shallow_rig
+from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -195,20 +197,25 @@ async def test_connections_that_share_a_partition_take_turns() -> None:
         assert r.target.log() == [record for number in order for record in records(*logs[number])]
 
 
+def handled(r: ShallowRig, requests: int) -> bool:
+    return sum(connection.handling for connection in r.server.connections()) == requests
+
+
 async def test_requests_that_want_the_same_partitions_never_wait_for_each_other() -> None:
-    gates = [trio.Event(), trio.Event()]
-    async with shallow_rig(scripts={number: Script(gate=gate) for number, gate in enumerate(gates)}) as r:
-        first, second = await r.producer(), await r.producer()
-        sets: dict[Place, bytes] = {(ORDERS, 0): outer(*OTHERS), (ORDERS, 1): outer(*OTHERS)}
-        other: dict[Place, bytes] = {(ORDERS, 1): outer(*BATCHES), (ORDERS, 0): outer(*BATCHES)}
-        await first.send(first.request(sets))
-        await arrived(r, 1)
-        await second.send(second.request(other))
-        await until(lambda: sum(connection.handling for connection in r.server.connections()) == 2)
-        for gate in gates:
-            gate.set()
-        assert await first.answers() == {0: (NONE, 4), 1: (NONE, 4)}
-        assert await second.answers() == {0: (NONE, 19), 1: (NONE, 19)}
+    """Two that wait for both, in the order and against it: neither may get one and wait for the other's."""
+    gate = trio.Event()
+    async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
+        clients = [await r.producer() for _ in range(3)]
+        for number, (client, order) in enumerate(zip(clients, [(0, 1), (0, 1), (1, 0)], strict=True)):
+            log = some_batch(1000 * number, 5)
+            sets: dict[Place, bytes] = {(ORDERS, index): outer(log) for index in order}
+            await client.send(client.request(sets))
+            await until(partial(handled, r, number + 1))
+        gate.set()
+        answers = [await client.answers() for client in clients]
+        assert answers[0] == {0: (NONE, 4), 1: (NONE, 4)}
+        assert sorted(answer[0] for answer in answers) == [(NONE, 4), (NONE, 9), (NONE, 14)]
+        assert all(answer[0] == answer[1] for answer in answers)
 
 
 async def test_partitions_of_different_connections_go_in_parallel() -> None:
