@@ -74,8 +74,8 @@ def _opening(plan: Plan) -> str:
 
 def _closing(report: Report, target: Path) -> str:
     notes = (
-        "Measured from the first mirrored record to the last. Every Java process was started for its run,",
-        f"with the heap that Kafka's own scripts give it: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
+        "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
+        f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
         f"Both runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(ALONE_ONLY)}, so that the copy is compressed as the source is.",
         f"Through Shoal: `shoal mirror {' '.join(SHOAL_OPTIONS)}`, and the lines that it prints in mm2.properties.",

@@ -51,8 +51,10 @@ class Plan:
         return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False)
 
 
-def mirror_spec(plan: Plan, source: Cluster, target: Cluster, shoal: Shoal | None) -> MirrorSpec:
+def mirror_spec(plan: Plan, source: Cluster, target: Cluster, alias: str, shoal: Shoal | None) -> MirrorSpec:
+    """`alias`: of the source, and so the prefix of the copy's name."""
     return MirrorSpec(
+        source_alias=alias,
         source=source.bootstrap,
         target=target.bootstrap,
         consumer=shoal.consumer if shoal else None,

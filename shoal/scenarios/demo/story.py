@@ -1,4 +1,9 @@
-"""The demo from its first broker to its last comparison."""
+"""The demo from its first broker to its last comparison.
+
+The brokers serve both runs, and both are warm before the first: the source has been filled and read, the target has taken
+records of the same kind. What a Java process spends on compiling itself is no cost of mirroring, and brokers run for months.
+The mirror, which is what is compared, is a fresh process in both runs.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from shoal.scenarios.kafka.broker import Cluster, running_cluster
 from shoal.scenarios.kafka.copies import read_copy
 from shoal.scenarios.kafka.jars import jars
 from shoal.scenarios.kafka.records import orders
+from shoal.scenarios.kafka.scan import Scanner
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 
@@ -22,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PHASES", "play"]
 
-PHASES = 4 + len(RUNS) * PHASES_OF_A_RUN
+PHASES = 6 + len(RUNS) * PHASES_OF_A_RUN
+WARM_UP_RECORDS = 1_000_000  # at most; the compiler of a broker has done most of its work by then
 _MB, _KB = 1_000_000, 1_000
 
 
@@ -33,31 +40,57 @@ async def play(plan: Plan, phases: Phases) -> Report:
         with phases.phase("Kafka") as phase:
             lib = await jars(plan.kafka)
             phase.done(f"{plan.kafka} from Maven Central, {len(list(lib.glob('*.jar')))} jars")
-        with phases.phase("source cluster") as phase:
+        with phases.phase("two clusters") as phase:
             source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster))
-            phase.done(source.bootstrap)
+            target = await stack.enter_async_context(running_cluster(plan.work / "target", plan.cluster))
+            phase.done(f"source {source.bootstrap}, target {target.bootstrap}")
+        with phases.phase("warm the target broker") as phase:
+            await _warmed(plan, target, phase)
         with phases.phase("fill the source topic") as phase:
             filled = await _filled(plan, source, phase)
         with phases.phase("read the source topic") as phase:
             original = await read_copy(source.bootstrap, TOPIC)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
-        scene = Scene(plan=plan, phases=phases, source=source, original=original)
+        scene = Scene(plan=plan, phases=phases, source=source, target=target, original=original)
         runs = {name: await scene.run(name) for name in RUNS}
-    shutil.rmtree(only_node(source).data)
-    return Report(kafka=plan.kafka, source=filled, runs=runs)
+        with phases.phase("look for envelopes") as phase:
+            left = await _envelopes([source, target], phase)
+    for cluster in (source, target):
+        shutil.rmtree(only_node(cluster).data)
+    return Report(kafka=plan.kafka, source=filled, runs=runs, envelopes_left=left)
+
+
+async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
+    topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, WARM_UP_RECORDS)
+    await topics.create(topic, PARTITIONS)
+    await _fill(target, topic, count, phase)
+    await topics.delete(topic)
+    phase.done(f"{count:,} records, deleted again")
+
+
+async def _envelopes(clusters: list[Cluster], phase: Phase) -> int:
+    scanners = [Scanner(cluster.bootstrap) for cluster in clusters]
+    found = [finding for scanner in scanners for finding in await scanner.scan()]
+    looked_at = sum(scanner.records for scanner in scanners)
+    phase.done(f"{len(found)} in {looked_at:,} records of all topics of both clusters")
+    return len(found)
+
+
+async def _fill(cluster: Cluster, topic: str, count: int, phase: Phase) -> None:
+    await fill(
+        cluster.bootstrap,
+        topic,
+        orders(count),
+        layout=Layout(partitions=PARTITIONS),
+        progress=lambda done: phase.now(f"{done:,} of {count:,} records"),
+        compression_type="zstd",
+        enable_idempotence=True,
+    )
 
 
 async def _filled(plan: Plan, source: Cluster, phase: Phase) -> Shape:
     await Topics(source.bootstrap).create(TOPIC, PARTITIONS)
-    await fill(
-        source.bootstrap,
-        TOPIC,
-        orders(plan.records),
-        layout=Layout(partitions=PARTITIONS),
-        progress=lambda done: phase.now(f"{done:,} of {plan.records:,} records"),
-        compression_type="zstd",
-        enable_idempotence=True,
-    )
+    await _fill(source, TOPIC, plan.records, phase)
     found = shape(only_node(source).data, TOPIC)
     batches = f"{found.batches:,} batches of {found.batch_size / _KB:.1f} kB"
     phase.done(f"{found.records:,} records, {found.size / _MB:,.1f} MB {', '.join(found.codecs)}, {batches}")
