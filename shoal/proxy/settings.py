@@ -80,7 +80,9 @@ class ShallowSettings:
 
     mirror_clients: str = DEFAULT_MIRROR_CLIENTS  # regular expression searched in the client id
     deep_topics: tuple[str, ...] = ()  # regular expressions: these topics are never wrapped
-    partition_by_key: bool = False  # the mirror chooses partitions by key hash (MirrorMaker 1, Brooklin), MirrorMaker 2 does not
+    partition_by_key: bool = (
+        False  # the mirror chooses partitions by key hash (MirrorMaker 1, Brooklin), MirrorMaker 2 does not
+    )
     run_limit: int = 512 * KIB  # of one envelope; half of the producer's default max.request.size
     min_batch_bytes: int = 4096  # smaller batches are better re-batched by the mirror itself
     fetch_max_bytes: int = 8 * MIB  # of a response that may have to be held

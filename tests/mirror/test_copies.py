@@ -124,7 +124,7 @@ async def compact(pair: Pair, topic: str) -> None:
     for seed in range(4):
         records = (
             record._replace(key=b"%d" % (index if index % 2 else index + 1_000_000 * seed))
-            for index, record in enumerate(sized(3_000, 300, seed=seed))
+            for index, record in enumerate(sized(3_000, 1_500, seed=seed))
         )
         await fill(bootstrap, topic, records, layout=Layout(run=300), compression_type="zstd")
 

@@ -127,9 +127,9 @@ async def reconciled(pair: Pair, topic: str, flow: Flow) -> Counts:
 async def test_a_mirror_started_in_the_middle_of_a_batch(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """MM2 alone copies half a batch and is killed; the one that goes on through Shoal repeats and loses nothing of it."""
+    """The first record that the source still has is inside a batch: what is before it is neither copied nor counted."""
     topics = Topics(pair.source.bootstrap)
-    await topics.create(topic, 1)
+    await topics.create(topic, PARTITIONS)
     await fill(
         pair.source.bootstrap, topic, orders(2_000), layout=Layout(run=2_000, exact=True), compression_type="zstd"
     )
@@ -137,9 +137,8 @@ async def test_a_mirror_started_in_the_middle_of_a_batch(
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1)) as flow:
         counts = await flow.check_faithful(topic, duplicates=0)
         assert counts.source == 2_000 - 777
-        await fill(pair.source.bootstrap, topic, orders(9_000, seed=2), layout=Layout(run=500), compression_type="zstd")
+        await warm_up(pair, topic, flow)
         await flow.check(topic)
-    assert flow.counts()["wrapped_records"] > 0
 
 
 async def cut(flow: Flow, faults: Faults, what: str, times: int) -> None:
