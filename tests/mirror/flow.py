@@ -127,10 +127,13 @@ class Flow:
         lines = (line for line in self.shoal.log.read_text().splitlines() if line.startswith('{"'))
         return [event for line in lines if (event := json.loads(line)).get("event") == name]
 
-    def counts(self) -> Counter[str]:
-        """Of both listeners, since the beginning: wrapped_records, unwrapped_records, ..., and raw batches by reason."""
+    def counts(self, event_name: str = "flow") -> Counter[str]:
+        """Of both listeners, since the beginning: wrapped_records, unwrapped_records, ..., and raw batches by reason.
+
+        "total" instead of "flow": only once Shoal has ended, and then nothing is on its way any more.
+        """
         counts: Counter[str] = Counter()
-        for event in self.events("flow"):
+        for event in self.events(event_name):
             counts.update({name: value for name, value in event.items() if isinstance(value, int)})
             raw = event["raw_batches"]
             assert isinstance(raw, dict)
