@@ -21,24 +21,20 @@ Evidence ends
 All is bounded by MAX_FLOWS and MAX_PLACES; beyond them nothing new is proven.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 from shoal.protocol.shallow import explain
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
-from shoal.protocol.shallow.flow import Fetched, Flow, Place, TopicState
+from shoal.protocol.shallow.flow import Fetched, Flow, TopicState
 from shoal.protocol.shallow.flows import Flows
 from shoal.protocol.shallow.interlock import Event, EventKind
 from shoal.protocol.shallow.limits import (
     AMBIGUOUS_SECONDS,
-    BACK_OFF_SECONDS,
     MAX_EVENTS,
     MAX_FLOWS,
-    MAX_TAINTED,
-    MAX_TURN_FACTOR,
-    PAUSE_SECONDS,
     STOP_BACK_OFF_SECONDS,
     TOLD_FAILURES,
     EvidenceSettings,
@@ -46,7 +42,7 @@ from shoal.protocol.shallow.limits import (
     back_off,
 )
 from shoal.protocol.shallow.positions import MAX_PLACES, Positions
-from shoal.protocol.shallow.turn import Turn, Verdict
+from shoal.protocol.shallow.proving import Proving
 
 __all__ = ["Evidence", "EvidenceSettings", "EvidenceStatistics"]
 
@@ -58,13 +54,12 @@ class Evidence:
         self.salt = salt
         self.next_serial: Callable[[], int] = count(first_serial & (1 << 63) - 1).__next__
         self._settings = settings or EvidenceSettings()
-        self._opens_at = now + self._settings.grace_seconds
         self._flows = Flows(salt)
         self._positions = Positions()
-        self._turn: Turn | None = None
-        self._tainted: OrderedDict[Fingerprint, int] = OrderedDict()
-        self._blind: str | None = None
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        opens_at = now + self._settings.grace_seconds
+        self._proving = Proving(self._flows, self._positions, self._events, self._settings, opens_at=opens_at)
+        self._blind: str | None = None
 
     # connections
 
@@ -80,7 +75,7 @@ class Evidence:
         if not self._flows.leave(flow, connection):
             return
         self._positions.leave(flow, now)
-        self._withdraw(flow, now)
+        self._proving.withdraw(flow, now)
         if was_proven:
             self._void(flow, *explain.left(flow))
 
@@ -108,7 +103,8 @@ class Evidence:
             place.reader = read.connection
         if read.fetch_offset != place.next_offset:
             flow.jump(place, read.fetch_offset)
-            self._gave_raw(flow, read, place, read.fetch_offset)
+            place.raw = max(place.raw, read.fetch_offset)
+            self._proving.spoil(flow, read.place, read.fetch_offset)
         return place.fresh
 
     def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
@@ -120,41 +116,16 @@ class Evidence:
         return flow.arrived or flow.silent_since is None  # the trial
 
     def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
-        if not self._may_prove(flow, read, now):
-            return None
-        turn = self._turn_for(flow, now)
-        if self._turn is None or (turn and turn.is_open(read.topic)):
-            return self._positions.others(flow, read.place)
-        return turn.wants(read) if turn else None
+        return self._proving.sample_from(flow, read, now)
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        if read.connection in flow.topic(read.topic).proven:
-            return None
-        turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
-        if turn is None:
-            waits_for = self._turn
-            return waits_for.deadline if waits_for and waits_for.covers(read) else None
-        floor = self._positions.others(flow, read.place)
-        useful = samples or read.topic not in turn.topics
-        if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
-            turn.claim(read, floor)
-        clean = [sample for sample in samples if self._tainted.get(sample.fingerprint, flow.token) == flow.token]
-        ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
-        return ready if ready is not None and now < ready else None
+        return self._proving.hold_until(flow, read, samples, now)
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
-        turn = self._turn_for(flow, now)
-        if now < self._opens_at:
-            until = self._opens_at
-        elif turn:
-            until = turn.deadline if turn.awaits() else now
-        elif flow.is_proven and not flow.arrived and flow.silent_since is not None:
+        until = self._proving.pause_until(flow, now)
+        if until is None and flow.is_proven and not flow.arrived and flow.silent_since is not None:
             until = flow.silent_since + self._settings.turn_seconds
-        elif self._turn and not flow.failures and not flow.is_proven:
-            until = self._turn.deadline
-        else:
-            return None
-        return until if now < until else None
+        return until if until is not None and now < until else None
 
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
@@ -166,40 +137,17 @@ class Evidence:
             self._confuse(flow, now)
         place.next_offset, place.fresh = read.next_offset, False
         flow.hand_out(place, envelopes, now)
-        if raw_next is None:
-            return
-        if self._turn and self._turn.flow is flow:
-            self._turn.give(read, raw_next, now)
-            state = flow.topic(read.topic)
-            if state.given_at is None and not state.matched and self._turn.gave(read.topic):
-                state.given_at = now
-        self._gave_raw(flow, read, place, raw_next)
+        if raw_next is not None:
+            place.raw = max(place.raw, raw_next)
+            self._proving.given(flow, read, raw_next, now)
 
     # produce side
 
     def listens(self, topic: str, partition: int) -> bool:
-        return self._turn is not None and self._turn.listens(topic, partition)
+        return self._proving.listens(topic, partition)
 
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
-        turn = self._turn
-        if turn is None:
-            return
-        turn.progress(now)
-        if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
-            for source in turn.topics_in(topic):
-                turn.flow.topic(source).strangers = True
-        for source, verdict in turn.see(topic, marks).items():
-            if verdict is Verdict.MATCHED:
-                turn.flow.topic(source).match()
-                continue
-            if verdict is Verdict.PROVEN:
-                self._prove(turn, source, producer)
-            else:
-                self._taint(turn)
-                self._fail(turn.flow, source, verdict.value, now)
-            turn.drop(source)
-        if not turn.topics:
-            self._end_turn(now)
+        self._proving.saw_produced(topic, marks, producer, now)
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         flow = self._flows.arrived(key.flow)
@@ -217,8 +165,7 @@ class Evidence:
 
     def tick(self, now: float) -> None:
         self._positions.forget_gone(now)
-        if self._turn and now >= self._turn.last_deadline:
-            self._end_turn(now)
+        self._proving.tick(now)
         for flow in self._flows:
             self._is_silent(flow, now)
             for topic, state in flow.topics.items():
@@ -239,90 +186,17 @@ class Evidence:
             outstanding=sum(flow.outstanding for flow in self._flows),
         )
 
-    # positions
-
-    def _gave_raw(self, flow: Flow, read: Fetched, place: Place, raw_next: int) -> None:
-        place.raw = max(place.raw, raw_next)
-        if self._turn and self._turn.flow is not flow:
-            self._turn.spoil(read.place, raw_next)
+    # the end of evidence
 
     def _confuse(self, flow: Flow, now: float) -> None:
         flow.ambiguous_until = now + AMBIGUOUS_SECONDS
-        self._withdraw(flow, now)
+        self._proving.withdraw(flow, now)
         if flow.is_proven:
             self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions.{explain.PAUSED}")
 
     def _go_blind(self, why: str, now: float) -> None:
         self._blind = why
-        self._end_turn(now)
-
-    # turns
-
-    def _may_prove(self, flow: Flow, read: Fetched, now: float) -> bool:
-        state = flow.topic(read.topic)
-        return (
-            self._blind is None
-            and read.connection not in state.proven
-            and now >= max(self._opens_at, flow.retry_at, flow.ambiguous_until, state.retry_at)
-            and flow in self._flows
-        )
-
-    def _turn_for(self, flow: Flow, now: float) -> Turn | None:
-        """The turn, where it is this flow's. Asked by another flow, a turn past its deadline ends."""
-        turn = self._turn
-        if turn and (now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline)):
-            self._end_turn(now)
-            return None
-        return turn if turn and turn.flow is flow else None
-
-    def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> Turn | None:
-        """With samples in hand; or to get ahead of others, who wait until this flow has caught up with them."""
-        behind = self._positions.is_behind(flow, read)
-        if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
-            return None
-        settings = self._settings
-        seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
-        reserve = settings.reserve_seconds if behind else seconds
-        self._turn = Turn(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
-        return self._turn
-
-    def _end_turn(self, now: float) -> None:
-        turn = self._turn
-        if turn is None:
-            return
-        self._turn = None
-        self._taint(turn)
-        flow = turn.flow
-        for topic in filter(turn.gave, turn.topics):
-            self._fail(flow, topic, None, now)
-        flow.retry_at = now + (PAUSE_SECONDS if turn.proved else back_off(BACK_OFF_SECONDS, flow.failures))
-        flow.failures += not turn.proved
-
-    def _withdraw(self, flow: Flow, now: float) -> None:
-        if self._turn and self._turn.flow is flow:
-            self._end_turn(now)
-
-    def _prove(self, turn: Turn, topic: str, producer: int) -> None:
-        flow, state = turn.flow, turn.flow.topic(topic)
-        if not state.proven:
-            text = f"records of {topic} came back from {flow}: wrapping"
-            self._events.append(Event(EventKind.PROVEN, flow, topic, text))
-        turn.proved = True
-        state.prove(turn.connection(topic))
-        flow.failures, flow.stopped = 0, None
-        flow.producers.add(producer)
-
-    def _fail(self, flow: Flow, topic: str, why: str | None, now: float) -> None:
-        state = flow.topic(topic)
-        state.fail(why, now + back_off(BACK_OFF_SECONDS, state.failures))
-
-    def _taint(self, turn: Turn) -> None:
-        for mark in turn.unanswered():
-            self._tainted[mark] = turn.flow.token
-        while len(self._tainted) > MAX_TAINTED:
-            self._tainted.popitem(last=False)
-
-    # the end of evidence
+        self._proving.close(now)
 
     def _void(self, flow: Flow, kind: EventKind, text: str) -> None:
         flow.void()
