@@ -28,7 +28,7 @@ import lz4.frame
 import zstandard
 
 from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.errors import RemoteProtocolError, TooLarge
 
 __all__ = ["Codec", "compress", "decompress", "stated_size"]
 
@@ -72,7 +72,7 @@ _LIBRARY_ERRORS = (
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
-    """The plain bytes of `data`; more than `limit` of them, damage, truncation or trailing bytes: RemoteProtocolError."""
+    """The plain bytes of `data`; more than `limit` of them: TooLarge; damage, truncation or trailing bytes: RemoteProtocolError."""
     try:
         plain = _METHODS[codec].decompress(memoryview(data), limit)
     except _LIBRARY_ERRORS as error:
@@ -100,8 +100,8 @@ def stated_size(codec: Codec, data: Buffer) -> int | None:
         return None
 
 
-def _too_large(codec: Codec, limit: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
+def _too_large(codec: Codec, limit: int) -> TooLarge:
+    return TooLarge(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
 
 
 def _plain(data: memoryview, limit: int) -> bytes:

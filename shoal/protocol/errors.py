@@ -3,7 +3,7 @@
 A decoder fed by the network raises `RemoteProtocolError` and nothing else; any other exception out of a decoder is a bug.
 """
 
-__all__ = ["LocalProtocolError", "ProtocolError", "RemoteProtocolError", "UnsupportedVersion"]
+__all__ = ["LocalProtocolError", "ProtocolError", "RemoteProtocolError", "TooLarge", "UnsupportedVersion"]
 
 
 class ProtocolError(Exception):
@@ -20,3 +20,7 @@ class RemoteProtocolError(ProtocolError):
 
 class UnsupportedVersion(RemoteProtocolError):
     """A well-formed frame of an API version that Shoal's tables do not know."""
+
+
+class TooLarge(RemoteProtocolError):
+    """Whole, as far as it was looked into, but its decompressed form is above the limit."""

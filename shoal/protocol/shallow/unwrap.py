@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.crc import Buffer, crc32c
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -172,10 +172,11 @@ def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
 
 
 def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
-    """A damaged batch comes again. What is whole and yet cannot be looked into is taken to be too large."""
+    """A damaged batch comes again, one too large comes in halves; one that its producer made wrong never gets better."""
     if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
         return Refused(error_code=CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}")
-    return Refused(error_code=MESSAGE_TOO_LARGE, message=f"cannot be searched for envelopes: {error}")
+    code = MESSAGE_TOO_LARGE if isinstance(error, TooLarge) else INVALID_RECORD
+    return Refused(error_code=code, message=f"cannot be searched for envelopes: {error}")
 
 
 def _blame(outer: _Outer, problem: str) -> Refused:

@@ -205,6 +205,22 @@ def test_what_is_too_large_to_be_searched_is_refused(codec: Codec) -> None:
     assert answer.error_code == MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD, 5])
+def test_what_its_producer_made_wrong_is_refused_for_good(codec: int) -> None:
+    """Its checksum is right: no retry and no splitting would help."""
+    assert refused(encode_batch([envelope()], attributes=codec)).error_code == INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_was_damaged_on_its_way_is_asked_for_again(codec: Codec) -> None:
+    whole = outer_of(envelope(), PLAIN, codec=codec)
+    answers = [planned(damaged(whole, at)) for at in range(61, len(whole))]
+    assert {one.error_code for one in answers if isinstance(one, Refused)} == {CORRUPT_MESSAGE}
+    assert not any(
+        isinstance(one, Plan) for one in answers
+    )  # None: the magic itself is damaged, the broker will see it
+
+
 @pytest.mark.parametrize("value", [None, b"", LOG[:-1], LOG + b"x", damaged(LOG, 100)])
 def test_a_changed_value_is_told_by_its_source(value: bytes | None) -> None:
     answer = refused(outer_of(PLAIN, envelope()._replace(value=value)))
