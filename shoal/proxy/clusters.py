@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.metadata import MetadataResponse
     from shoal.proxy.settings import Address, ClusterSettings, Limits
 
-__all__ = ["Cluster", "NotLearned"]
+__all__ = ["Cluster", "NotLearned", "NotReached"]
 
 log = logging.getLogger("shoal.cluster")
 
@@ -33,6 +33,10 @@ _CLIENT_ID = "shoal"
 
 class NotLearned(Exception):
     """The cluster did not tell its metadata; the message says why."""
+
+
+class NotReached(NotLearned):
+    """No broker could be connected to."""
 
 
 class Cluster:
@@ -86,7 +90,9 @@ class Cluster:
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
             raise NotLearned("no answer in time") from None
-        except (UpstreamUnreachable, PeerLost, RemoteProtocolError, OSError) as error:
+        except UpstreamUnreachable as error:
+            raise NotReached(str(error)) from error
+        except (PeerLost, RemoteProtocolError, OSError) as error:
             raise NotLearned(str(error)) from error
         self.learn(metadata)
         return metadata

@@ -17,7 +17,7 @@ import trio
 from trio.lowlevel import wait_readable
 
 from shoal.protocol.messages.metadata import read_metadata_response
-from shoal.proxy.clusters import NotLearned
+from shoal.proxy.clusters import NotLearned, NotReached
 from shoal.proxy.connection import Connection
 from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
 from shoal.proxy.operator_error import OperatorError
@@ -173,6 +173,11 @@ class Listener:
         """Ask the cluster, and give each broker its port. A cluster that wants SASL or TLS does not tell."""
         try:
             metadata = await self.cluster.ask_metadata()
+        except NotReached as error:
+            log.warning(
+                "cluster %r: %s: is the address right? Shoal tries again for every client", self.cluster.name, error
+            )
+            return
         except NotLearned as error:
             log.info(
                 "cluster %r does not tell its brokers (%s): they are learned from clients' metadata",

@@ -46,7 +46,9 @@ def parse_address(text: str) -> Address:
 
 
 def _example(entry: str) -> str:
-    return f"{entry.strip(':') or 'localhost'}:9092"
+    """What was probably meant: a number alone is the port."""
+    bare = entry.strip(":")
+    return f"127.0.0.1:{bare}" if bare.isdigit() else f"{bare or 'localhost'}:9092"
 
 
 def _host(host: str, entry: str) -> str:

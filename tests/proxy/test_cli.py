@@ -70,6 +70,7 @@ def test_the_version_is_told() -> None:
         (["mirror"], "shoal mirror: error: the following arguments are required: --source, --target"),
         (["mirror", *CLUSTERS, "--advertize", "x"], 'unknown argument --advertize; did you mean "--advertise"?'),
         (["mirror", "--source", "a1", "--target", "b:1"], "argument --source: 'a1' has no port: write host:port, for example a1:9092"),
+        (["mirror", *CLUSTERS, "--source-listen", "19092"], "'19092' has no port: write host:port, for example 127.0.0.1:19092"),
         (["mirror", *CLUSTERS, "--run-limit", "big"], "argument --run-limit: 'big' is not a size"),
         (["mirror", *CLUSTERS, "--deep-topics", "("], "argument --deep-topics: '(' is not a regular expression"),
         (["mirror", *CLUSTERS, "--tag", "x"], "argument --tag: 'x': write NAME=VALUE"),

@@ -115,6 +115,42 @@ def test_other_mechanisms_pass(mechanism: str) -> None:
     assert grave(check(wired("A.security.protocol = SASL_PLAINTEXT", f"A.sasl.mechanism = {mechanism}"))) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("B.producer.compresion.type = none", "B.producer.compression.type = none"),
+        ("A->B.producer.override.acks. = all", None),
+        ("B.producer.max.request.sise = 900000", "B.producer.max.request.size = 900000"),
+        ("A->B.source.consumer.max.poll.record = 400", "A->B.source.consumer.max.poll.records = 400"),
+        ("A.consumer.fetch.min.bytes = 100", None),
+        ("A.consumer.receive.buffer.bytes = 100", None),
+        ("B.producer.delivery.timeout.ms = 100", None),
+        ("B.producer.transaction.timeout.ms = 100", None),
+    ],
+)
+def test_a_key_that_is_misspelt_is_found_and_mended(line: str, meant: str | None) -> None:
+    text = wired(line)
+    report = check(text)
+
+    if meant is None:
+        assert grave(report) == []
+        return
+    finding = the_one(report)
+    assert "did you mean" in finding.why
+    assert finding.write == (tuple(meant.split(" = ")),)
+    assert grave(check(mended(text, report))) == []
+
+
+def test_a_misspelt_address_is_told_besides_the_missing_one() -> None:
+    text = wired("A.consumer.bootstap.servers = 127.0.0.1:19092", without=["A.consumer.bootstrap.servers"])
+
+    missing, misspelt = grave(check(text))
+
+    assert "not written" in str(missing.at)
+    assert misspelt.why == "the consumer knows no bootstap.servers: did you mean bootstrap.servers?"
+    assert misspelt.write == missing.write
+
+
 def test_a_line_that_is_missing_is_named_and_the_brokers_line_stays() -> None:
     text = wired(without=["A.consumer.bootstrap.servers", "B.producer.bootstrap.servers"])
 

@@ -37,6 +37,20 @@ def test_mirror_prints_its_lines_when_its_ports_are_open_and_ends_in_order(tmp_p
     assert totals == {name: {"broker unreachable": 1} for name in ("source", "target")}
 
 
+def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> None:
+    flags, (*_, nobody) = mirror_flags(tmp_path)
+
+    with running("mirror", *flags, "--form", "dedicated", "--log-format", "json") as process:
+        assert process.stderr is not None
+        entries = (json.loads(line) for line in process.stderr)
+        told = [next(entry for entry in entries if entry["level"] == "warning") for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE)
+
+    for name, entry in zip(("source", "target"), sorted(told, key=lambda entry: entry["event"]), strict=True):
+        assert f"cluster '{name}': cannot reach the broker: 127.0.0.1:{nobody}: Connection refused" in entry["event"]
+
+
 def test_what_flows_is_told_every_few_seconds_and_only_then(tmp_path: Path) -> None:
     flags, (source, *_) = mirror_flags(tmp_path)
 
@@ -78,9 +92,10 @@ def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) 
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=DEADLINE)
 
-    warned = [entry for entry in map(json.loads, errors.splitlines()) if entry["level"] == "warning"]
-    assert [entry["listener"] for entry in warned] == ["source", "target"]
-    assert "only this machine can connect" in warned[0]["event"]
+    told = [
+        entry for entry in map(json.loads, errors.splitlines()) if "only this machine can connect" in entry["event"]
+    ]
+    assert [(entry["level"], entry["listener"]) for entry in told] == [("warning", "source"), ("warning", "target")]
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:

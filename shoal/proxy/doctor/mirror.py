@@ -125,6 +125,13 @@ class Flow:
         per_flow = self._named(self.form.per_flow[client], key)
         return per_flow if present is not None and present.key == per_flow else self._named(keys[client], key)
 
+    def own(self, client: str) -> Iterator[tuple[str, Entry]]:
+        """Every line for this client alone, with the key as the client knows it."""
+        for prefix in {self._named(spot.key, "") for spot in self.form.spots[client] if not spot.inherited}:
+            for entry in self.entries.values():
+                if entry.key.startswith(prefix):
+                    yield entry.key.removeprefix(prefix), entry
+
     def _named(self, template: str, key: str) -> str:
         return template.format(flow=self.name, s=self.source, t=self.target, k=key)
 

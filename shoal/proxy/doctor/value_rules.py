@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.doctor.finding import Case, Finding, Severity
@@ -9,10 +10,12 @@ from shoal.proxy.doctor.finding import Case, Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["VALUE_RULES", "ValueRule", "check_values"]
+__all__ = ["VALUE_RULES", "ValueRule", "check_spelling", "check_values"]
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
+# fetch.min.bytes and fetch.max.bytes, both of Kafka, are 0.87 alike.
+_ALIKE = 0.9
 # run-limit is the whole envelope; the producer estimates a little more than it then writes (AbstractRecords).
 ENVELOPE_OVERHEAD = 4 * 1024
 
@@ -212,3 +215,17 @@ def check_values(case: Case) -> Iterator[Finding]:
 def _number(least: int, default: str | None) -> str:
     """The client's own default wherever that suffices."""
     return str(max(least, int(default or 0)))
+
+
+def check_spelling(case: Case) -> Iterator[Finding]:
+    """Keys that are nearly the ones that matter here: a Kafka client only warns of a key that it does not know."""
+    for client in ("consumer", "producer"):
+        known = {"bootstrap.servers", *(rule.key for rule in VALUE_RULES if rule.client == client)}
+        for key, entry in case.flow.own(client):
+            if key in known or not (meant := get_close_matches(key, known, n=1, cutoff=_ALIKE)):
+                continue
+            why = f"the {client} knows no {key}: did you mean {meant[0]}?"
+            write = (entry.key.removesuffix(key) + meant[0], entry.value)
+            yield Finding(
+                severity=Severity.SHOULD, flow=case.flow.name, at=entry, why=why, write=(write,), remove=(entry,)
+            )
