@@ -49,6 +49,27 @@ class Wiring:
     other_targets: tuple[str, ...] = ()
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
+    mirror: type[Mirror] = Mirror
+
+
+def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
+    """All JSON log lines of this event, of every process that has logged here."""
+    lines = (line for line in shoal.log.read_text().splitlines() if line.startswith('{"'))
+    return [event for line in lines if (event := json.loads(line)).get("event") == name]
+
+
+def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
+    """Of all listeners, since the beginning: wrapped_records, unwrapped_records, ..., and raw batches by reason.
+
+    "total" instead of "flow": only once Shoal has ended, and then nothing is on its way any more.
+    """
+    counts: Counter[str] = Counter()
+    for event in logged(shoal, event_name):
+        counts.update({name: value for name, value in event.items() if isinstance(value, int)})
+        raw = event["raw_batches"]
+        assert isinstance(raw, dict)
+        counts.update(raw)
+    return counts
 
 
 class Flow:
@@ -124,21 +145,11 @@ class Flow:
 
     def events(self, name: str) -> list[dict[str, object]]:
         """All log lines of this event, of every process that has logged here."""
-        lines = (line for line in self.shoal.log.read_text().splitlines() if line.startswith('{"'))
-        return [event for line in lines if (event := json.loads(line)).get("event") == name]
+        return logged(self.shoal, name)
 
     def counts(self, event_name: str = "flow") -> Counter[str]:
-        """Of both listeners, since the beginning: wrapped_records, unwrapped_records, ..., and raw batches by reason.
-
-        "total" instead of "flow": only once Shoal has ended, and then nothing is on its way any more.
-        """
-        counts: Counter[str] = Counter()
-        for event in self.events(event_name):
-            counts.update({name: value for name, value in event.items() if isinstance(value, int)})
-            raw = event["raw_batches"]
-            assert isinstance(raw, dict)
-            counts.update(raw)
-        return counts
+        """See `counted`."""
+        return counted(self.shoal, event_name)
 
     async def until_wrapped(self, records: int) -> None:
         """Until so many records have been handed out in envelopes since the beginning."""
@@ -203,7 +214,7 @@ async def flowing(pair: Pair, aliases: Aliases, work: Path, wiring: Wiring) -> A
     try:
         for shoal in shoals:
             await shoal.start()
-        flow.mirror = await Mirror.start(work, flow.spec)
+        flow.mirror = await wiring.mirror.start(work, flow.spec)
         yield flow
         for shoal in shoals:
             await shoal.stop()
@@ -220,4 +231,4 @@ async def flowing(pair: Pair, aliases: Aliases, work: Path, wiring: Wiring) -> A
             flow.mirror.kill()
 
 
-__all__ = ["WITHIN", "Flow", "Wiring", "flowing"]
+__all__ = ["WITHIN", "Flow", "Wiring", "counted", "flowing", "logged"]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from .errors import HarnessError
 from .jars import DEFAULT_VERSION, jars
@@ -105,7 +106,7 @@ class Mirror:
         self._process: Process | None = None
 
     @classmethod
-    async def start(cls, work: Path, spec: MirrorSpec) -> "Mirror":
+    async def start(cls, work: Path, spec: MirrorSpec) -> Self:
         """Starts the process and returns without waiting for it to be ready. Raises SetupError."""
         mirror = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
         mirror.restart()

@@ -1,0 +1,108 @@
+"""MirrorMaker 2 as a connector on a Kafka Connect worker in distributed mode, the way most of them run.
+
+The worker's own topics are on the target cluster. Its configuration has nothing to do with Shoal: what a mirror needs is in the
+connector's, which is given to the REST interface as JSON (`PUT /connectors/NAME/config`).
+"""
+
+import json
+from collections.abc import Mapping
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import trio
+
+from .errors import HarnessError
+from .jvm import write_properties
+from .mirror import START_TIMEOUT_S, Mirror, MirrorSpec
+from .ports import LOOPBACK, free_port
+from .process import Process, until
+
+_MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
+_REQUEST_TIMEOUT_S = 90.0  # the worker's own: a PUT waits until the group of workers has settled
+# What `MirrorSpec.properties` says for a dedicated mirror.
+_CONNECTOR: Mapping[str, str] = {
+    "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    "refresh.topics.interval.seconds": "2",
+    "sync.topic.acls.enabled": "false",
+    "replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+}
+
+
+def worker_properties(spec: MirrorSpec, port: int) -> dict[str, str]:
+    """A worker of one node; its default converters are not the mirror's, and its REST interface is on loopback."""
+    name = f"connect-{spec.source_alias}-{spec.target_alias}"
+    stores = {store: f"{name}-{store}" for store in ("config", "offset", "status")}
+    return {
+        "bootstrap.servers": spec.target,
+        "group.id": name,
+        "listeners": f"http://{LOOPBACK}:{port}",
+        "plugin.discovery": "service_load",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        **{f"{store}.storage.topic": topic for store, topic in stores.items()},
+        **{f"{store}.storage.replication.factor": "1" for store in stores},
+        **{f"{store}.storage.partitions": "1" for store in ("offset", "status")},
+    }
+
+
+def connector_config(spec: MirrorSpec) -> dict[str, str]:
+    """What a MirrorSourceConnector without Shoal needs, with the values of `spec`."""
+    return {
+        **_CONNECTOR,
+        "source.cluster.alias": spec.source_alias,
+        "target.cluster.alias": spec.target_alias,
+        "source.cluster.bootstrap.servers": spec.source,
+        "target.cluster.bootstrap.servers": spec.target,
+        "topics": spec.topics,
+        "tasks.max": str(spec.tasks),
+    }
+
+
+class ConnectMirror(Mirror):
+    """The worker copies nothing until `configure` has given it its connector."""
+
+    def restart(self, spec: MirrorSpec | None = None) -> None:
+        if self.running:
+            raise HarnessError("the worker is running already")
+        self.spec = spec or self.spec
+        self._port = free_port()
+        write_properties(self._config, worker_properties(self.spec, self._port))
+        self._process = Process(self._jvm.argv(_MAIN, str(self._config)), log=self.log, name="Connect worker")
+
+    async def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Waits until the worker is ready, and makes or changes the connector. Raises HarnessError with its answer."""
+        await until(
+            self._answers,
+            within=START_TIMEOUT_S,
+            what="the Connect worker to answer",
+            process=self.process,
+            poll_s=0.5,
+        )
+        await self._ask("PUT", f"/connectors/{name}/config", json.dumps(config))
+
+    async def described(self, name: str) -> str:
+        """The connector in JSON, as the worker serves it."""
+        return await self._ask("GET", f"/connectors/{name}")
+
+    async def _answers(self) -> bool:
+        try:
+            await self._ask("GET", "/connectors")
+        except (URLError, ConnectionError, HarnessError):
+            return False
+        return True
+
+    async def _ask(self, method: str, path: str, body: str = "") -> str:
+        headers = {"Content-Type": "application/json"} if body else {}
+        url = f"http://{LOOPBACK}:{self._port}{path}"
+        request = Request(url, body.encode() or None, headers, method=method)
+        return await trio.to_thread.run_sync(_answer, request)
+
+
+def _answer(request: Request) -> str:
+    try:
+        with urlopen(request, timeout=_REQUEST_TIMEOUT_S) as answer:
+            return str(answer.read(), "utf-8")
+    except HTTPError as error:
+        with error:
+            raise HarnessError(f"{request.full_url}: {error.code} {error.read().decode(errors='replace')}") from error
