@@ -306,6 +306,11 @@ class Connection:
     def client_has_left(self) -> bool:
         return self.client_out.discarding or peer_has_left(self.client)
 
+    @property
+    def unanswered(self) -> int:
+        """Requests without an answer so far; what a handler asks of the broker for one of them is not counted twice."""
+        return max(len(self.in_flight), self.handling)
+
     def traffic(self) -> Traffic:
         if not self.connected:
             return Traffic()

@@ -305,6 +305,7 @@ class Listener:
             closed=dict(self.tally.closed),
             traffic=traffic,
             ports={node_id: door.port for node_id, door in self.doors.items() if node_id is not None},
+            in_flight=sum(connection.unanswered for connection in self.connections),
         )
 
 

@@ -115,6 +115,7 @@ class _Change(NamedTuple):
             "listener": self.now.name,
             "seconds": round(self.seconds, 3),
             "connections": self.now.active,
+            "in_flight": self.now.in_flight,
             "opened": self.opened,
             "closed": self.closed,
             **{name: self.traffic(name) for name in _TRAFFIC},
@@ -125,7 +126,12 @@ class _Change(NamedTuple):
     def text(self) -> str:
         shallow = [*self._wrapped(), *self._unwrapped()]
         parts = [*(shallow or self._plain()), *self._raw(), *self._trouble()]
-        return "; ".join([*parts, _counted(self.now.active, "connection")])
+        return "; ".join([*parts, ", ".join(self._now())])
+
+    def _now(self) -> Iterator[str]:
+        yield _counted(self.now.active, "connection")
+        if waiting := self.now.in_flight:
+            yield f"{_counted(waiting, 'request')} in flight"
 
     def _wrapped(self) -> Iterator[str]:
         if envelopes := self.shallow.more("envelopes"):

@@ -79,6 +79,7 @@ class ListenerStatistics:
     closed: Mapping[CloseCause, int]
     traffic: Traffic
     ports: Mapping[int, int]  # node id -> listening port
+    in_flight: int = 0  # requests of clients without an answer, at this moment: polls that wait for data among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

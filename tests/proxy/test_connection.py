@@ -294,3 +294,13 @@ async def test_statistics_count_both_sides() -> None:
     assert (counted.requests, counted.answers, counted.opaque) == (5, 5, 5)
     assert counted.from_client == counted.to_upstream == sum(map(len, frames))
     assert counted.from_upstream == counted.to_client == sum(map(len, answers))
+
+
+async def test_requests_without_an_answer_are_counted() -> None:
+    async with rig(silent) as r:
+        client = await r.client()
+        await client.send(b"".join(request(UNKNOWN_KEY, 0, number) for number in range(3)))
+        await until(lambda: r.server.statistics().listeners[0].in_flight == 3)
+        await client.stream.aclose()
+        await r.closed()
+        assert r.server.statistics().listeners[0].in_flight == 0

@@ -106,9 +106,11 @@ async def test_nothing_further_is_read_while_a_handler_runs() -> None:
         await client.send(request(OPEN, 0, 2, b"later"))
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert not r.broker.received
+        assert r.server.statistics().listeners[0].in_flight == 1
         go_on.set()
         assert await client.frame() == response(1)
         assert (await client.frame()).endswith(b"later")
+        assert r.server.statistics().listeners[0].in_flight == 0
 
 
 async def test_a_forwarded_request_may_have_its_answer_held_edited_and_delayed() -> None:

@@ -22,10 +22,12 @@ def listener(
     opened: int = 4,
     active: int = 4,
     closed: dict[CloseCause, int] | None = None,
+    in_flight: int = 0,
     **traffic: int,
 ) -> ListenerStatistics:
+    flow = Traffic(**traffic)
     return ListenerStatistics(
-        name=name, opened=opened, active=active, closed=closed or {}, traffic=Traffic(**traffic), ports={}
+        name=name, opened=opened, active=active, closed=closed or {}, traffic=flow, ports={}, in_flight=in_flight
     )
 
 
@@ -55,8 +57,9 @@ def test_a_wrap_listener_tells_what_was_wrapped_and_what_not_and_why() -> None:
 
 
 def test_an_unwrap_listener_tells_what_was_appended() -> None:
-    assert told(START, snapshot(105.0, listener("target", active=1), target=OPENED)) == (
-        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s); 1 connection"
+    assert told(START, snapshot(105.0, listener("target", active=1, in_flight=3), target=OPENED)) == (
+        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s); "
+        "1 connection, 3 requests in flight"
     )
 
 
@@ -119,12 +122,15 @@ def test_every_counter_of_shallow_mirroring_is_told(field: str) -> None:
 
 
 def test_machines_get_every_value() -> None:
-    (line,) = report(START, snapshot(110.0, listener(requests=5, from_client=10, to_client=20), source=WRAPPED))
+    busy = listener(requests=5, from_client=10, to_client=20, in_flight=2)
+
+    (line,) = report(START, snapshot(110.0, busy, source=WRAPPED))
 
     assert isinstance(line, Line)
     assert line.values["listener"] == "source"
     assert line.values["seconds"] == 10.0
     assert line.values["connections"] == line.values["opened"] == 4
+    assert line.values["in_flight"] == 2
     assert (line.values["requests"], line.values["from_client"], line.values["to_client"]) == (5, 10, 20)
     assert line.values["raw_batches"] == dict(WRAPPED.raw_batches)
 
