@@ -1,7 +1,7 @@
 """Every target, by name."""
 
-from tests.fuzz import frames, records, shallow
+from tests.fuzz import coalesce, frames, records, shallow
 
 __all__ = ["TARGETS"]
 
-TARGETS = {target.name: target for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS)}
+TARGETS = {target.name: target for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS, *coalesce.TARGETS)}

@@ -38,10 +38,13 @@ __all__ = [
     "ProduceRequest",
     "ProduceResponse",
     "ProducedPartition",
+    "encode_partition",
     "encode_partition_error",
+    "encode_plain_produce",
     "encode_produce_request",
     "encode_produce_response",
     "peek_acks",
+    "plain_produce_length",
     "read_produce_request",
     "read_produce_response",
 ]
@@ -50,6 +53,8 @@ OLDEST: Final = 3
 _COMPACT_FROM: Final = 9
 _TOPIC_ID_FROM: Final = 13
 _NO_TAGS: Final = write_tagged_fields()
+_NO_ID: Final = {False: write_string(None), True: write_compact_string(None)}  # a null transactional id
+_BEFORE_CLIENT_ID: Final = 12  # size, key, version, correlation id
 
 Topics = Sequence[tuple[Topic, Sequence[tuple[int, Sequence[Buffer]]]]]
 """Topics with their partitions, each with its record set in pieces."""
@@ -174,6 +179,45 @@ def _topics(version: int, topics: Topics) -> Iterator[Buffer]:
             yield from record_set
             yield tags
         yield tags
+
+
+def encode_plain_produce(
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    acks: int,
+    timeout_ms: int,
+    topics: Sequence[tuple[Topic, Sequence[Buffer]]],
+) -> bytes:
+    """A request without a transactional id, in one piece, out of whole partitions (elements of PartitionData)."""
+    compact = version >= _COMPACT_FROM
+    tags = _NO_TAGS if compact else b""
+    pieces: list[Buffer] = [
+        write_request_header(ApiKey.PRODUCE, version, correlation_id, client_id),
+        _NO_ID[compact],
+        write_int16(acks) + write_int32(timeout_ms) + _count(len(topics), compact),
+    ]
+    for topic, partitions in topics:
+        pieces += (_topic(topic, version) + _count(len(partitions), compact), *partitions, tags)
+    return b"".join(_finish(pieces, tags))
+
+
+def plain_produce_length(version: int, client_id: str | None, topics: Sequence[tuple[Topic, Sequence[int]]]) -> int:
+    """The length of what `encode_plain_produce` writes, from the lengths of its partitions."""
+    compact = version >= _COMPACT_FROM
+    tags = 2 if compact else 0
+    size = _BEFORE_CLIENT_ID + len(write_string(client_id)) + len(_NO_ID[compact]) + 6 + tags
+    size += len(_count(len(topics), compact))
+    for topic, lengths in topics:
+        size += len(_topic(topic, version)) + len(_count(len(lengths), compact)) + sum(lengths) + tags // 2
+    return size
+
+
+def encode_partition(version: int, partition: int, record_set: Sequence[Buffer]) -> bytes:
+    """An element of PartitionData."""
+    compact = version >= _COMPACT_FROM
+    head = write_int32(partition) + _count(sum(map(len, record_set)), compact)
+    return b"".join((head, *record_set, _NO_TAGS if compact else b""))
 
 
 def _count(count: int, compact: bool) -> bytes:

@@ -1,0 +1,211 @@
+"""When a joined request leaves and which batches stand in it: the policy, a state machine without I/O or clock.
+
+Batching is natural. An idle joiner sends at once; while a request is unanswered, batches accumulate, and the answer lets all
+of them go. So a quiet client pays nothing, and the busier the broker is, the larger the requests become, with no timer.
+Rules, each checked by `tests/protocol/coalesce/test_joiner.py` on any history:
+
+    1  A batch that was added leaves exactly once, or is withdrawn (or stands in a set that was split, and leaves again alone).
+    2  The batches of one target leave in the order in which they were added, and a target is in flight once at most.
+    3  A request holds one batch per target; more only with `set_batches` > 1, and never a `lone` one beside another.
+    4  No request is above its limits, but one batch may be as large as it likes.
+    5  An idle joiner holds nothing back for longer than `linger`; nothing at all where a request is full.
+    6  A further request leaves while others are unanswered only when it is full, or when the oldest of them has been unanswered
+       for `patience`: one slow partition (acks=all and a slow replica) must not hold up everybody else's.
+
+Rule 2 is what keeps a producer's order, whichever connections the requests travel on. It costs: a partition takes one request
+per round trip. Rejected: several requests of a target in flight, whose order would then hang on one connection and on nobody
+having to send anything again; and a timer in place of rule 5, which every quiet client would pay for.
+
+`take` gives what is to be sent, `due` says when to ask again; both are O(batches taken), `add` and `due` O(1). Simulations run
+the same code: a `Batch` needs no content.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+__all__ = ["Batch", "JoinLimits", "Joined", "Joiner"]
+
+KIB: Final = 1024
+NEVER: Final = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinLimits:
+    """Times are seconds, sizes bytes."""
+
+    linger: float = 0.0  # an idle joiner waits so long for company
+    request_bytes: int = 1024 * KIB  # a producer's default max.request.size
+    request_batches: int = 1000
+    set_batches: int = 1  # of one target in one request: more than one only where the broker is proven to take them
+    in_flight: int = 4  # requests; each needs a connection, because a broker works on one request per connection
+    patience: float = 0.1  # before a request overtakes one that is not answered
+
+
+class Batch(NamedTuple):
+    """One record batch of one owner. `content` and `owner` mean nothing here."""
+
+    target: Hashable  # topic and partition
+    size: int
+    arrived: float
+    owner: object = None
+    content: object = None
+    lone: bool = False  # never in a set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Joined:
+    """One request: of each target its batches, in order."""
+
+    sets: dict[Hashable, list[Batch]]
+    size: int
+    sent: float
+
+    @property
+    def batches(self) -> int:
+        return sum(map(len, self.sets.values()))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The batches of one target that have not left. `again`: so many at the front were in a set that was split."""
+
+    batches: deque[Batch] = field(default_factory=deque)
+    again: int = 0
+
+
+class Joiner:
+    """Ask `take` after `add`, `answered` and `withdraw`, and at the time `due`."""
+
+    def __init__(self, limits: JoinLimits) -> None:
+        self.limits = limits
+        self.waiting_batches = 0
+        self.waiting_bytes = 0
+        self._waiting: dict[Hashable, _Waiting] = {}
+        self._ready: dict[Hashable, None] = {}  # waiting and not in flight; the first has waited for its turn longest
+        self._ready_bytes = 0  # of the first batch of each
+        self._ready_since = NEVER  # arrival of the oldest of these
+        self._in_flight: dict[Joined, None] = {}  # the first was sent first
+        self._busy: set[Hashable] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def holds(self, target: Hashable) -> bool:
+        """Whether a batch of this target waits or is unanswered."""
+        return target in self._busy or target in self._waiting
+
+    def add(self, batch: Batch) -> None:
+        """The caller bounds what waits: see `waiting_batches` and `waiting_bytes`."""
+        self.waiting_batches += 1
+        self.waiting_bytes += batch.size
+        waiting = self._waiting.get(batch.target)
+        if waiting is None:
+            waiting = self._waiting[batch.target] = _Waiting()
+        waiting.batches.append(batch)
+        if batch.target not in self._busy and batch.target not in self._ready:
+            self._make_ready(batch)
+
+    def due(self) -> float:
+        """When `take` has something, unless something else happens before; `inf`: never, `-inf`: now."""
+        if not self._ready or self.in_flight >= self.limits.in_flight:
+            return NEVER
+        if len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes:
+            return -NEVER
+        due = self._ready_since + self.limits.linger
+        oldest = next(iter(self._in_flight), None)
+        return due if oldest is None else max(due, oldest.sent + self.limits.patience)
+
+    def take(self, now: float) -> Joined | None:
+        """The next request, if one is due. It counts as in flight until `answered`."""
+        if now < self.due():
+            return None
+        sets: dict[Hashable, list[Batch]] = {}
+        size, room = 0, self.limits.request_batches
+        for target in self._ready:
+            chosen = self._choose(target, room, self.limits.request_bytes - size, first=not sets)
+            if not chosen:
+                break
+            sets[target] = chosen
+            size += sum(batch.size for batch in chosen)
+            room -= len(chosen)
+        joined = Joined(sets=sets, size=size, sent=now)
+        for target, chosen in sets.items():
+            self._leave(target, len(chosen))
+        self._busy.update(sets)
+        self._in_flight[joined] = None
+        self._measure()
+        return joined
+
+    def answered(self, joined: Joined, split: Iterable[Hashable] = ()) -> None:
+        """`joined` has its answer, or will never have one. The sets of the targets `split` leave again, batch by batch."""
+        del self._in_flight[joined]
+        self._busy.difference_update(joined.sets)
+        for target in split:
+            again = joined.sets[target]
+            waiting = self._waiting.setdefault(target, _Waiting())
+            waiting.batches.extendleft(reversed(again))
+            waiting.again += len(again)
+            self.waiting_batches += len(again)
+            self.waiting_bytes += sum(batch.size for batch in again)
+        for target in joined.sets:
+            if target in self._waiting:
+                self._make_ready(self._waiting[target].batches[0])
+
+    def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
+        """Take back what has not left; -> these batches. O(batches that wait)."""
+        taken: list[Batch] = []
+        for target, waiting in list(self._waiting.items()):
+            kept = deque(batch for batch in waiting.batches if not unwanted(batch))
+            if len(kept) == len(waiting.batches):
+                continue
+            gone = [batch for batch in waiting.batches if unwanted(batch)]
+            front = list(waiting.batches)[: waiting.again]
+            waiting.again -= sum(map(unwanted, front))
+            waiting.batches = kept
+            self._forget(target, gone)
+            taken += gone
+        self._measure()
+        return taken
+
+    def _choose(self, target: Hashable, room: int, space: int, *, first: bool) -> list[Batch]:
+        """What of a target goes into a request that has room for so many batches and bytes."""
+        waiting = self._waiting[target]
+        most = 1 if waiting.again else min(self.limits.set_batches, room)
+        chosen: list[Batch] = []
+        for batch in waiting.batches:
+            fits = batch.size <= space or (first and not chosen)
+            company = not chosen or not (batch.lone or chosen[0].lone)
+            if len(chosen) >= most or room < 1 or not fits or not company:
+                break
+            chosen.append(batch)
+            space -= batch.size
+        return chosen
+
+    def _leave(self, target: Hashable, count: int) -> None:
+        waiting = self._waiting[target]
+        gone = [waiting.batches.popleft() for _ in range(count)]
+        waiting.again = max(waiting.again - count, 0)
+        del self._ready[target]
+        self._forget(target, gone)
+
+    def _forget(self, target: Hashable, gone: list[Batch]) -> None:
+        self.waiting_batches -= len(gone)
+        self.waiting_bytes -= sum(batch.size for batch in gone)
+        if not self._waiting[target].batches:
+            del self._waiting[target]
+            self._ready.pop(target, None)
+
+    def _make_ready(self, first: Batch) -> None:
+        self._ready[first.target] = None
+        self._ready_bytes += first.size
+        self._ready_since = min(self._ready_since, first.arrived)
+
+    def _measure(self) -> None:
+        """After something has left: what is still ready."""
+        heads = [self._waiting[target].batches[0] for target in self._ready]
+        self._ready_bytes = sum(batch.size for batch in heads)
+        self._ready_since = min((batch.arrived for batch in heads), default=NEVER)
