@@ -80,10 +80,12 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "int64": _bits(64),
     "uint16": st.integers(0, 0xFFFF),
     "string": _TEXT,
+    "bytes": st.binary(max_size=40),
     "records": st.binary(max_size=40) | st.integers(120, 70_000).map(bytes),
     "uuid": st.uuids(),
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": _MILLISECONDS,
+    "timedelta_i64": _MILLISECONDS,
     "datetime_i64": st.datetimes(min_value=datetime(1970, 1, 2)).map(lambda at: at.replace(microsecond=0, tzinfo=UTC)),
 }
 

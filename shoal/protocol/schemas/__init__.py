@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal.protocol.schema import Message
-from shoal.protocol.schemas import cluster, fetch, produce, quorum, session, share
+from shoal.protocol.schemas import cluster, fetch, produce, quorum, session, share, topics
 
 __all__ = ["MESSAGES"]
 
@@ -14,6 +14,10 @@ _TABLES = (
     session.RESPONSE_HEADER,
     session.API_VERSIONS_REQUEST,
     session.API_VERSIONS_RESPONSE,
+    session.SASL_HANDSHAKE_REQUEST,
+    session.SASL_HANDSHAKE_RESPONSE,
+    session.SASL_AUTHENTICATE_REQUEST,
+    session.SASL_AUTHENTICATE_RESPONSE,
     cluster.METADATA_REQUEST,
     cluster.METADATA_RESPONSE,
     cluster.FIND_COORDINATOR_REQUEST,
@@ -32,6 +36,12 @@ _TABLES = (
     share.SHARE_ACKNOWLEDGE_RESPONSE,
     quorum.DESCRIBE_QUORUM_REQUEST,
     quorum.DESCRIBE_QUORUM_RESPONSE,
+    topics.CREATE_TOPICS_REQUEST,
+    topics.CREATE_TOPICS_RESPONSE,
+    topics.DELETE_TOPICS_REQUEST,
+    topics.DELETE_TOPICS_RESPONSE,
+    topics.LIST_OFFSETS_REQUEST,
+    topics.LIST_OFFSETS_RESPONSE,
 )
 
 MESSAGES: Final[Mapping[str, Message]] = MappingProxyType({table.name: table for table in _TABLES})

@@ -1,4 +1,4 @@
-"""Headers and ApiVersions: the first bytes of every connection."""
+"""Headers, ApiVersions and SASL: the first bytes of every connection."""
 
 from shoal.protocol.schema import parse_message
 
@@ -39,4 +39,28 @@ FinalizedFeatures: []struct, versions 3+, tag 2
   MaxVersionLevel: int16
   MinVersionLevel: int16
 ZkMigrationReady: bool, versions 3+, tag 3
+""")
+
+SASL_HANDSHAKE_REQUEST = parse_message("""\
+SaslHandshakeRequest: versions 0-1, flexible none
+Mechanism: string
+""")
+
+SASL_HANDSHAKE_RESPONSE = parse_message("""\
+SaslHandshakeResponse: versions 0-1, flexible none
+ErrorCode: int16
+Mechanisms: []string
+""")
+
+SASL_AUTHENTICATE_REQUEST = parse_message("""\
+SaslAuthenticateRequest: versions 0-2, flexible 2+
+AuthBytes: bytes
+""")
+
+SASL_AUTHENTICATE_RESPONSE = parse_message("""\
+SaslAuthenticateResponse: versions 0-2, flexible 2+
+ErrorCode: int16
+ErrorMessage: string, nullable
+AuthBytes: bytes
+SessionLifetimeMs: int64, versions 1+
 """)

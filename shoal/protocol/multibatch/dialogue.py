@@ -1,0 +1,126 @@
+"""One request after the other, without I/O: a dialogue is a generator that yields what to send and is sent the answers.
+
+Rejected: a table of states. The order of a probe is a straight line with early ends, and reads best as one.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from shoal.protocol.api import API, ApiKey
+from shoal.protocol.composer import Values
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.multibatch.messages import ApiRange, common_version, read_api_versions, request_frame
+from shoal.protocol.multibatch.proof import Proof, Result
+from shoal.protocol.wire import Buffer, read_int32
+
+__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "error_name", "unknown"]
+
+T = TypeVar("T")
+
+
+class Ask(NamedTuple):
+    """Send `frame` after `pause` seconds."""
+
+    frame: bytes
+    pause: float = 0.0
+
+
+Talk: TypeAlias = Generator[Ask, Buffer, T]
+
+
+class ConnectionEnded(Exception):
+    """Thrown into a dialogue: there will be no answer."""
+
+
+class Ended(Exception):
+    """A dialogue has come to its result early."""
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__(proof.why)
+        self.proof = proof
+
+
+def unknown(why: str, remedy: str = "", *, closed: bool = False) -> Ended:
+    return Ended(Proof(result=Result.UNKNOWN, why=why, remedy=remedy, closed=closed))
+
+
+_ERROR_NAMES: Final = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    2: "CORRUPT_MESSAGE",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    5: "LEADER_NOT_AVAILABLE",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    7: "REQUEST_TIMED_OUT",
+    9: "REPLICA_NOT_AVAILABLE",
+    10: "MESSAGE_TOO_LARGE",
+    13: "NETWORK_EXCEPTION",
+    17: "INVALID_TOPIC_EXCEPTION",
+    18: "RECORD_LIST_TOO_LARGE",
+    19: "NOT_ENOUGH_REPLICAS",
+    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    35: "UNSUPPORTED_VERSION",
+    36: "TOPIC_ALREADY_EXISTS",
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    41: "NOT_CONTROLLER",
+    42: "INVALID_REQUEST",
+    44: "POLICY_VIOLATION",
+    56: "KAFKA_STORAGE_ERROR",
+    74: "FENCED_LEADER_EPOCH",
+    75: "UNKNOWN_LEADER_EPOCH",
+    78: "OFFSET_NOT_AVAILABLE",
+    87: "INVALID_RECORD",
+    89: "THROTTLING_QUOTA_EXCEEDED",
+}
+
+PASSING: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78, 89})
+"""Errors of a topic that has just been made, or of a leader that has just changed."""
+
+_PAUSES: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
+"""Seconds before each try."""
+
+
+def error_name(code: int) -> str:
+    name = _ERROR_NAMES.get(code)
+    return f"error {code} ({name})" if name else f"error {code}"
+
+
+class Dialogue:
+    """What is common to all requests of one connection. `asked` names the API of the last one."""
+
+    def __init__(self) -> None:
+        self.asked = ""
+        self.ranges: dict[int, ApiRange] = {ApiKey.API_VERSIONS: ApiRange(ApiKey.API_VERSIONS, 0, 0)}
+        self._requests = 0
+
+    def learn_versions(self) -> Talk[tuple[ApiRange, ...]]:
+        """The first request of a connection."""
+        frame, _ = yield from self.ask(ApiKey.API_VERSIONS, {})
+        apis = read_api_versions(frame)
+        self.ranges |= {one.api_key: one for one in apis}
+        return apis
+
+    def ask(self, key: int, values: Values, pause: float = 0.0) -> Talk[tuple[Buffer, int]]:
+        """-> the answer and its version. Raises Ended where the broker does not offer the API."""
+        version = common_version(key, self.ranges)
+        self.asked = API[key].name
+        if version is None:
+            raise unknown(f"the broker offers no version of {self.asked} that Shoal knows")
+        self._requests += 1
+        number = self._requests
+        frame = yield Ask(request_frame(key, version, number, values), pause)
+        got, _ = read_int32(frame, 4, len(frame))
+        if got != number:
+            raise RemoteProtocolError(f"an answer to request {got} where one to {number} ({self.asked}) was due")
+        return frame, version
+
+    def insist(self, key: int, values: Values, read: Callable[[Buffer, int], Sequence[Any]]) -> Talk[Sequence[Any]]:
+        """Ask again while the error code, the first of what `read` returns, is one that passes: some four seconds."""
+        result: Sequence[Any] = ()
+        for pause in _PAUSES:
+            frame, version = yield from self.ask(key, values, pause)
+            result = read(frame, version)
+            if result[0] not in PASSING:
+                break
+        return result

@@ -1,0 +1,251 @@
+"""The requests of a probe, and what it takes from their answers.
+
+Version notes: the newest version that both sides know, with topics by name: Produce to v12, Fetch to v12. ApiVersions is asked
+in v0, which every broker answers; it is the body of an UNSUPPORTED_VERSION answer, too (KIP-511).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from shoal.protocol.api import API, ApiKey
+from shoal.protocol.composer import Values, compose
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.headers import response_body, write_request_header
+from shoal.protocol.messages.fetch import read_fetch_response
+from shoal.protocol.messages.metadata import Broker
+from shoal.protocol.messages.produce import read_produce_response
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Buffer, write_int32
+
+__all__ = [
+    "CLIENT_ID",
+    "VERSIONS",
+    "ApiRange",
+    "Metadata",
+    "Partition",
+    "api_versions_request",
+    "common_version",
+    "create_topic",
+    "created",
+    "delete_topics",
+    "deleted",
+    "end_offset_request",
+    "fetch",
+    "fetched",
+    "metadata",
+    "metadata_request",
+    "offset",
+    "produce",
+    "produced",
+    "read_api_versions",
+    "request_frame",
+]
+
+CLIENT_ID: Final = "shoal-probe"
+
+VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
+    ApiKey.PRODUCE: (3, 12),
+    ApiKey.FETCH: (4, 12),
+    ApiKey.LIST_OFFSETS: (1, 11),
+    ApiKey.METADATA: (2, 13),
+    ApiKey.API_VERSIONS: (0, 0),
+    ApiKey.CREATE_TOPICS: (0, 7),
+    ApiKey.DELETE_TOPICS: (0, 6),
+    ApiKey.SASL_HANDSHAKE: (1, 1),
+    ApiKey.SASL_AUTHENTICATE: (0, 2),
+}
+"""What a probe speaks, by API key: the oldest and newest version."""
+
+_LATEST = -1  # ListOffsets: the end of what consumers may read
+_FETCH_BYTES = 1 << 20
+_FETCH_WAIT_MS = 100
+_CREATE_TIMEOUT_MS = 5_000
+_PRODUCE_TIMEOUT_MS = 5_000
+
+
+class ApiRange(NamedTuple):
+    api_key: int
+    low: int
+    high: int
+
+
+class Partition(NamedTuple):
+    error_code: int
+    topic: str | None
+    partition: int
+    leader: int
+
+
+class Metadata(NamedTuple):
+    """`topics` are (name, error code)."""
+
+    cluster_id: str | None
+    brokers: tuple[Broker, ...]
+    topics: tuple[tuple[str | None, int], ...]
+    partitions: tuple[Partition, ...]
+
+
+def common_version(key: int, ranges: Mapping[int, ApiRange]) -> int | None:
+    """The newest version of an API that the broker and the probe both speak."""
+    low, high = VERSIONS[key]
+    theirs = ranges.get(key)
+    if theirs is None or theirs.high < low or theirs.low > high:
+        return None
+    return min(high, theirs.high)
+
+
+def request_frame(key: int, version: int, correlation_id: int, values: Values) -> bytes:
+    body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
+    frame = write_request_header(key, version, correlation_id, CLIENT_ID) + body
+    return write_int32(len(frame)) + frame
+
+
+def _walk(walkers: Walkers, key: int, version: int, frame: Buffer) -> tuple[Any, ...]:
+    return walkers[version](frame, response_body(frame, key, version), len(frame))
+
+
+# -- ApiVersions, Metadata
+
+
+_API_VERSIONS = Walkers(
+    MESSAGES["ApiVersionsResponse"], ("ErrorCode",), Rows("ApiKeys", ("ApiKey", "MinVersion", "MaxVersion"), ApiRange)
+)
+_METADATA = Walkers(
+    MESSAGES["MetadataResponse"],
+    ("ClusterId",),
+    Rows("Brokers", ("NodeId", "Host", "Port"), Broker),
+    Rows("Topics", ("Name", "ErrorCode")),
+    Rows("Topics.Partitions", ("ErrorCode", "Name", "PartitionIndex", "LeaderId"), Partition),
+)
+
+
+def api_versions_request(correlation_id: int) -> bytes:
+    return request_frame(ApiKey.API_VERSIONS, 0, correlation_id, {})
+
+
+def read_api_versions(frame: Buffer) -> tuple[ApiRange, ...]:
+    """An answer to v0, ascending. An error code raises RemoteProtocolError: there is none that a broker should give."""
+    error_code, ranges = _walk(_API_VERSIONS, ApiKey.API_VERSIONS, 0, frame)
+    if error_code:
+        raise RemoteProtocolError(f"error {error_code} in the answer to ApiVersions")
+    return tuple(sorted(ranges))
+
+
+def metadata_request(topics: Sequence[str]) -> Values:
+    return {"Topics": [{"Name": topic} for topic in topics]}
+
+
+def metadata(frame: Buffer, version: int) -> Metadata:
+    cluster_id, brokers, topics, partitions = _walk(_METADATA, ApiKey.METADATA, version, frame)
+    return Metadata(cluster_id, tuple(brokers), tuple(topics), tuple(partitions))
+
+
+# -- CreateTopics, DeleteTopics
+
+
+_CREATED = Walkers(MESSAGES["CreateTopicsResponse"], (), Rows("Topics", ("Name", "ErrorCode", "ErrorMessage = None")))
+_DELETED = Walkers(MESSAGES["DeleteTopicsResponse"], (), Rows("Responses", ("Name", "ErrorCode")))
+
+
+def create_topic(topic: str, node_id: int) -> Values:
+    """One partition, its only replica on that broker."""
+    replicas = [{"PartitionIndex": 0, "BrokerIds": [node_id]}]
+    one = {"Name": topic, "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": replicas}
+    return {"Topics": [one], "timeoutMs": _CREATE_TIMEOUT_MS}
+
+
+def created(frame: Buffer, version: int) -> tuple[int, str]:
+    """Error code and message."""
+    (topics,) = _walk(_CREATED, ApiKey.CREATE_TOPICS, version, frame)
+    for _, error_code, message in topics:
+        return error_code, message or ""
+    raise RemoteProtocolError("the answer to CreateTopics names no topic")
+
+
+def delete_topics(topics: Sequence[str]) -> Values:
+    return {
+        "TopicNames": topics,
+        "Topics": [{"Name": topic} for topic in topics],
+        "TimeoutMs": _CREATE_TIMEOUT_MS,
+    }
+
+
+def deleted(frame: Buffer, version: int) -> dict[str, int]:
+    """Error code by topic."""
+    (topics,) = _walk(_DELETED, ApiKey.DELETE_TOPICS, version, frame)
+    return dict(topics)
+
+
+# -- Produce, ListOffsets, Fetch
+
+
+_OFFSETS = Walkers(
+    MESSAGES["ListOffsetsResponse"], (), Rows("Topics.Partitions", ("Name", "PartitionIndex", "ErrorCode", "Offset"))
+)
+
+
+def produce(topic: str, partition: int, records: bytes, acks: int) -> Values:
+    one = {"Index": partition, "Records": records}
+    return {
+        "TransactionalId": None,
+        "Acks": acks,
+        "TimeoutMs": _PRODUCE_TIMEOUT_MS,
+        "TopicData": [{"Name": topic, "PartitionData": [one]}],
+    }
+
+
+def produced(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int]:
+    """Error code and base offset."""
+    for one in read_produce_response(frame, version).partitions:
+        if (one.topic, one.partition) == (topic, partition):
+            return one.error_code, one.base_offset
+    raise RemoteProtocolError(f"the answer to Produce says nothing about {topic}-{partition}")
+
+
+def end_offset_request(topic: str, partition: int) -> Values:
+    one = {"PartitionIndex": partition, "CurrentLeaderEpoch": -1, "Timestamp": _LATEST}
+    return {
+        "ReplicaId": -1,
+        "Topics": [{"Name": topic, "Partitions": [one]}],
+        "TimeoutMs": _PRODUCE_TIMEOUT_MS,
+    }
+
+
+def offset(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int]:
+    """Error code and the offset that the next record will get."""
+    (partitions,) = _walk(_OFFSETS, ApiKey.LIST_OFFSETS, version, frame)
+    for name, index, error_code, end in partitions:
+        if (name, index) == (topic, partition):
+            return error_code, end
+    raise RemoteProtocolError(f"the answer to ListOffsets says nothing about {topic}-{partition}")
+
+
+def fetch(topic: str, partition: int, offset: int) -> Values:
+    one = {
+        "Partition": partition,
+        "CurrentLeaderEpoch": -1,
+        "FetchOffset": offset,
+        "LastFetchedEpoch": -1,
+        "LogStartOffset": -1,
+        "PartitionMaxBytes": _FETCH_BYTES,
+    }
+    return {
+        "ReplicaId": -1,
+        "MaxWaitMs": _FETCH_WAIT_MS,
+        "MinBytes": 1,
+        "MaxBytes": _FETCH_BYTES,
+        "SessionEpoch": -1,
+        "Topics": [{"Topic": topic, "Partitions": [one]}],
+    }
+
+
+def fetched(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int, int]:
+    """Error code, and where the record set lies in the frame."""
+    answer = read_fetch_response(frame, version)
+    if answer.error_code:
+        return answer.error_code, 0, 0
+    for one in answer.partitions:
+        if (one.topic, one.partition) == (topic, partition):
+            return one.error_code, one.start, one.end
+    raise RemoteProtocolError(f"the answer to Fetch says nothing about {topic}-{partition}")

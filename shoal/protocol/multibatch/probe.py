@@ -1,0 +1,206 @@
+"""Does this broker take several batches per partition in one Produce request, and store them?
+
+    ApiVersions, Metadata ── who is it? ── known already: done
+    CreateTopics (or a topic that was named) ── one partition that this broker leads
+    Produce a single batch ── it is taken: whatever is refused now is refused for being a set
+    for each set:   Produce ── ListOffsets ── Fetch ── every record as it was sent, where the answer says
+    a damaged set:  Produce ── an error, and nothing of it is in the log
+    DeleteTopics
+
+A success code proves nothing (Redpanda and librdkafka's mock answer success, keep the first batch and lose the rest), so what
+counts is what is read back. The damaged set is there because the produce path splits a refused set and sends its batches
+again: where a broker stores the batches before the bad one (Tansu), that would make duplicates.
+
+A topic that was named may have other writers: then offsets need not follow on each other, and only our own records are
+compared. In a scratch topic every offset is ours and must be exact.
+
+Kafka before 2.4 (no Produce v8) refuses sets, up to 2.1 by closing the connection: it is not tried.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.multibatch import messages
+from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, error_name, unknown
+from shoal.protocol.multibatch.proof import Identity, Proof, Result
+from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, Place, Trial, refusal, way_out
+from shoal.protocol.wire import Buffer
+
+__all__ = ["Ask", "Probe", "ProbePlan", "clean_up"]
+
+_PRODUCE_OF_2_4: Final = 8
+_TIMED_OUT: Final = 7  # CreateTopics: the topic may come yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlan:
+    """`topic`: use this one, which exists. `token`: random, 8 bytes or more. `now`: ms since the epoch."""
+
+    node_id: int
+    topic: str | None = None
+    token: bytes
+    now: int
+
+    @property
+    def scratch(self) -> str:
+        return SCRATCH_PREFIX + self.token.hex()
+
+
+class Probe:
+    """`start`, then `answered` or `lost` for each `Ask`, until there is a Proof. No method raises.
+
+    `known` may give the proof that was made of this very broker before; the probe then ends with it after two requests.
+    """
+
+    def __init__(self, plan: ProbePlan, known: Callable[[Identity], Proof | None] = lambda _: None) -> None:
+        self._plan = plan
+        self._known = known
+        self._dialogue = Dialogue()
+        self._identity: Identity | None = None
+        self._scratch: str | None = None
+        self._trial: Trial | None = None
+        self._talk: Generator[Ask, Buffer, Proof] = self._run()
+
+    @property
+    def scratch(self) -> str | None:
+        """The topic that was made and is not yet deleted: whoever gives up in between deletes it later (`clean_up`)."""
+        return self._scratch
+
+    @property
+    def doing(self) -> str:
+        """For who gives up waiting."""
+        current = self._trial.current if self._trial else None
+        return f"{self._dialogue.asked} of {current}" if current else self._dialogue.asked
+
+    def start(self) -> Ask | Proof:
+        return self._step(lambda: next(self._talk))
+
+    def answered(self, frame: Buffer) -> Ask | Proof:
+        return self._step(lambda: self._talk.send(frame))
+
+    def lost(self) -> Ask | Proof:
+        """The connection has ended: always a Proof."""
+        return self._step(lambda: self._talk.throw(ConnectionEnded()))
+
+    def _step(self, go: Callable[[], Ask]) -> Ask | Proof:
+        try:
+            return go()
+        except StopIteration as end:
+            proof: Proof = end.value
+            return proof
+
+    def _run(self) -> Talk[Proof]:
+        try:
+            proof = yield from self._judge()
+        except Ended as ended:
+            proof = ended.proof
+        except ConnectionEnded:
+            proof = self._cut_off()
+        except RemoteProtocolError as error:
+            proof = unknown(f"the broker's answer to {self._dialogue.asked} cannot be read: {error}").proof
+        if not proof.closed:
+            yield from self._delete()
+        return replace(proof, identity=self._identity, left_behind=self._scratch)
+
+    def _cut_off(self) -> Proof:
+        """The connection ended. On a set that is the answer of Kafka up to 2.1, and of brokers made like it."""
+        one = self._trial.current if self._trial else None
+        if one is not None and one.is_set and not one.damaged and self._dialogue.asked == "Produce":
+            why = f"the broker closed the connection on {one}"
+            return Proof(result=Result.REFUSED, why=why, closed=True)
+        hint = {
+            "ApiVersions": "is this the port of a Kafka broker without TLS? Shoal speaks no TLS",
+            "Metadata": "does this port want SASL? Then authenticate first (shoal probe --sasl-mechanism)",
+        }
+        asked = self._dialogue.asked
+        return unknown(
+            f"the broker closed the connection when asked for {asked}", hint.get(asked, ""), closed=True
+        ).proof
+
+    def _judge(self) -> Talk[Proof]:
+        yield from self._identify()
+        assert self._identity is not None
+        if proof := self._known(self._identity):
+            return proof
+        newest = self._dialogue.ranges.get(ApiKey.PRODUCE)
+        if newest is None or newest.high < _PRODUCE_OF_2_4:
+            why = "brokers older than Kafka 2.4 (no Produce v8) refuse sets, some by closing the connection: not tried"
+            return Proof(result=Result.REFUSED, why=why)
+        place = yield from self._place()
+        self._trial = Trial(self._dialogue, place, self._plan.token, self._plan.now)
+        return (yield from self._trial.run())
+
+    # -- who it is, and where to write
+
+    def _identify(self) -> Talk[None]:
+        apis = yield from self._dialogue.learn_versions()
+        topics = [self._plan.topic] if self._plan.topic else []
+        frame, version = yield from self._dialogue.ask(ApiKey.METADATA, messages.metadata_request(topics))
+        self._metadata = messages.metadata(frame, version)
+        node_id = self._plan.node_id
+        for broker in self._metadata.brokers:
+            if broker.node_id == node_id:
+                self._identity = Identity(
+                    cluster_id=self._metadata.cluster_id,
+                    node_id=node_id,
+                    host=broker.host,
+                    port=broker.port,
+                    apis=tuple((key, low, high) for key, low, high in apis),
+                )
+                return
+        raise unknown(f"the cluster does not name a broker {node_id}")
+
+    def _place(self) -> Talk[Place]:
+        if self._plan.topic is not None:
+            return self._named(self._plan.topic)
+        topic, node_id = self._plan.scratch, self._plan.node_id
+        self._scratch = topic  # from here on it may be there, whatever is answered
+        values = messages.create_topic(topic, node_id)
+        try:
+            frame, version = yield from self._dialogue.ask(ApiKey.CREATE_TOPICS, values)
+        except Ended:
+            self._scratch = None
+            raise unknown("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
+        error_code, message = messages.created(frame, version)
+        if error_code:
+            self._scratch = None
+            raise unknown(refusal(f"cannot create the scratch topic {topic}", error_code, message), way_out(error_code))
+        return Place(topic, 0, shared=False)
+
+    def _named(self, topic: str) -> Place:
+        """The first partition of the topic that this broker leads."""
+        for name, error_code in self._metadata.topics:
+            if name == topic and error_code:
+                raise unknown(f"topic {topic}: {error_name(error_code)}", way_out(error_code))
+        for one in self._metadata.partitions:
+            if one.topic == topic and one.leader == self._plan.node_id:
+                return Place(topic, one.partition, shared=True)
+        node_id = self._plan.node_id
+        raise unknown(
+            f"topic {topic} has no partition that broker {node_id} leads",
+            "give the topic as many partitions as there are brokers, and spread their leaders",
+        )
+
+    def _delete(self) -> Talk[None]:
+        """What fails here does not change the result: the topic is told as left behind."""
+        if self._scratch is None:
+            return
+        try:
+            left = yield from clean_up([self._scratch], self._dialogue)
+        except (Ended, ConnectionEnded, RemoteProtocolError):
+            return
+        if not left:
+            self._scratch = None
+
+
+def clean_up(topics: list[str], dialogue: Dialogue | None = None) -> Talk[list[str]]:
+    """Delete scratch topics -> those that are still there. Without a dialogue it begins one."""
+    if dialogue is None:
+        dialogue = Dialogue()
+        yield from dialogue.learn_versions()
+    frame, version = yield from dialogue.ask(ApiKey.DELETE_TOPICS, messages.delete_topics(topics))
+    codes = messages.deleted(frame, version)
+    return [topic for topic in topics if codes.get(topic) not in (0, 3)]

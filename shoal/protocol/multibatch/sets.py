@@ -1,0 +1,138 @@
+"""The record sets that a probe produces, and the comparison of what is read back with what was sent.
+
+Every record has a key (a broker's default may be compaction, which refuses records without), and the key names the probe,
+so that records of others in a shared topic are never taken for ours. Timestamps are the caller's `now` (ms): brokers refuse
+those far from their own clock. They are not compared where the topic stamps the time of appending.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
+from shoal.protocol.records.recordset import split
+from shoal.protocol.wire import Buffer
+
+__all__ = ["ReadRecord", "TestSet", "damaged_set", "difference", "proving_sets", "read_back", "single_batch"]
+
+_MOST_READ = 1 << 20  # bytes of one decompressed batch: ours have some hundred
+_CRC_AT = 17  # of a batch: its last byte is 20
+_MANY = 64
+_VALUE = b"Shoal asks whether this broker takes several batches per partition in one request. "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSet:
+    """`batches` as they go into one Produce request, `records` of all of them in order."""
+
+    __test__ = False  # not a test of pytest's
+
+    name: str
+    batches: tuple[bytes, ...]
+    records: tuple[NewRecord, ...]
+    damaged: bool = False
+
+    @property
+    def is_set(self) -> bool:
+        return len(self.batches) > 1
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+    def __str__(self) -> str:
+        return f"{len(self.batches)} batches ({self.name})" if self.is_set else "a single batch"
+
+
+class _Plan(NamedTuple):
+    name: str
+    batches: tuple[tuple[Codec, int], ...]  # codec and number of records of each
+
+
+# Counts differ, so that a batch that is lost or comes twice moves every offset behind it.
+_PLANS = (
+    _Plan("uncompressed", ((Codec.NONE, 2), (Codec.NONE, 3))),
+    _Plan("all codecs", tuple(zip(Codec, (3, 1, 4, 2, 5), strict=True))),
+    _Plan("lz4", tuple((Codec.LZ4, 1 + number % 3) for number in range(_MANY))),
+)
+
+
+def single_batch(token: bytes, now: int) -> TestSet:
+    """What every broker takes: whatever else is refused then is refused for being a set."""
+    return _test_set(token, 0, _Plan("single", ((Codec.NONE, 2),)), now)
+
+
+def proving_sets(token: bytes, now: int) -> tuple[TestSet, ...]:
+    """`token` tells this probe's records from all others; `now` in ms since the epoch."""
+    return tuple(_test_set(token, number, plan, now) for number, plan in enumerate(_PLANS, 1))
+
+
+def damaged_set(token: bytes, now: int) -> TestSet:
+    """A good batch, and one with a wrong CRC: nothing of it may be stored."""
+    good = _test_set(token, 9, _Plan("the second one damaged", ((Codec.NONE, 2), (Codec.NONE, 2))), now)
+    bad = bytearray(good.batches[1])
+    bad[_CRC_AT] ^= 0xFF
+    return TestSet(name=good.name, batches=(good.batches[0], bytes(bad)), records=good.records, damaged=True)
+
+
+def _test_set(token: bytes, number: int, plan: _Plan, now: int) -> TestSet:
+    groups = [
+        [_record(token, f"{number}/{place}/{index}".encode(), now + index) for index in range(count)]
+        for place, (_, count) in enumerate(plan.batches)
+    ]
+    batches = (encode_batch(group, codec=codec) for group, (codec, _) in zip(groups, plan.batches, strict=True))
+    return TestSet(
+        name=plan.name, batches=tuple(batches), records=tuple(record for group in groups for record in group)
+    )
+
+
+def _record(token: bytes, name: bytes, timestamp: int) -> NewRecord:
+    return NewRecord(timestamp, token + b"/" + name, _VALUE + name, ((b"shoal.probe", name),))
+
+
+class ReadRecord(NamedTuple):
+    """`timestamp` is None where the broker stamped its own."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+
+
+def read_back(frame: Buffer, start: int, end: int) -> Iterator[ReadRecord]:
+    """The records of a fetched record set, which may begin before the offset that was asked for. Raises RemoteProtocolError."""
+    for span in split(frame, start, end).spans:
+        header, records = open_batch(frame, span.start, span.end, limit=_MOST_READ)
+        for record in records:
+            yield ReadRecord(
+                header.base_offset + record.offset_delta,
+                None if header.is_log_append_time else header.timestamp(record),
+                _bytes(record.key),
+                _bytes(record.value),
+                tuple((bytes(key), _bytes(value)) for key, value in record.headers),
+            )
+
+
+def _bytes(value: Buffer | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def difference(sent: Sequence[NewRecord], base_offset: int, read: Sequence[ReadRecord]) -> str | None:
+    """What is wrong with the records that were read for those sent to `base_offset` and on; None = nothing."""
+    by_offset = {record.offset: record for record in read}
+    if len(by_offset) != len(read):
+        return "offsets come twice"
+    wanted = range(base_offset, base_offset + len(sent))
+    missing = [offset for offset in wanted if offset not in by_offset]
+    if missing:
+        return f"{len(missing)} of {len(sent)} records are missing, the first at offset {missing[0]}"
+    wrong = [offset for offset, record in zip(wanted, sent, strict=True) if not _same(record, by_offset[offset])]
+    return (
+        f"{len(wrong)} of {len(sent)} records are not what was sent, the first at offset {wrong[0]}" if wrong else None
+    )
+
+
+def _same(sent: NewRecord, read: ReadRecord) -> bool:
+    return (sent.key, sent.value, tuple(sent.headers)) == read[2:] and read.timestamp in (None, sent.timestamp)
