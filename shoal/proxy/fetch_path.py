@@ -25,11 +25,11 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.sessions import FetchSessions
 from shoal.protocol.shallow.eligible import Reason, Topics
 from shoal.protocol.shallow.envelope import tag_headers
-from shoal.protocol.shallow.fingerprint import sample_record_set
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.proxy.fetch_hold import Part, wait_for_interlock
 from shoal.proxy.in_flight import Edit, Hold, blaming_the_broker
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
@@ -53,12 +53,10 @@ __all__ = ["WrapPath"]
 
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
-# Of waiting for the interlock with a held answer; clients wait 30 s (request.timeout.ms) before they give up.
-_LONGEST_HOLD = 10.0
 _METADATA_VERSION = 12  # the oldest that can be asked for topic ids; a broker with Fetch v13 has it
 _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
-# this, so that a mirror that cannot be proven goes on as fast as without Shoal.
+# this, so that a mirror that cannot be proven goes on as fast as without Shoal. Of each new topic of a proven flow, the same.
 _PROVING_BYTES = 256 * 1024
 _PROVING_SECONDS = 30.0
 
@@ -100,13 +98,6 @@ class _Question(NamedTuple):
     asked: Asked
 
 
-class _Part(NamedTuple):
-    """A partition of an answer, with records in it and a known name."""
-
-    one: FetchedPartition
-    read: Fetched
-
-
 class WrapPath:
     """What a wrapping listener plugs in."""
 
@@ -138,11 +129,26 @@ class WrapPath:
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None)
         await self._learn_names(connection, consumer, request)
         question = _Question(consumer, request, consumer.sessions.request(request))
-        limits = self._settings
-        most = _PROVING_BYTES if consumer.is_proving(trio.current_time()) else limits.fetch_max_bytes
-        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
+        self._limit(connection, consumer, frame, request)
         hold = Hold(partial(self._answer, question), self._too_large(connection))
         return await connection.forward([frame], hold)
+
+    def _limit(self, connection: Connection, consumer: _Consumer, frame: bytearray, request: FetchRequest) -> None:
+        limits, now = self._settings, trio.current_time()
+        most = _PROVING_BYTES if consumer.is_proving(now) else limits.fetch_max_bytes
+        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
+        new = tuple(one for one in request.partitions if self._expects_proof(connection, consumer, one.topic, now))
+        if new:
+            little = min(_PROVING_BYTES, limits.partition_max_bytes)
+            limit_fetch(frame, replace(request, partitions=new), max_bytes=most, partition_max_bytes=little)
+
+    def _expects_proof(self, connection: Connection, consumer: _Consumer, topic: Topic, now: float) -> bool:
+        name = _name(connection, topic)
+        return (
+            name is not None
+            and self.interlock.rules.expects_proof(consumer.flow, consumer.number, name, now)
+            and self._topics.raw_reason(name) is None
+        )
 
     def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
         if not isinstance(connection.context, _Consumer):
@@ -197,7 +203,7 @@ class WrapPath:
         if response.error_code == 0:
             consumer.sessions.answered(request, asked, response.session_id)
         parts = self._parts(connection, question, frame, response.partitions)
-        late = await self._wait_for_interlock(consumer, frame, parts)
+        late = await wait_for_interlock(self.interlock, consumer.flow, frame, parts, self._topics)
         committed = request.isolation_level == _READ_COMMITTED
         now = self.interlock.tick()
         edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]
@@ -209,7 +215,7 @@ class WrapPath:
 
     def _parts(
         self, connection: Connection, question: _Question, frame: Buffer, partitions: Sequence[FetchedPartition]
-    ) -> list[_Part]:
+    ) -> list[Part]:
         """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
         parts = []
         consumer, _, asked = question
@@ -223,40 +229,11 @@ class WrapPath:
             following = next_offset(frame, one.start, one.end, offset)
             # Of an unreadable record set nobody knows what the mirror makes of it: at most all that there is.
             following = max(following if following >= 0 else one.high_watermark, offset)
-            parts.append(_Part(one, Fetched(consumer.number, name, one.partition, offset, following)))
+            parts.append(Part(one, Fetched(consumer.number, name, one.partition, offset, following)))
         return parts
 
-    async def _wait_for_interlock(self, consumer: _Consumer, frame: Buffer, parts: Sequence[_Part]) -> list[_Part]:
-        """-> partitions that would have to wait longer than a client waits: they are answered without records."""
-        end = trio.current_time() + _LONGEST_HOLD
-        while True:
-            now = self.interlock.tick()
-            pause = self.interlock.rules.pause_until(consumer.flow, now) if parts and now < end else None
-            if pause is not None:
-                await self.interlock.change(min(pause, end))
-                continue
-            waits = {part: until for part in parts if (until := self._hold_until(consumer, frame, part, now))}
-            if not waits or now >= end:
-                return list(waits)
-            await trio.sleep_until(min(end, *waits.values()))
-
-    def _hold_until(self, consumer: _Consumer, frame: Buffer, part: _Part, now: float) -> float | None:
-        rules, flow, read = self.interlock.rules, consumer.flow, part.read
-        rules.fetched(flow, read, now)
-        if rules.may_wrap(flow, read, now):
-            return None
-        first = rules.sample_from(flow, read, now)
-        samples = (
-            sample_record_set(
-                frame, part.one.start, part.one.end, salt=rules.salt, partition=read.partition, first_offset=first
-            )
-            if first is not None and self._topics.raw_reason(read.topic) is None
-            else ()
-        )
-        return rules.hold_until(flow, read, samples, now)
-
     def _give(
-        self, connection: Connection, consumer: _Consumer, frame: Buffer, part: _Part, how: tuple[float, bool]
+        self, connection: Connection, consumer: _Consumer, frame: Buffer, part: Part, how: tuple[float, bool]
     ) -> Sequence[Buffer] | None:
         """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
         one, read = part

@@ -13,25 +13,15 @@ from trio.testing import MockClock
 
 from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.settings import KIB, MIB
-from tests.protocol.shallow.world import Seen, poll, produced, some_batch
-from tests.proxy.shallow_batches import NONE, records
-from tests.proxy.shallow_brokers import ORDERS, Place
-from tests.proxy.shallow_rig import Consumer, Producer, ShallowRig, shallow_rig
+from tests.protocol.shallow.world import poll
+from tests.proxy.shallow_brokers import ORDERS
+from tests.proxy.shallow_mirror import SIZE, Mirror, log, logs
+from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
-    from shoal.protocol.records.batch import NewRecord
-
-COPY = "A.orders"
-SIZE = 10  # records of each answer
 GRACE, PROBE = 5.0, 0.2
-
-
-def log(number: int) -> bytes:
-    """What the n-th answer holds."""
-    first = SIZE * number
-    return some_batch(first, 4) + some_batch(first + 4, 6)
 
 
 @pytest.fixture
@@ -44,47 +34,6 @@ async def r() -> AsyncIterator[ShallowRig]:
     async with shallow_rig(min_batch_bytes=0) as rig:
         rig.source.sets = [{(ORDERS, 0): log(number)} for number in range(30)]
         yield rig
-
-
-class Mirror:
-    """One consumer, one producer; it reads on from answer to answer."""
-
-    def __init__(self, r: ShallowRig, consumer: Consumer, producer: Producer) -> None:
-        self.r, self.consumer, self.producer = r, consumer, producer
-        self.number = 0
-
-    @classmethod
-    async def of(cls, r: ShallowRig) -> Mirror:
-        return cls(r, await r.consumer(), await r.producer())
-
-    async def fetch(self) -> list[Seen]:
-        seen = poll(await self.consumer.fetch(SIZE * self.number))
-        self.number += 1
-        return seen
-
-    async def produce(self, seen: Sequence[Seen]) -> None:
-        place: Place = COPY, 0
-        await self.producer.send(self.producer.request({place: produced(seen)}))
-        ((error, _),) = (await self.producer.answers()).values()
-        assert error is NONE
-
-    async def copy(self) -> bool:
-        """-> whether it was given an envelope."""
-        seen = await self.fetch()
-        await self.produce(seen)
-        return len(seen) < SIZE
-
-    async def prove(self) -> None:
-        """Raw once, then the trial, which arrives."""
-        assert [await self.copy() for _ in range(2)] == [False, True]
-
-    @property
-    def copied(self) -> list[NewRecord]:
-        return self.r.target.log(0, COPY)
-
-
-def logs(count: int) -> list[NewRecord]:
-    return records(*map(log, range(count)))
 
 
 async def test_records_that_come_back_start_wrapping(

@@ -121,6 +121,9 @@ class Evidence:
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         return self._proving.hold_until(flow, read, samples, now)
 
+    def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
+        return self._proving.expects_proof(flow, connection, topic, now)
+
     def pause_until(self, flow: Flow, now: float) -> float | None:
         until = self._proving.pause_until(flow, now)
         if until is None and flow.is_proven and not flow.arrived and flow.silent_since is not None:

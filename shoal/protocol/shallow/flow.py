@@ -52,9 +52,15 @@ class TopicState:
     strangers: bool = False  # records of such a topic came to the target listener since, and were no samples
     why: str | None = None  # why it is not proven, where that is known
     told: bool = False
+    waits_since: dict[int, float] = field(default_factory=dict)  # by connection: withheld from it until it is proven
 
     def match(self) -> None:
         self.matched, self.strangers, self.given_at = True, False, None
+        self.waits_since.clear()
+
+    def leave(self, connection: int) -> None:
+        self.proven.discard(connection)
+        self.waits_since.pop(connection, None)
 
     def prove(self, connection: int) -> None:
         self.proven.add(connection)
@@ -71,6 +77,7 @@ class TopicState:
 
     def _start_anew(self) -> None:
         self.given_at, self.matched, self.strangers, self.told = None, False, False, False
+        self.waits_since.clear()
 
 
 @dataclass(slots=True, eq=False)

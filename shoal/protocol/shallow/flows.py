@@ -52,7 +52,7 @@ class Flows:
         """Was it the last connection?"""
         flow.connections.discard(connection)
         for state in flow.topics.values():
-            state.proven.discard(connection)
+            state.leave(connection)
         if flow.connections or flow not in self:
             return False
         name = flow.peer, flow.client_id

@@ -67,14 +67,18 @@ class Interlock(Protocol):
         """The offset from which samples of this partition are wanted; None: do not decompress anything."""
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        """When to ask again before giving this raw; None: now."""
+        """When to ask again before giving this raw; None: now. A matter of this partition alone: others need not wait."""
+
+    def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
+        """Is the topic, as one more of a proven flow, to be proven soon? What is asked for meanwhile should be little: it goes raw."""
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
         """When to look again before giving the flow any more records; None: now.
 
-        A mirror queues what it was given, so while samples, or the envelopes of its trial, are on their way it is given nothing
-        that would queue before what it is waited for next; nor is a mirror that has not had its first turn yet, nor anyone as long
-        as nothing can be proven after the start of this process.
+        A mirror queues what it was given, so while its first samples, or the envelopes of its trial, are on their way it is given
+        nothing that would queue before what it is waited for next; nor is a mirror that has not had its first turn yet, nor anyone
+        as long as nothing can be proven after the start of this process. Once a topic is proven, others wait by themselves
+        (`hold_until`).
         """
 
     def given(
@@ -132,6 +136,9 @@ class AlwaysWrap:
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         return None
+
+    def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
+        return False
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
         return None

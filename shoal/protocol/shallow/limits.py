@@ -29,6 +29,7 @@ class EvidenceSettings:
     grace_seconds: float = (
         5.0  # after this process began, for mirrors that come back with a former one's records in flight
     )
+    topic_seconds: float = 10.0  # a topic of a proven flow is withheld until it is proven, too
     probe_seconds: float = 0.2  # samples are watched for so long before they are given
     tell_seconds: float = 15.0  # without evidence, before the operator is told
     listener: str = "the target listener"

@@ -2,13 +2,21 @@
 
 One flow at a time has the turn. Its holder waits for nobody; others wait until it ends, at its deadline at the latest. Samples that
 were given in vain are remembered ("tainted"): when such a record comes back late, it is no evidence for another flow.
+
+What a topic is given before its proof is raw, and a small topic would be through before it comes. So it waits:
+
+- a flow of which nothing is proven yet waits as a whole (`pause_until`): there is nothing else that it could be given;
+- of a flow with a proven topic, each other topic waits by itself (`hold_until`), and the proven ones go on: while samples of it are
+  on their way, and until this flow may have the turn. It waits `topic_seconds` in all from its first records, once for each
+  connection, and not at all once it has failed. So nothing waits for another topic's proof, and nobody is starved.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
-from shoal.protocol.shallow.flow import Fetched, Flow, TopicPartition
+from shoal.protocol.shallow.flow import Fetched, Flow, TopicPartition, TopicState
 from shoal.protocol.shallow.flows import Flows
 from shoal.protocol.shallow.interlock import Event, EventKind
 from shoal.protocol.shallow.limits import (
@@ -62,33 +70,43 @@ class Proving:
         turn = self._turn_for(flow, now)
         if self._turn is None or (turn and turn.is_open(read.topic)):
             return self._positions.others(flow, read.place)
-        return turn.wants(read) if turn else None
+        return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
         if read.connection in flow.topic(read.topic).proven:
             return None
+        self._start_waiting(flow, read, now)
         turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
         if turn is None:
-            waits_for = self._turn
-            return waits_for.deadline if waits_for and waits_for.covers(read) else None
+            return self._until_turn(flow, read, now)
         floor = self._positions.others(flow, read.place)
         useful = samples or read.topic not in turn.topics
         if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
             turn.claim(read, floor)
         clean = [sample for sample in samples if self._tainted.get(sample.fingerprint, flow.token) == flow.token]
         ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
-        return ready if ready is not None and now < ready else None
+        if ready is not None and now < ready:
+            return ready
+        return self._waits(turn, flow, read, now)
+
+    def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
+        state = flow.topic(topic)
+        return (
+            connection not in state.proven
+            and self._is_hopeful(flow, topic, now)
+            and now < self._patience(state, connection, now)
+        )
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
         """When the flow may be given more; None: the turn has nothing against it."""
         turn = self._turn_for(flow, now)
         if now < self._opens_at:
             return self._opens_at
+        if flow.is_proven:
+            return None
         if turn:
-            return turn.deadline if turn.awaits() else now
-        if self._turn and not flow.failures and not flow.is_proven:
-            return self._turn.deadline
-        return None
+            return turn.deadline if turn.awaits() else None
+        return self._turn.deadline if self._turn and not flow.failures else None
 
     def given(self, flow: Flow, read: Fetched, raw_next: int, now: float) -> None:
         """The flow is given `read`, records below `raw_next` raw."""
@@ -161,6 +179,40 @@ class Proving:
         reserve = settings.reserve_seconds if behind else seconds
         self._turn = Turn(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
         return self._turn
+
+    # waiting
+
+    def _is_hopeful(self, flow: Flow, topic: str, now: float) -> bool:
+        failed = self._closed or flow.topic(topic).failures or now < flow.ambiguous_until
+        return flow.is_proven and not failed and flow in self._flows
+
+    def _start_waiting(self, flow: Flow, read: Fetched, now: float) -> None:
+        if self._is_hopeful(flow, read.topic, now):
+            flow.topic(read.topic).waits_since.setdefault(read.connection, now)
+
+    def _patience(self, state: TopicState, connection: int, now: float) -> float:
+        """Until when the topic waits on this connection."""
+        return state.waits_since.get(connection, now) + self._settings.topic_seconds
+
+    def _bounded(self, until: float, flow: Flow, read: Fetched, now: float) -> float | None:
+        """`until`, where the topic still has the patience; else None."""
+        if not self._is_hopeful(flow, read.topic, now):
+            return None
+        until = min(until, self._patience(flow.topic(read.topic), read.connection, now))
+        return until if now < until else None
+
+    def _until_turn(self, flow: Flow, read: Fetched, now: float) -> float | None:
+        """Another flow has the turn, or this one pauses after its last."""
+        other = self._turn
+        if other and other.covers(read):
+            return other.deadline
+        return self._bounded(other.deadline if other else flow.retry_at, flow, read, now)
+
+    def _waits(self, turn: Turn, flow: Flow, read: Fetched, now: float) -> float | None:
+        """The flow has the turn."""
+        return self._bounded(inf, flow, read, now) if turn.blocks(read) else None
+
+    # the turn
 
     def _end_turn(self, now: float) -> None:
         turn = self._turn

@@ -169,9 +169,21 @@ class Turn:
             self._ready.pop((topic, claim.partition), None)
         self._pending = {mark: pending for mark, pending in self._pending.items() if pending.topic != topic}
 
-    def awaits(self) -> bool:
-        """Is a sample on its way through the mirror?"""
-        return any(pending.given and not pending.matched for pending in self._pending.values())
+    def awaits(self, topic: str | None = None) -> bool:
+        """Is a sample (of this topic) on its way through the mirror?"""
+        return any(
+            pending.given and not pending.matched and topic in (None, pending.topic)
+            for pending in self._pending.values()
+        )
+
+    def blocks(self, read: Fetched) -> bool:
+        """Would this only be given raw before, or past, what is to prove the topic?"""
+        claim = self._claims.get(read.topic)
+        if claim is None:
+            return True  # there is no room for its claim yet
+        if claim.is_for(read):
+            return self.awaits(read.topic)
+        return any(pending.topic == read.topic and not pending.matched for pending in self._pending.values())
 
     def progress(self, now: float) -> None:
         """Records came back, if not yet the samples: the mirror works through what it was given before."""

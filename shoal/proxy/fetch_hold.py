@@ -1,0 +1,85 @@
+"""How long an answer to a mirror is held for the interlock, and which partitions go without their records.
+
+    flow not proven yet     held whole, until all of it may go
+    flow proven, a new      what may go, goes at once; a partition that has to wait longer than a moment is answered without
+    topic in the answer     records, and the mirror asks for it again; where all have to wait, the answer is held as long as a
+                            broker holds one that has no records (fetch.max.wait.ms)
+
+So a new topic's proof never stops the proven ones, which share the answer and, as a client has one request under way per broker,
+also come in no other. Rejected: holding the whole answer (a topic that is never proven would stop the others for seconds), and
+leaving the partition out of the request (the broker's fetch session would have to be rewritten, too). What it costs is that the
+broker sends the withheld records again with each answer; so little is asked for of such topics (fetch_path.py).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.protocol.shallow.fingerprint import sample_record_set
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.messages.fetch import FetchedPartition
+    from shoal.protocol.shallow.eligible import Topics
+    from shoal.protocol.shallow.flow import Fetched, Flow
+    from shoal.proxy.interlock import Interlock
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["Part", "wait_for_interlock"]
+
+# Of waiting for the interlock with a held answer; clients wait 30 s (request.timeout.ms) before they give up.
+_LONGEST_HOLD = 10.0
+_MOMENT = 0.25  # holding all partitions so long costs less than asking for one of them again
+_EMPTY_HOLD = 0.5  # fetch.max.wait.ms
+
+
+class Part(NamedTuple):
+    """A partition of an answer, with records in it and a known name."""
+
+    one: FetchedPartition
+    read: Fetched
+
+
+async def wait_for_interlock(
+    interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], topics: Topics
+) -> list[Part]:
+    """-> partitions that would have to wait longer: they are to be answered without records."""
+    end, end_of_hold = trio.current_time() + _LONGEST_HOLD, inf
+    while True:
+        now = interlock.tick()
+        pause = interlock.rules.pause_until(flow, now) if parts and now < end else None
+        if pause is not None:
+            await interlock.change(min(pause, end))
+            continue
+        waits = {part: until for part in parts if (until := _hold_until(interlock, flow, frame, part, topics))}
+        if not waits:
+            return []
+        if flow.is_proven:
+            end_of_hold = min(end_of_hold, now + _EMPTY_HOLD)
+            if len(waits) < len(parts) and min(waits.values()) > now + _MOMENT:
+                return list(waits)
+        until = min(end, end_of_hold, *waits.values())
+        if now >= min(end, end_of_hold):
+            return list(waits)
+        if flow.is_proven:
+            await interlock.change(until)
+        else:
+            await trio.sleep_until(until)
+
+
+def _hold_until(interlock: Interlock, flow: Flow, frame: Buffer, part: Part, topics: Topics) -> float | None:
+    rules, (one, read), now = interlock.rules, part, trio.current_time()
+    rules.fetched(flow, read, now)
+    if topics.raw_reason(read.topic) is not None or rules.may_wrap(flow, read, now):
+        return None
+    first = rules.sample_from(flow, read, now)
+    samples = (
+        sample_record_set(frame, one.start, one.end, salt=rules.salt, partition=read.partition, first_offset=first)
+        if first is not None
+        else ()
+    )
+    return rules.hold_until(flow, read, samples, now)

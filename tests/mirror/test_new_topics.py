@@ -1,0 +1,50 @@
+"""A small topic that is created while the mirror runs is not through before it is proven: most of it goes in envelopes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.protocol.shallow.eligible import Reason
+from shoal.scenarios.kafka.records import orders
+from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.traffic import Layout, fill
+from tests.mirror.flow import Wiring, flowing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Aliases
+    from tests.kafka_clusters import Pair
+
+RECORDS = 112_000
+BATCHES = RECORDS // 350  # of 31 kB: 10 MB
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_a_small_new_topic_is_wrapped_and_the_first_goes_on(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path, partitions: int
+) -> None:
+    bootstrap, topics = pair.source.bootstrap, Topics(pair.source.bootstrap)
+    first, second = f"{topic}-first", f"{topic}-second"
+    await topics.create(first, 1)
+    await fill(bootstrap, first, orders(20_000), compression_type="zstd")
+
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=f"{topic}-.*", tasks=1)) as flow:
+        await flow.until_wrapped(1)
+        await flow.check(first)
+        before = flow.counts()
+
+        await topics.create(second, partitions)
+        await fill(bootstrap, second, orders(RECORDS), layout=Layout(partitions=partitions), compression_type="zstd")
+        await flow.check(second)
+        await fill(bootstrap, first, orders(700, seed=2), compression_type="zstd")
+        await flow.check(first)
+
+    more = flow.counts("total")
+    raw = more[Reason.NO_EVIDENCE] - before[Reason.NO_EVIDENCE]
+    wrapped = more["wrapped_batches"] - before["wrapped_batches"]
+    print(f"{second}: {wrapped} batches wrapped, {raw} raw before the proof")
+    assert wrapped > 0.8 * BATCHES
+    assert wrapped + raw <= 1.2 * BATCHES, "the figures are the second topic's"

@@ -1,0 +1,67 @@
+"""A mirror in raw bytes: it reads one topic from answer to answer, and produces its copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.protocol.shallow.world import Seen, poll, produced, some_batch
+from tests.proxy.shallow_batches import NONE, records
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.records.batch import NewRecord
+    from tests.proxy.shallow_brokers import Place
+    from tests.proxy.shallow_rig import Consumer, Producer, ShallowRig
+
+__all__ = ["COPY", "SIZE", "Mirror", "log", "logs"]
+
+COPY = "A.orders"
+SIZE = 10  # records of each answer
+
+
+def log(number: int) -> bytes:
+    """What the n-th answer holds."""
+    first = SIZE * number
+    return some_batch(first, 4) + some_batch(first + 4, 6)
+
+
+def logs(count: int) -> list[NewRecord]:
+    return records(*map(log, range(count)))
+
+
+class Mirror:
+    """One consumer, one producer; it reads on from answer to answer."""
+
+    def __init__(self, r: ShallowRig, consumer: Consumer, producer: Producer) -> None:
+        self.r, self.consumer, self.producer = r, consumer, producer
+        self.number = 0
+
+    @classmethod
+    async def of(cls, r: ShallowRig) -> Mirror:
+        return cls(r, await r.consumer(), await r.producer())
+
+    async def fetch(self) -> list[Seen]:
+        seen = poll(await self.consumer.fetch(SIZE * self.number))
+        self.number += 1
+        return seen
+
+    async def produce(self, seen: Sequence[Seen], topic: str = COPY) -> None:
+        place: Place = topic, 0
+        await self.producer.send(self.producer.request({place: produced(seen)}))
+        ((error, _),) = (await self.producer.answers()).values()
+        assert error is NONE
+
+    async def copy(self) -> bool:
+        """-> whether it was given an envelope."""
+        seen = await self.fetch()
+        await self.produce(seen)
+        return len(seen) < SIZE
+
+    async def prove(self) -> None:
+        """Raw once, then the trial, which arrives."""
+        assert [await self.copy() for _ in range(2)] == [False, True]
+
+    @property
+    def copied(self) -> list[NewRecord]:
+        return self.r.target.log(0, COPY)
