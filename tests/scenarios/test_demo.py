@@ -27,6 +27,7 @@ from shoal.scenarios.progress import Progress
 
 SOURCE = Shape(records=1_000, batches=10, size=40_000, codecs=("zstd",))
 MM2 = Run(
+    column="MM2 alone",
     wall_s=20.0,
     cpu_s={"mirror": 40.0, "source_broker": 4.0, "target_broker": 9.0},
     peak_mib={"mirror": 900.0, "source_broker": 400.0, "target_broker": 500.0},
@@ -34,6 +35,7 @@ MM2 = Run(
     copy=replace(SOURCE, batches=20),
 )
 SHOAL = Run(
+    column="through Shoal",
     wall_s=2.5,
     cpu_s={"mirror": 3.0, "proxy": 1.0, "source_broker": 1.0, "target_broker": 2.0},
     peak_mib={"mirror": 500.0, "proxy": 50.0, "source_broker": 400.0, "target_broker": 500.0},
@@ -110,6 +112,18 @@ def test_report_has_exactly_the_form_that_was_promised() -> None:
     assert report["runs"].pop("mm2") == {"wall_s": 20.0, "cpu_s": cpu, "peak_mib": peak, "equal": True}
     assert report["runs"].pop("shoal").keys() == {"wall_s", "cpu_s", "peak_mib", "equal"}
     assert report == {"kafka": "4.3.0", "records": 1_000, "compressed_bytes": 40_000, "runs": {}, "envelopes_left": 0}
+
+
+def test_requests_are_told_where_they_were_counted() -> None:
+    counted = replace(
+        REPORT, runs={"mm2": replace(MM2, requests=9_000), "shoal": replace(SHOAL, requests=30)}, envelopes_left=0
+    )
+    report = as_json(counted)
+    assert report["batches"] == 10
+    assert [run["requests"] for run in report["runs"].values()] == [9_000, 30]
+    (row,) = [line for line in as_table(counted).splitlines() if line.startswith("produce requests")]
+    assert row.split()[-3:] == ["9,000", "30", "300.0x"]
+    assert "produce requests" not in as_table(REPORT)
 
 
 def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:

@@ -10,6 +10,8 @@ from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.clients import client_config, in_thread
 from shoal.scenarios.kafka.copies import read_copy
 from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
+from shoal.scenarios.kafka.jars import VERSIONS
+from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
@@ -53,6 +55,17 @@ async def _brokers(cluster: Cluster, mechanism: str, password: str) -> list[int]
         sasl_password=password,
     )
     return sorted((await in_thread(partial(AdminClient(config).list_topics, timeout=5))).brokers)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_broker_tells_how_many_requests_it_got(tmp_path: Path, topic: str, version: str) -> None:
+    async with running_cluster(tmp_path, ClusterSpec(version=version, jmx=True)) as cluster:
+        (node,) = cluster.nodes.values()
+        assert await requests(node, "Produce") == 0
+        await Topics(cluster.bootstrap).create(topic, 1)
+        layout = Layout(run=10, exact=True)
+        await fill(cluster.bootstrap, topic, orders(70), layout=layout)
+        assert await requests(node, "Produce") == 7
 
 
 async def test_a_broker_of_3_9_works_the_same(pair_39: Pair, topic: str) -> None:

@@ -13,9 +13,9 @@ import trio
 from confluent_kafka import KafkaException
 
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import ALONE_ONLY, BROKER_HEAP, MIRROR_HEAP, SHOAL_OPTIONS, TASKS, TUNING, Plan
+from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, TASKS, TUNING, Plan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
-from shoal.scenarios.demo.story import PHASES, play
+from shoal.scenarios.demo.story import phases_of, play
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
-RECORDS = 4_000_000
 RECORDS_AT_LEAST = 1_000  # fewer say nothing
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m shoal.scenarios.demo", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=f"default {DEFAULT_VERSION}")
-    arguments.add_argument("--records", type=_records, default=RECORDS, help=f"default {RECORDS:,}")
-    arguments.add_argument(
-        "--out", type=Path, default=BUILD / "demo", help="for report.json, logs and, meanwhile, data"
-    )
+    arguments.add_argument("--records", type=_records, help=f"default {LARGE.records:,}")
+    arguments.add_argument("--out", type=Path, help="for report.json, logs and, meanwhile, data; default in build/")
     return arguments
 
 
@@ -47,9 +44,11 @@ def _records(text: str) -> int:
 
 def main() -> int:
     options = parser().parse_args()
-    plan = Plan(kafka=options.kafka, records=options.records, work=options.out / "work")
+    demo = LARGE
+    out = options.out or BUILD / demo.folder
+    plan = Plan(play=demo, kafka=options.kafka, records=options.records or demo.records, work=out / "work")
     progress = Progress(sys.stdout)
-    phases = Phases(progress, PHASES)
+    phases = Phases(progress, phases_of(demo))
     progress.say(_opening(plan))
     try:
         report = trio.run(play, plan, phases)
@@ -59,26 +58,31 @@ def main() -> int:
     except (HarnessError, KafkaException, OSError) as error:
         progress.say(f"\nfailed in: {phases.current}\n{error}\nlogs: {plan.work}")
         return FAILED
-    target = options.out / "report.json"
+    target = out / "report.json"
     target.write_text(json.dumps(as_json(report), indent=2) + "\n")
-    progress.say(_closing(report, target))
+    progress.say(_closing(plan, report, target))
     return OK if report.good else NOT_EQUAL
 
 
 def _opening(plan: Plan) -> str:
     return (
         f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on {os.cpu_count()} cores,\n"
-        "first by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`.\n"
+        f"{plan.play.opening}\n"
     )
 
 
-def _closing(report: Report, target: Path) -> str:
+def _closing(plan: Plan, report: Report, target: Path) -> str:
     notes = (
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
-        f"Both runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
-        f"Alone: {_listed(ALONE_ONLY)}, so that the copy is compressed as the source is.",
-        f"Through Shoal: `shoal mirror {' '.join(SHOAL_OPTIONS)}`, and the lines that it prints in mm2.properties.",
+        f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
+        f"Alone: {_listed(alone_only(plan.play))}, so that the copy is compressed as the source is.",
+        *(
+            f"{run.title}: `shoal mirror {' '.join(run.shoal)}`."
+            for run in plan.play.runs.values()
+            if run.shoal is not None
+        ),
+        "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])

@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from shoal.scenarios.demo.segments import Shape
 
 __all__ = [
-    "ALONE",
     "MIRROR",
     "PROXY",
     "ROLES",
-    "RUNS",
     "SOURCE",
     "TARGET",
-    "THROUGH",
     "Report",
     "Run",
     "as_json",
@@ -28,7 +25,6 @@ __all__ = [
 ]
 
 MIRROR, PROXY, SOURCE, TARGET = ROLES = ("mirror", "proxy", "source_broker", "target_broker")
-ALONE, THROUGH = RUNS = ("mm2", "shoal")
 _MB = 1_000_000
 
 
@@ -36,11 +32,13 @@ _MB = 1_000_000
 class Run:
     """One copy of the topic, from the first mirrored record to the last. By role; no proxy: no key."""
 
+    column: str  # its heading
     wall_s: float
     cpu_s: Mapping[str, float]
     peak_mib: Mapping[str, float]
     difference: str | None  # the first one, in words; None: every record is equal to the source's
     copy: Shape
+    requests: int | None = None  # to produce, that the target broker has got; None: not counted
 
     @property
     def equal(self) -> bool:
@@ -55,17 +53,22 @@ class Run:
 class Report:
     kafka: str
     source: Shape
-    runs: Mapping[str, Run]  # ALONE and THROUGH
-    envelopes_left: int  # in any topic of both clusters
+    runs: Mapping[str, Run]  # the first is what the last is compared with
+    envelopes_left: int  # in any topic of all clusters
 
     @property
     def good(self) -> bool:
         return not self.envelopes_left and all(run.equal for run in self.runs.values())
 
+    @property
+    def counts_requests(self) -> bool:
+        return any(run.requests is not None for run in self.runs.values())
+
 
 def as_json(report: Report) -> dict[str, Any]:
     return {
         "kafka": report.kafka,
+        **({"batches": report.source.batches} if report.counts_requests else {}),
         "records": report.source.records,
         "compressed_bytes": report.source.size,
         "runs": {name: _run_json(run) for name, run in report.runs.items()},
@@ -79,49 +82,54 @@ def _run_json(run: Run) -> dict[str, Any]:
         "cpu_s": {role: round(run.cpu_s.get(role, 0.0), 2) for role in ROLES},
         "peak_mib": {role: round(run.peak_mib.get(role, 0.0), 1) for role in ROLES},
         "equal": run.equal,
+        **({} if run.requests is None else {"requests": run.requests}),
     }
 
 
 def as_table(report: Report) -> str:
-    alone, through = report.runs[ALONE], report.runs[THROUGH]
+    runs = list(report.runs.values())
     return render(
         [
-            ("", "MM2 alone", "through Shoal", "times less"),
+            ("", *(run.column for run in runs), "times less"),
             RULE,
-            _compared("wall time, s", alone.wall_s, through.wall_s),
-            _pair("records per second", *(number(report.source.records / run.wall_s, 0) for run in (alone, through))),
+            _compared("wall time, s", [run.wall_s for run in runs]),
+            _listed("records per second", [number(report.source.records / run.wall_s, 0) for run in runs]),
             RULE,
             ("CPU seconds",),
-            *_by_role("cpu_s", (MIRROR, PROXY), alone, through),
-            _compared("  mirror and proxy", alone.mirroring_cpu_s, through.mirroring_cpu_s),
-            *_by_role("cpu_s", (SOURCE, TARGET), alone, through),
-            _compared("  all of them", *(sum(run.cpu_s.values()) for run in (alone, through))),
+            *_by_role((MIRROR, PROXY), [run.cpu_s for run in runs]),
+            _compared("  mirror and proxy", [run.mirroring_cpu_s for run in runs]),
+            *_by_role((SOURCE, TARGET), [run.cpu_s for run in runs]),
+            _compared("  all of them", [sum(run.cpu_s.values()) for run in runs]),
             RULE,
             ("peak memory, MiB",),
-            *_by_role("peak_mib", ROLES, alone, through),
+            *_by_role(ROLES, [run.peak_mib for run in runs]),
             RULE,
+            *(
+                [_compared("produce requests", [run.requests for run in runs], 0), RULE]
+                if report.counts_requests
+                else []
+            ),
             ("the copy",),
-            _pair("  records as in the source", *map(_equality, (alone, through))),
-            _pair("  batches", *(number(run.copy.batches, 0) for run in (alone, through))),
-            _pair("  size, MB", *(number(run.copy.size / _MB) for run in (alone, through))),
-            _pair("  compression", *(", ".join(run.copy.codecs) for run in (alone, through))),
+            _listed("  records as in the source", [_equality(run) for run in runs]),
+            _listed("  batches", [number(run.copy.batches, 0) for run in runs]),
+            _listed("  size, MB", [number(run.copy.size / _MB) for run in runs]),
+            _listed("  compression", [", ".join(run.copy.codecs) for run in runs]),
             RULE,
-            _pair("envelopes left in any topic", "", number(report.envelopes_left, 0)),
+            _listed("envelopes left in any topic", [*[""] * (len(runs) - 1), number(report.envelopes_left, 0)]),
         ]
     )
 
 
-def _by_role(figure: str, roles: Sequence[str], alone: Run, through: Run) -> list[Sequence[str]]:
-    found = [getattr(run, figure) for run in (alone, through)]
-    return [_compared(f"  {role.replace('_', ' ')}", *(by_role.get(role) for by_role in found)) for role in roles]
+def _by_role(roles: Sequence[str], found: Sequence[Mapping[str, float]]) -> list[Sequence[str]]:
+    return [_compared(f"  {role.replace('_', ' ')}", [by_role.get(role) for by_role in found]) for role in roles]
 
 
-def _compared(label: str, alone: float | None, through: float | None) -> Sequence[str]:
-    return (label, number(alone), number(through), ratio(alone, through))
+def _compared(label: str, figures: Sequence[float | None], digits: int = 1) -> Sequence[str]:
+    return (label, *(number(figure, digits) for figure in figures), ratio(figures[0], figures[-1]))
 
 
-def _pair(label: str, alone: str, through: str) -> Sequence[str]:
-    return (label, alone, through)
+def _listed(label: str, texts: Sequence[str]) -> Sequence[str]:
+    return (label, *texts)
 
 
 def _equality(run: Run) -> str:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.ends import EndOffsets
 from shoal.scenarios.demo.measure import Cast, Measured, measure
-from shoal.scenarios.demo.plan import PARTITIONS, SHOAL_OPTIONS, TOPIC, Plan, mirror_spec, only_node
-from shoal.scenarios.demo.report import ALONE, MIRROR, PROXY, SOURCE, TARGET, THROUGH, Run
+from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_spec, only_node
+from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, Run
 from shoal.scenarios.demo.segments import shape
 from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
 from shoal.scenarios.kafka.compare import first_difference
 from shoal.scenarios.kafka.copies import Copy, read_copy
+from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PHASES_OF_A_RUN", "Scene"]
 
-TITLES = {ALONE: "MirrorMaker 2 alone", THROUGH: "MirrorMaker 2 through Shoal"}
 PHASES_OF_A_RUN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What both runs share."""
+    """What all runs share."""
 
     plan: Plan
     phases: Phases
@@ -38,40 +38,49 @@ class Scene:
     target: Cluster
     original: Copy
 
-    async def run(self, name: str) -> Run:
-        """`name`: ALONE or THROUGH. Raises HarnessError when something does not come up, or ends, or stands still."""
-        with self.phases.phase(TITLES[name]) as phase:
-            topic, measured = await self._mirrored(name, phase)
+    async def run(self, name: str, how: RunPlan) -> Run:
+        """Raises HarnessError when something does not come up, or ends, or stands still."""
+        target = self.target
+        with self.phases.phase(how.title) as phase:
+            before = await self._requests(target)
+            topic, measured = await self._mirrored(name, how, phase)
+            after = await self._requests(target)
         with self.phases.phase("compare every record") as phase:
-            difference = await self._compared(topic, phase)
+            difference = await self._compared(target, topic, phase)
         return Run(
+            column=how.column,
             wall_s=measured.wall_s,
             cpu_s=measured.cpu_s,
             peak_mib=measured.peak_mib,
             difference=difference,
-            copy=shape(only_node(self.target).data, topic),
+            copy=shape(only_node(target).data, topic),
+            requests=None if before is None or after is None else after - before,
         )
 
-    async def _mirrored(self, name: str, phase: Phase) -> tuple[str, Measured]:
+    async def _requests(self, target: Cluster) -> int | None:
+        """To produce, of all that goes to the target: the mirror's own topics are among them."""
+        return await requests(only_node(target), "Produce") if self.plan.play.counts_requests else None
+
+    async def _mirrored(self, name: str, how: RunPlan, phase: Phase) -> tuple[str, Measured]:
         """The name of the copy, and what it took to make it."""
-        work = self.plan.work / name
+        work, target = self.plan.work / name, self.target
         async with AsyncExitStack() as stack:
             shoal = None
-            if name == THROUGH:
-                starting = running_shoal(work, self.source.bootstrap, self.target.bootstrap, SHOAL_OPTIONS)
+            if how.shoal is not None:
+                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, how.shoal)
                 shoal = await stack.enter_async_context(starting)
-            spec = mirror_spec(self.plan, self.source, self.target, name, shoal)
+            spec = mirror_spec(self.plan, self.source, target, name, shoal)
             topic = spec.remote_topic(TOPIC)
             mirror = await stack.enter_async_context(running_mirror(work, spec))
-            ends = stack.enter_context(EndOffsets(self.target.bootstrap, topic, PARTITIONS))
-            cast = self._cast(mirror, shoal)
+            ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS))
+            cast = self._cast(mirror, target, shoal)
             measured = await measure(cast, ends.total, self.original.records, self._show(phase))
         rate = self.original.records / measured.wall_s
         phase.done(f"{self.original.records:,} records in {measured.wall_s:.1f} s: {rate:,.0f} a second")
         return topic, measured
 
-    def _cast(self, mirror: Mirror, shoal: Shoal | None) -> Cast:
-        brokers = {SOURCE: only_node(self.source).process, TARGET: only_node(self.target).process}
+    def _cast(self, mirror: Mirror, target: Cluster, shoal: Shoal | None) -> Cast:
+        brokers = {SOURCE: only_node(self.source).process, TARGET: only_node(target).process}
         return {MIRROR: mirror.process, **({PROXY: shoal.process} if shoal else {}), **brokers}
 
     def _show(self, phase: Phase) -> Callable[[int, float], None]:
@@ -81,9 +90,9 @@ class Scene:
 
         return show
 
-    async def _compared(self, topic: str, phase: Phase) -> str | None:
+    async def _compared(self, target: Cluster, topic: str, phase: Phase) -> str | None:
         """The first difference, in words."""
-        copy = await read_copy(self.target.bootstrap, topic)
+        copy = await read_copy(target.bootstrap, topic)
         difference = await first_difference(self.original, copy, offsets=True)
         phase.done("NOT EQUAL" if difference else f"{copy.records:,} records equal, at equal offsets")
         return difference

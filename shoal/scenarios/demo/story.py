@@ -1,8 +1,8 @@
 """The demo from its first broker to its last comparison.
 
-The brokers serve both runs, and both are warm before the first: the source has been filled and read, the target has taken
-records of the same kind. What a Java process spends on compiling itself is no cost of mirroring, and brokers run for months.
-The mirror, which is what is compared, is a fresh process in both runs.
+The brokers serve all runs, and are warm before the first: the source has been filled and read, a target has taken records
+of the same kind. What a Java process spends on compiling itself is no cost of mirroring, and brokers run for months.
+The mirror, which is what is compared, is a fresh process in each run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
-from shoal.scenarios.demo.report import RUNS, Report
+from shoal.scenarios.demo.report import Report
 from shoal.scenarios.demo.scene import PHASES_OF_A_RUN, Scene
 from shoal.scenarios.demo.segments import Shape, shape
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
@@ -21,16 +21,20 @@ from shoal.scenarios.kafka.jars import jars
 from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.scan import Scanner
 from shoal.scenarios.kafka.topics import Topics
-from shoal.scenarios.kafka.traffic import Layout, fill
+from shoal.scenarios.kafka.traffic import fill
 
 if TYPE_CHECKING:
     from shoal.scenarios.demo.phases import Phase, Phases
+    from shoal.scenarios.demo.plan import Play
 
-__all__ = ["PHASES", "play"]
+__all__ = ["phases_of", "play"]
 
-PHASES = 6 + len(RUNS) * PHASES_OF_A_RUN
 WARM_UP_RECORDS = 1_000_000  # at most; the compiler of a broker has done most of its work by then
 _MB, _KB = 1_000_000, 1_000
+
+
+def phases_of(play: Play) -> int:
+    return 6 + len(play.runs) * PHASES_OF_A_RUN
 
 
 async def play(plan: Plan, phases: Phases) -> Report:
@@ -40,11 +44,11 @@ async def play(plan: Plan, phases: Phases) -> Report:
         with phases.phase("Kafka") as phase:
             lib = await jars(plan.kafka)
             phase.done(f"{plan.kafka} from Maven Central, {len(list(lib.glob('*.jar')))} jars")
-        with phases.phase("two clusters") as phase:
-            source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster))
-            target = await stack.enter_async_context(running_cluster(plan.work / "target", plan.cluster))
+        with phases.phase("clusters") as phase:
+            source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster()))
+            target = await stack.enter_async_context(running_cluster(plan.work / "target", plan.cluster()))
             phase.done(f"source {source.bootstrap}, target {target.bootstrap}")
-        with phases.phase("warm the target broker") as phase:
+        with phases.phase("warm the target") as phase:
             await _warmed(plan, target, phase)
         with phases.phase("fill the source topic") as phase:
             filled = await _filled(plan, source, phase)
@@ -52,10 +56,11 @@ async def play(plan: Plan, phases: Phases) -> Report:
             original = await read_copy(source.bootstrap, TOPIC)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
         scene = Scene(plan=plan, phases=phases, source=source, target=target, original=original)
-        runs = {name: await scene.run(name) for name in RUNS}
+        runs = {name: await scene.run(name, how) for name, how in plan.play.runs.items()}
+        clusters = [source, target]
         with phases.phase("look for envelopes") as phase:
-            left = await _envelopes([source, target], phase)
-    for cluster in (source, target):
+            left = await _envelopes(clusters, phase)
+    for cluster in clusters:
         shutil.rmtree(only_node(cluster).data)
     return Report(kafka=plan.kafka, source=filled, runs=runs, envelopes_left=left)
 
@@ -63,7 +68,7 @@ async def play(plan: Plan, phases: Phases) -> Report:
 async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
     topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, WARM_UP_RECORDS)
     await topics.create(topic, PARTITIONS)
-    await _fill(target, topic, count, phase)
+    await _fill(plan.play, target, topic, count, phase)
     await topics.delete(topic)
     phase.done(f"{count:,} records, deleted again")
 
@@ -72,26 +77,26 @@ async def _envelopes(clusters: list[Cluster], phase: Phase) -> int:
     scanners = [Scanner(cluster.bootstrap) for cluster in clusters]
     found = [finding for scanner in scanners for finding in await scanner.scan()]
     looked_at = sum(scanner.records for scanner in scanners)
-    phase.done(f"{len(found)} in {looked_at:,} records of all topics of both clusters")
+    phase.done(f"{len(found)} in {looked_at:,} records of all topics of all clusters")
     return len(found)
 
 
-async def _fill(cluster: Cluster, topic: str, count: int, phase: Phase) -> None:
+async def _fill(play: Play, cluster: Cluster, topic: str, count: int, phase: Phase) -> None:
     await fill(
         cluster.bootstrap,
         topic,
         orders(count),
-        layout=Layout(partitions=PARTITIONS),
+        layout=play.layout,
         progress=lambda done: phase.now(f"{done:,} of {count:,} records"),
-        compression_type="zstd",
+        compression_type=play.codec,
         enable_idempotence=True,
     )
 
 
 async def _filled(plan: Plan, source: Cluster, phase: Phase) -> Shape:
     await Topics(source.bootstrap).create(TOPIC, PARTITIONS)
-    await _fill(source, TOPIC, plan.records, phase)
+    await _fill(plan.play, source, TOPIC, plan.records, phase)
     found = shape(only_node(source).data, TOPIC)
-    batches = f"{found.batches:,} batches of {found.batch_size / _KB:.1f} kB"
+    batches = f"{found.batches:,} batches of {found.batch_size / _KB:,.1f} kB"
     phase.done(f"{found.records:,} records, {found.size / _MB:,.1f} MB {', '.join(found.codecs)}, {batches}")
     return found

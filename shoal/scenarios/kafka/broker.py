@@ -6,7 +6,7 @@ ports and data over kill and restart; all live under one work directory: `node-<
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from .clients import client_config
 from .errors import HarnessError, NotReady
 from .jars import DEFAULT_VERSION, jars
-from .jvm import Jvm, write_properties
+from .jvm import Jvm, jmx_options, write_properties
 from .ports import LOOPBACK
 from .process import Process, Usage, together, until
 from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments
@@ -38,6 +38,8 @@ class ClusterSpec:
     proxied_as: str | None = None
     """A host name, `{}` for the node id: gives brokers a listener that advertises it (`Node.proxied_address`), and lets SASL
     advertise it. What only a proxy can resolve, no client reaches without it."""
+    jmx: bool = False
+    """The brokers' metrics can be read (`metrics.py`)."""
     heap: str = "512m"
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
@@ -205,7 +207,8 @@ class Cluster:
             proxied_as=self.spec.proxied_as,
             overrides=self.spec.properties,
         )
-        self.nodes[node_id] = Node(settings, self._jvm, home)
+        jmx = jmx_options(ports.jmx) if self.spec.jmx else ()
+        self.nodes[node_id] = Node(settings, replace(self._jvm, options=(*self._jvm.options, *jmx)), home)
 
     async def _bring_up(self, *node_ids: int) -> None:
         nodes = [self.nodes[node_id] for node_id in node_ids]

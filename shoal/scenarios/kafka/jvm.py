@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .ports import LOOPBACK
+
 _HERE = Path(__file__).parent
 _LOGGING = (
     f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
@@ -35,3 +37,10 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines).replace("\\", "\\\\") + "\n")
     return path
+
+
+def jmx_options(port: int) -> tuple[str, ...]:
+    """A program's MBeans can be read by anybody on this machine."""
+    settings = {"port": port, "rmi.port": port, "host": LOOPBACK, "authenticate": "false", "ssl": "false"}
+    remote = (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in settings.items())
+    return *remote, f"-Djava.rmi.server.hostname={LOOPBACK}"

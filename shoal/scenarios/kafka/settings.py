@@ -37,11 +37,12 @@ class Ports:
     controller: int
     sasl: int
     proxied: int
+    jmx: int
 
     @classmethod
     def draw(cls) -> "Ports":
-        plaintext, controller, sasl, proxied = free_ports(4)
-        return cls(plaintext=plaintext, controller=controller, sasl=sasl, proxied=proxied)
+        plaintext, controller, sasl, proxied, jmx = free_ports(5)
+        return cls(plaintext=plaintext, controller=controller, sasl=sasl, proxied=proxied, jmx=jmx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
