@@ -9,6 +9,7 @@ evidence for a mirror.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from dataclasses import replace
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WrapPath"]
 
+log = logging.getLogger("shoal.fetch")
+
+_STRANGERS = 20  # client ids that are told of
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
 _METADATA_VERSION = 12  # the oldest that can be asked for topic ids; a broker with Fetch v13 has it
@@ -106,6 +110,7 @@ class WrapPath:
         self._settings = listener.settings.shallow
         self.interlock = interlock
         self._mirrors = re.compile(self._settings.mirror_clients)
+        self._strangers: set[str] = set()
         self._topics = Topics(self._settings.deep_topics)
         self._tags = tag_headers(self._settings.tags)
         fetch = Route(since=_OLDEST, handle=self._handle)
@@ -154,8 +159,17 @@ class WrapPath:
         if not isinstance(connection.context, _Consumer):
             flow, number = self.interlock.consumer_opened(connection, client_id)
             is_mirror = self._mirrors.search(client_id) is not None
+            if not is_mirror:
+                self._tell_of(client_id)
             connection.context = _Consumer(flow, number, is_mirror=is_mirror)
         return connection.context
+
+    def _tell_of(self, client_id: str) -> None:
+        """Once for each: who waits for envelopes in vain must see whom Shoal takes for no mirror."""
+        if client_id not in self._strangers and len(self._strangers) < _STRANGERS:
+            self._strangers.add(client_id)
+            what = "client id %r is none of mirror-clients (%s): it gets records as they are"
+            log.info(what, client_id, self._settings.mirror_clients)
 
     def _note_reader(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
         now = trio.current_time()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
+
 import pytest
 import trio
 import trio.testing
 
-from shoal.proxy.settings import MIB, Limits
+from shoal.proxy.settings import MIB, Address, Limits
 from shoal.proxy.statistics import CloseCause
+from shoal.proxy.upstream import UpstreamUnreachable, connect
 from tests.proxy.rig import (
     BrokerSide,
     api_key,
@@ -98,6 +102,32 @@ async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixt
             assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
     assert f"127.0.0.1:{port}: Connection refused" in caplog.text
+
+
+async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeout() -> None:
+    """A listening socket that nobody accepts from, with its backlog full, is a host that swallows every packet."""
+    with ExitStack() as sockets:
+        deaf = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = Address(*deaf.getsockname())
+        for _ in range(3):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        with pytest.raises(UpstreamUnreachable, match=f"{address}: no answer within 0.2 s"):
+            await connect([address], Limits(connect_timeout=0.2))
+
+
+async def test_both_sides_are_probed_by_keepalive() -> None:
+    """So a peer that has gone without a word (a half-open connection) is found by the kernel, on either side."""
+    limits = Limits(keepalive_idle=7, keepalive_interval=3, keepalive_count=2)
+    async with rig(limits=limits) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await client.frame()
+        for sock in (r.connection.client, r.connection.upstream):
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [sock.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [7, 3, 2]
 
 
 async def test_bootstrap_addresses_are_tried_in_turn() -> None:

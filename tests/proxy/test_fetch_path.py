@@ -89,6 +89,20 @@ async def test_an_ordinary_consumer_sees_every_byte_as_it_was(version: int) -> N
             assert r.brokers[0].received[-1] == frame
 
 
+async def test_who_is_taken_for_no_mirror_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "shoal.fetch")
+    async with shallow_rig(paired=False, source=SourceBroker(sets=[{P0: LOG}] * 3)) as r:
+        for client_id in ("mm1-0", "mm1-0", "mm1-1"):
+            client = await r.consumer()
+            client.client_id = client_id
+            await client.ask(100)
+            await client.answer()
+    assert [record.getMessage() for record in caplog.records] == [
+        rf"client id '{name}' is none of mirror-clients (\|replication-consumer$): it gets records as they are"
+        for name in ("mm1-0", "mm1-1")
+    ]
+
+
 @pytest.mark.parametrize("client_id", ["somebody", "A->B|MirrorSourceConnector-0|replication-consumer"])
 @pytest.mark.parametrize("version", [16, 18])
 async def test_the_address_of_another_broker_is_ours(version: int, client_id: str) -> None:
