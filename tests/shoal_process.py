@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.scenarios.kafka.ports import LOOPBACK, free_port
+from shoal.scenarios.kafka.ports import free_port, is_free
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:
@@ -151,18 +150,8 @@ def free_port_block(count: int) -> int:
     """The first of `count` free ports in a row on the loopback address."""
     while True:
         first = free_port()
-        if all(_is_free(port) for port in range(first, first + count)):
+        if all(is_free(port) for port in range(first, first + count)):
             return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
 
 
 def listening_ports(pid: int) -> set[int]:

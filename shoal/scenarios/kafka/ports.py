@@ -20,7 +20,7 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return list(ports)
         port = chooser.randrange(_LOWEST, _HIGHEST)
-        if _is_free(port):
+        if is_free(port):
             ports.add(port)
     raise OSError(f"no {count} free ports found between {_LOWEST} and {_HIGHEST}")
 
@@ -29,7 +29,8 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Nobody listens on it on the loopback address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
