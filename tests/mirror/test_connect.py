@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.scenarios.demo.segments import shape
 from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.records import oddities, orders
 from shoal.scenarios.kafka.topics import Topics
@@ -47,16 +48,20 @@ async def check_by_shoal(flow: Flow, connector: str) -> str:
 async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     bootstrap = pair.source.bootstrap
     await Topics(bootstrap).create(topic, 4)
-    wiring = Wiring(topics=topic, mirror=ConnectMirror, shoal=("--form", "connect"))
+    shoal = ("--form", "connect", "--plain-compression", "zstd")
+    wiring = Wiring(topics=topic, mirror=ConnectMirror, shoal=shoal)
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
         worker = flow.running
         assert isinstance(worker, ConnectMirror)
         await worker.configure(NAME, {**connector_config(flow.spec), **printed(flow)})
-        for seed, codec in enumerate(("zstd", "gzip", "lz4", "snappy", "none")):
+        for seed, codec in enumerate(("gzip", "lz4", "snappy", "none")):
             layout = Layout(partitions=4, run=100)
             await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
             await flow.check(topic)
+        # What was not wrapped was compressed by Shoal: nobody else here writes zstd.
+        assert "zstd" not in shape(pair.source.nodes[1].data, topic).codecs
+        assert "zstd" in shape(pair.target.nodes[1].data, flow.remote(topic)).codecs
         assert "This mirror can go through Shoal" in await check_by_shoal(flow, await worker.described(NAME))
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
