@@ -233,8 +233,9 @@ class Connection:
             self.listener.path.closed(self)
         self.note(CloseCause.SHUTDOWN)
         assert self.cause is not None
+        is_loud = self.cause in _LOUD and self.listener.is_news(f"{self.door} {self.cause} {self.detail}")
         log.log(
-            logging.WARNING if self.cause in _LOUD else logging.DEBUG,
+            logging.WARNING if is_loud else logging.DEBUG,
             "listener %r: connection of %s (client id %s) to %s ended: %s%s",
             self.listener.name,
             self.peer,

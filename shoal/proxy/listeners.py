@@ -286,12 +286,18 @@ class Listener:
 
     def complain(self, what: str) -> None:
         """Log an error that may recur with every connection."""
-        now = trio.current_time()
-        if now - self._complained.get(what, -_COMPLAINT_PERIOD) >= _COMPLAINT_PERIOD:
-            if len(self._complained) > 100:
-                self._complained.clear()
-            self._complained[what] = now
+        if self.is_news(what):
             log.error("listener %r: %s", self.name, what)
+
+    def is_news(self, what: str) -> bool:
+        """Whether this was not said lately: a client that cannot be served comes again many times a second."""
+        now = trio.current_time()
+        if now - self._complained.get(what, -_COMPLAINT_PERIOD) < _COMPLAINT_PERIOD:
+            return False
+        if len(self._complained) > 100:
+            self._complained.clear()
+        self._complained[what] = now
+        return True
 
     def statistics(self) -> ListenerStatistics:
         traffic = Traffic()

@@ -97,11 +97,14 @@ async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixt
             await unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
             cluster.bootstrap = (cluster.bootstrap[0]._replace(port=port),)
-            client = await r.client()
-            await client.send(request(18, 0, 1))
-            assert await client.at_end()
-        assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
-    assert f"127.0.0.1:{port}: Connection refused" in caplog.text
+            for number in range(5):  # clients come again and again; the first is told of, the others are counted
+                client = await r.client()
+                await client.send(request(18, 0, number))
+                assert await client.at_end()
+        assert await r.closed(5) == {CloseCause.UPSTREAM_UNREACHABLE: 5}
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 1
+    assert f"127.0.0.1:{port}: Connection refused" in told[0]
 
 
 async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeout() -> None:
