@@ -227,9 +227,12 @@ class Connection:
                     return
 
     def _close(self) -> None:
+        if self.connected:
+            self.requests.close()
+            self.responses.close()
+            self.upstream.close()
         self.client.close()
         if self.connected:
-            self.upstream.close()
             self.listener.path.closed(self)
         self.note(CloseCause.SHUTDOWN)
         assert self.cause is not None

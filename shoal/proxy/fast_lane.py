@@ -5,7 +5,7 @@ loop is run: deadlines, epoll registration, scheduling, and the way down through
 every half millisecond, which finds the caches cold, two such turns (request and answer) cost 105 us of CPU; HAProxy's two
 cost 35 us, and the same Python code called from a bare epoll loop 40 us.
 
-So the lane has an epoll set of its own. A pump waits by `until(fd, step)`: the lane calls `step` whenever the descriptor is
+So the lane has an epoll set of its own. A pump waits by `until(watch, step)`: the lane calls `step` whenever the descriptor is
 readable, and wakes the task only when `step` returns False (something has to be awaited) or raises. The lane runs inside
 trio's own wait: trio calls an instrument right before it blocks (`before_io_wait`), and there the lane blocks in its place, on
 its own set, in which trio's epoll descriptor is one more member. As soon as trio has anything to do (one of its descriptors is
@@ -17,6 +17,17 @@ while a task does; a step must not await.
                                    ▼    │ trio is ready, its deadline has come, or a task is runnable
                              epoll(lane: pumps' sockets, epoll(trio)) ──► step()
 
+A descriptor stays in the set while its task is awake: most tasks wait again before anything arrives, and then neither going nor
+coming back is a system call. If something arrives earlier, the lane sees it once, takes the descriptor out, and the task's next
+`until` puts it back. (One-shot events would cost a call to arm each of them, also those whose step wakes nobody.) The kernel
+takes a descriptor out by itself when its file is closed, and its number may come back with another file. So what is
+registered is not a number but a `Watch`, which belongs to one open file: a new file has a new one, which is registered anew.
+
+trio has made up its mind how long to block before the lane gets its turn. Where it must not block any more, because a step has
+made a task runnable or the time has passed in the lane, the lane's alarm goes off: a descriptor in trio's epoll that is always
+readable, and armed for one event. trio finds no task waiting for it and goes on. (`run_sync_soon` does the same by a byte
+through a socket pair, and one more task to wake.)
+
 trio has no public name for its epoll descriptor or its run queue; `_Internals` reads them from the one release that the package
 is pinned to. Where they are missing (another release, another system) there is no lane, and `until` is a loop around
 `trio.lowlevel.wait_readable`: the same behaviour, at trio's price. So it is under trio's test clock and idle detection.
@@ -25,9 +36,10 @@ is pinned to. Where they are missing (another release, another system) there is 
 from __future__ import annotations
 
 import math
+import os
 import select
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import outcome
@@ -37,9 +49,10 @@ from trio.lowlevel import Abort, reschedule, wait_readable, wait_task_reschedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
 
-__all__ = ["FastLane", "until"]
+__all__ = ["FastLane", "Watch", "until"]
 
 _BATCH = 64  # events per look: bounds how long trio waits for its turn
+_ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class _Internals(NamedTuple):
@@ -66,17 +79,41 @@ class _Internals(NamedTuple):
         return found if isinstance(found.epoll, select.epoll) else None
 
 
+class Watch:
+    """An open descriptor, for one task at a time to wait for. `close` it before the descriptor is closed, or right after."""
+
+    __slots__ = ("_lane", "_step", "_task", "fd")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._lane: FastLane | None = None  # where it is registered
+        self._step: Callable[[], bool] | None = None  # of the task that waits
+        self._task: trio.lowlevel.Task | None = None
+
+    def close(self) -> None:
+        if self._lane is not None:
+            self._lane._remove(self)
+
+    def _forget(self, _: object = None) -> Abort:
+        """The task waits no longer."""
+        self._step = self._task = None
+        if self._lane is not None:
+            self._lane._waiting -= 1
+        return Abort.SUCCEEDED
+
+
 class FastLane(trio.abc.Instrument):
     """Use `FastLane.open`. Counts the steps it has made, and the tasks that it had to wake."""
 
     def __init__(self, internals: _Internals) -> None:
         self._trio = internals
         self._trio_fd = internals.epoll.fileno()
-        self._token = trio.lowlevel.current_trio_token()
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
-        self._steps: dict[int, Callable[[], bool]] = {}
-        self._tasks: dict[int, trio.lowlevel.Task] = {}
+        self._alarm = os.eventfd(1)
+        internals.epoll.register(self._alarm, _ONCE)
+        self._watches: dict[int, Watch] = {}  # all that are registered, by descriptor
+        self._waiting = 0  # how many of them have a task that waits
         self._users = 0
         self.steps = 0
         self.woken = 0
@@ -110,27 +147,47 @@ class FastLane(trio.abc.Instrument):
     def _close(self) -> None:
         _lane.set(None)
         trio.lowlevel.remove_instrument(self)
+        for watch in list(self._watches.values()):
+            self._remove(watch)
         self._epoll.close()
+        self._trio.epoll.unregister(self._alarm)
+        os.close(self._alarm)
 
-    async def until(self, fd: int, step: Callable[[], bool]) -> None:
-        self._epoll.register(fd, select.EPOLLIN)
-        self._steps[fd] = step
-        self._tasks[fd] = trio.lowlevel.current_task()
+    async def until(self, watch: Watch, step: Callable[[], bool]) -> None:
+        if watch._step is not None:
+            raise trio.BusyResourceError("another task waits for this descriptor")
+        if watch._lane is not self:
+            self._add(watch)
+        watch._step = step
+        watch._task = trio.lowlevel.current_task()
+        self._waiting += 1
+        await wait_task_rescheduled(watch._forget)
 
-        def abort(_: object) -> Abort:
-            self._forget(fd)
-            return Abort.SUCCEEDED
+    def _add(self, watch: Watch) -> None:
+        try:
+            self._epoll.register(watch.fd, select.EPOLLIN)
+        except FileExistsError:
+            raise trio.BusyResourceError("this descriptor has a watch already") from None
+        former = self._watches.get(watch.fd)
+        if former is not None:  # its file was closed without it, or the kernel would have refused
+            self._release(former)
+        self._watches[watch.fd] = watch
+        watch._lane = self
 
-        await wait_task_rescheduled(abort)
+    def _remove(self, watch: Watch) -> None:
+        """Whether its file is open or closed."""
+        self._release(watch)
+        with suppress(OSError):
+            self._epoll.unregister(watch.fd)
 
-    def _forget(self, fd: int) -> trio.lowlevel.Task:
-        self._epoll.unregister(fd)
-        del self._steps[fd]
-        return self._tasks.pop(fd)
+    def _release(self, watch: Watch) -> None:
+        self._wake(watch, outcome.Error(trio.ClosedResourceError("the descriptor was closed")))
+        del self._watches[watch.fd]
+        watch._lane = None
 
     def before_io_wait(self, timeout: float) -> None:
         """Must not raise: trio would drop the instrument."""
-        if not self._steps:
+        if not self._waiting:
             return
         patient = not (self._trio.autojumps or self._trio.waiting_for_idle)
         deadline = time.monotonic() + timeout
@@ -143,47 +200,49 @@ class FastLane(trio.abc.Instrument):
             left = deadline - time.monotonic()
             if self._trio.runnable or left <= 0:
                 break
-        if timeout > 0 and (patient or trio_is_ready or self._trio.runnable):
-            # trio is about to wait for `timeout`, all of which may have passed, and would not see the lane's descriptors.
-            self._token.run_sync_soon(_nothing, idempotent=True)
+        trio_returns_at_once = timeout <= 0 or (trio_is_ready and len(events) == 1)  # no step came after that look
+        if not trio_returns_at_once and (patient or self._trio.runnable):
+            self._trio.epoll.modify(self._alarm, _ONCE)
 
     def _step(self, events: list[tuple[int, int]]) -> bool:
         """Make one step for each descriptor that is ready; -> whether trio's is."""
         trio_is_ready = False
         for fd, _ in events:
-            step = self._steps.get(fd)
-            if step is None:  # or a step before this one has cancelled it
+            watch = self._watches.get(fd)
+            if watch is None:
                 trio_is_ready |= fd == self._trio_fd
+                continue
+            step = watch._step
+            if step is None:  # its task is awake, or a step before this one has cancelled it
+                self._remove(watch)
                 continue
             self.steps += 1
             try:
                 if step():
                     continue
             except BaseException as error:
-                self._wake(fd, outcome.Error(error))
+                self._wake(watch, outcome.Error(error))
             else:
-                self._wake(fd, outcome.Value(None))
+                self._wake(watch, outcome.Value(None))
         return trio_is_ready
 
-    def _wake(self, fd: int, result: outcome.Outcome[None]) -> None:
-        if fd in self._steps:  # the step has not cancelled its own task
+    def _wake(self, watch: Watch, result: outcome.Outcome[None]) -> None:
+        task = watch._task
+        if task is not None:  # otherwise the step has cancelled its own task, or nobody waits
             self.woken += 1
-            reschedule(self._forget(fd), result)
+            watch._forget()
+            reschedule(task, result)
 
 
 _lane: trio.lowlevel.RunVar[FastLane | None] = trio.lowlevel.RunVar("shoal fast lane", default=None)
 
 
-def _nothing() -> None:
-    pass
-
-
-async def until(fd: int, step: Callable[[], bool]) -> None:
-    """Call `step` each time that `fd` is readable, until it returns False. Raises what `step` raises."""
+async def until(watch: Watch, step: Callable[[], bool]) -> None:
+    """Call `step` each time that the descriptor is readable, until it returns False. Raises what `step` raises."""
     lane = _lane.get()
     if lane is not None:
-        await lane.until(fd, step)
+        await lane.until(watch, step)
         return
-    await wait_readable(fd)
+    await wait_readable(watch.fd)
     while step():
-        await wait_readable(fd)
+        await wait_readable(watch.fd)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.fast_lane import until
+from shoal.proxy.fast_lane import Watch, until
 from shoal.proxy.transport import BUFFER_SIZE, VIEW, Outlet, PeerLost
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Pump(ABC):
         "_missing",
         "_receive_into",
         "_rest",
+        "_watch",
         "attention",
         "carry",
         "ended",
@@ -61,13 +62,12 @@ class Pump(ABC):
         "received",
         "remaining",
         "source",
-        "source_fd",
         "waiting",
     )
 
     def __init__(self, source: Transport, out: Outlet) -> None:
         self.source = source
-        self.source_fd = source.fileno()
+        self._watch = Watch(source.fileno())
         self._receive_into = source.recv_into
         self.out = out
         self.carry = b""
@@ -85,6 +85,10 @@ class Pump(ABC):
         """A frame has begun and has not arrived whole."""
         return bool(self.remaining or self.carry or self.filling)
 
+    def close(self) -> None:
+        """The source is about to be closed."""
+        self._watch.close()
+
     @abstractmethod
     async def run(self) -> None:
         """Until the source closes. Raises RemoteProtocolError and PeerLost."""
@@ -96,7 +100,7 @@ class Pump(ABC):
     async def turn(self) -> None:
         """Wait for bytes and move them until something has to be awaited, and do that; or until `ended` or `attention`."""
         self.waiting = True
-        await until(self.source_fd, self.step)
+        await until(self._watch, self.step)
         self.waiting = False
         while self._rest is not None:
             rest, self._rest = self._rest, None
@@ -173,7 +177,7 @@ class Pump(ABC):
         if rest.frame is not None:
             if rest.missing:
                 self._missing = memoryview(rest.frame)[-rest.missing :]
-                await until(self.source_fd, self._fill)
+                await until(self._watch, self._fill)
                 self.filling = bool(self._missing)
                 self._missing = memoryview(b"")
                 self.check_end()

@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 
 from shoal.proxy import fast_lane
-from shoal.proxy.fast_lane import FastLane, until
+from shoal.proxy.fast_lane import FastLane, Watch, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,18 +46,19 @@ async def test_steps_wake_no_task_until_one_says_so(pair: Pair) -> None:
         assert lane is not None
         right.send(b"more")
         with trio.fail_after(5):
-            await until(left.fileno(), step)
+            await until(Watch(left.fileno()), step)
         assert (lane.steps, lane.woken) == (101, 1)
     assert seen == [b"more"] * 100 + [b"end"]
 
 
 async def test_an_error_in_a_step_is_raised_in_its_task_and_ends_no_other(pair: Pair) -> None:
     left, right = pair
+    watch = Watch(left.fileno())
     with FastLane.open() as lane:
         for _ in range(2):
             right.send(b"x")
             with pytest.raises(ZeroDivisionError):
-                await until(left.fileno(), lambda: 1 // (len(left.recv(1)) - 1) == 0)
+                await until(watch, lambda: 1 // (len(left.recv(1)) - 1) == 0)
         assert lane is not None
         assert lane.woken == 2
 
@@ -72,8 +73,8 @@ async def test_deadlines_and_other_tasks_run_on_time_beside_a_busy_lane(pair: Pa
 
     with FastLane.open():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(until, left.fileno(), lambda: bounce(left))
-            nursery.start_soon(until, right.fileno(), lambda: bounce(right))
+            nursery.start_soon(until, Watch(left.fileno()), lambda: bounce(left))
+            nursery.start_soon(until, Watch(right.fileno()), lambda: bounce(right))
             right.send(b"ball")
             started = trio.current_time()
             for _ in range(5):
@@ -98,7 +99,7 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
 
     with FastLane.open():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(until, left.fileno(), step)
+            nursery.start_soon(until, Watch(left.fileno()), step)
             await trio.lowlevel.checkpoint()
             right.send(b"x")
             with trio.fail_after(5):
@@ -106,13 +107,14 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_cancelling_forgets_the_descriptor(pair: Pair) -> None:
+async def test_a_cancelled_task_is_stepped_no_more(pair: Pair) -> None:
     left, right = pair
+    watch = Watch(left.fileno())
     with FastLane.open() as lane:
         assert lane is not None
         for _ in range(3):
             with trio.move_on_after(0.01) as scope:
-                await until(left.fileno(), lambda: True)
+                await until(watch, lambda: True)
             assert scope.cancelled_caught
         right.send(b"x")
         await trio.sleep(0.01)
@@ -134,7 +136,7 @@ async def test_without_a_lane_trio_wakes_the_task_for_each_step(
         assert lane is None
         right.send(b"abc")
         with trio.fail_after(5):
-            await until(left.fileno(), lambda: left_over.append(left.recv(1)) or len(left_over) < 3)  # type: ignore[func-returns-value]
+            await until(Watch(left.fileno()), lambda: left_over.append(left.recv(1)) or len(left_over) < 3)  # type: ignore[func-returns-value]
     assert left_over == [b"a", b"b", b"c"]
 
 
@@ -145,7 +147,7 @@ async def test_a_lane_is_shared_until_its_last_user_leaves(pair: Pair) -> None:
             assert same is lane
         right.send(b"x")
         with trio.fail_after(5):
-            await until(left.fileno(), lambda: not left.recv(1))
+            await until(Watch(left.fileno()), lambda: not left.recv(1))
         assert lane is not None
         assert lane.woken == 1
     with FastLane.open() as other:
@@ -164,16 +166,17 @@ async def test_a_step_may_cancel_its_own_task_and_others(result: bool | None, pa
         return result
 
     left_first = False
+    watches = Watch(left.fileno()), Watch(right.fileno())
     with FastLane.open() as lane:
         for left_first in (False, True):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(until, left.fileno(), cancel_all)
-                nursery.start_soon(until, right.fileno(), cancel_all)
+                for watch in watches:
+                    nursery.start_soon(until, watch, cancel_all)
                 await trio.lowlevel.checkpoint()
                 (left if left_first else right).send(b"x")
             assert nursery.cancel_scope.cancelled_caught
         right.send(b"x")
         with trio.fail_after(5):
-            await until(left.fileno(), lambda: not left.recv(1))
+            await until(watches[0], lambda: not left.recv(1))
         assert lane is not None
         assert lane.woken == 1
