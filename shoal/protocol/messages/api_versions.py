@@ -7,13 +7,17 @@ Version notes:
 
 Only maxima of `EDITED` keys are lowered. Minima stay: librdkafka turns compression off when Produce does not start at 0. If a
 broker's minimum is above what we know, the range becomes empty and the client reports the API as unsupported.
+
+A broker says the same bytes to everybody, and to walk them costs as much as all else that Shoal does to a small answer: what is
+to be lowered is remembered for the last few of them.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import API, ApiKey
-from shoal.protocol.headers import response_body, write_response_header
+from shoal.protocol.headers import SIZE_BYTES, response_body, write_response_header
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, read_int16, write_int16, write_int32
@@ -39,23 +43,37 @@ EDITED: Final = frozenset(
 
 _NEWEST: Final[dict[int, int]] = {int(key): newest for key in EDITED if (newest := API[key].newest) is not None}
 _INT16 = Struct(">h")
+_CORRELATED = SIZE_BYTES + 4  # size, correlation id
+# A handful of brokers and client versions; an answer of a 4.3 broker takes 650 bytes.
+_ANSWERS_REMEMBERED = 32
+_MEMORABLE_BYTES = 8192
 _RESPONSE = Walkers(MESSAGES["ApiVersionsResponse"], (), Rows("ApiKeys", ("ApiKey", "MaxVersion", "at MaxVersion")))
 
 
 def intersect(frame: Buffer, version: int) -> Buffer:
     """The response frame with the maxima of `EDITED` keys lowered to what our tables know; `frame` itself when none is
     above. Raises RemoteProtocolError, or UnsupportedVersion above v4."""
-    body = response_body(frame, ApiKey.API_VERSIONS, version)
-    error_code, _ = read_int16(frame, body, len(frame))
-    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
-    (keys,) = walk(frame, body, len(frame))
-    lowered = [(at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest)]
+    rest = bytes(frame[_CORRELATED:])
+    lowered = (_remembered if len(rest) <= _MEMORABLE_BYTES else _too_new)(rest, version)
     if not lowered:
         return frame
     patched = bytearray(frame)
     for at, newest in lowered:
         _INT16.pack_into(patched, at, newest)
     return patched
+
+
+def _too_new(rest: bytes, version: int) -> tuple[tuple[int, int], ...]:
+    """`rest` of a frame, behind its correlation id -> where in the frame which maximum has to be written."""
+    frame = bytes(_CORRELATED) + rest
+    body = response_body(frame, ApiKey.API_VERSIONS, version)
+    error_code, _ = read_int16(frame, body, len(frame))
+    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    (keys,) = walk(frame, body, len(frame))
+    return tuple((at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest))
+
+
+_remembered = lru_cache(_ANSWERS_REMEMBERED)(_too_new)
 
 
 def unsupported(correlation_id: int) -> bytes:

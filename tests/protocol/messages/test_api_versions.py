@@ -5,6 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from shoal.protocol.api import API, ApiKey
+from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.api_versions import EDITED, intersect, unsupported
 from tests.protocol.kio_messages import Case, decode_response, entity_type, for_any, response_frame
 
@@ -52,6 +53,26 @@ def test_the_unsupported_answer_is_what_a_client_reads() -> None:
 def test_produce_still_starts_at_its_own_minimum() -> None:
     frame = b"\0\0\0\x10" + bytes(4) + b"\0\0" + b"\0\0\0\1" + b"\0\0" + b"\0\0" + b"\0\x63"
     assert bytes(intersect(frame, 0)) == frame[:-2] + b"\0\x0d"
+
+
+def test_a_remembered_answer_keeps_its_correlation_id_and_its_version() -> None:
+    keys = b"\0\0\0\1" + b"\0\0" + b"\0\0" + b"\0\x63"
+    lowered = keys[:-1] + b"\x0d"
+    for _ in range(2):
+        for correlation_id in (b"\0\0\0\1", b"\xff\xff\xff\xfe"):
+            for version, rest in ((0, b""), (1, bytes(4))):
+                head = b"\0\0\0\x10" + correlation_id + b"\0\0"
+                assert bytes(intersect(head + keys + rest, version)) == head + lowered + rest
+    with pytest.raises(RemoteProtocolError):
+        intersect(b"\0\0\0\x10" + bytes(4) + b"\0\0" + keys, 1)
+
+
+@pytest.mark.parametrize("keys", [10, 5000])
+def test_an_answer_of_any_size_is_lowered(keys: int) -> None:
+    head = b"\0\0\0\0" + bytes(4) + b"\0\0" + keys.to_bytes(4)
+    unknown, produce = b"\x7f\0" + b"\0\0" + b"\0\x63", b"\0\0" + b"\0\0" + b"\0\x63"
+    made = bytes(intersect(head + unknown * (keys - 1) + produce, 0))
+    assert made == head + unknown * (keys - 1) + produce[:-1] + b"\x0d"
 
 
 def test_every_edited_key_has_a_table() -> None:
