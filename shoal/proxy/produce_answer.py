@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.api import ApiKey
 from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response, read_produce_response
 from shoal.protocol.shallow.delivery import Target
-from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.proxy.in_flight import blaming_the_broker
 
 if TYPE_CHECKING:
@@ -41,9 +41,12 @@ class ProduceAnswer:
 
     def take(self, frame: bytearray) -> dict[Target, tuple[int, int]]:
         """The broker's answer to one round -> error code and base offset of each partition in it. Raises UpstreamFault."""
+        answer: Buffer = frame
         with blaming_the_broker():
-            answer = self._rewritten(frame)
             response = read_produce_response(answer, self._version)
+            if response.node_endpoints is not None:
+                answer = self._rewritten(frame)
+                response = read_produce_response(answer, self._version)
         self._throttle_ms = max(self._throttle_ms, response.throttle_ms)
         if response.node_endpoints is not None:
             self._node_endpoints = bytes(answer[slice(*response.node_endpoints)])
@@ -56,8 +59,6 @@ class ProduceAnswer:
         return answered
 
     def _rewritten(self, frame: bytearray) -> Buffer:
-        if self._version < ADDRESS_RESPONSES[ApiKey.PRODUCE]:
-            return frame
         edited = rewrite_endpoints(ApiKey.PRODUCE, self._version, frame, self._lookup)
         return edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
 
