@@ -45,6 +45,7 @@ class Wiring:
     source: str | None = None  # where Shoal finds the source brokers
     target: str | None = None
     producer: str | None = None  # where MM2's producer goes instead of Shoal
+    host: str = "127.0.0.1"  # where MM2 finds Shoal: another one is that of a relay
     extra: Mapping[str, str | None] = field(default_factory=dict)
     other_targets: tuple[str, ...] = ()
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
@@ -83,8 +84,8 @@ class Flow:
         self.spec = MirrorSpec(
             source=pair.source.bootstrap,
             target=pair.target.bootstrap,
-            consumer=f"127.0.0.1:{self.source_port}",
-            producer=wiring.producer or f"127.0.0.1:{self.target_port}",
+            consumer=f"{wiring.host}:{self.source_port}",
+            producer=wiring.producer or f"{wiring.host}:{self.target_port}",
             topics=wiring.topics,
             tasks=wiring.tasks,
             source_alias=aliases.source,
@@ -102,7 +103,7 @@ class Flow:
             argv += [f"--{side}", bootstrap, f"--{side}-listen", f"127.0.0.1:{port}"]
             argv += [f"--{side}-ports", f"{port + 1}-{port + _PORTS - 1}"]
         ports = [self.source_port, self.target_port]
-        shoal = ShoalProcess([*argv, *wiring.shoal], work=self.work, ports=ports)
+        shoal = ShoalProcess([*argv, "--advertise", wiring.host, *wiring.shoal], work=self.work, ports=ports)
         return shoal, shoal
 
     def _separate(self, wiring: Wiring) -> tuple[ShoalProcess, ShoalProcess]:
@@ -128,6 +129,12 @@ class Flow:
             "source": (wiring.source or self.pair.source.bootstrap, self.source_port),
             "target": (wiring.target or self.pair.target.bootstrap, self.target_port),
         }
+
+    @property
+    def ports(self) -> tuple[range, range]:
+        """All that Shoal may listen on: (source, target)."""
+        source, target = (range(first, first + _PORTS) for first in (self.source_port, self.target_port))
+        return source, target
 
     def with_extra(self, extra: Mapping[str, str | None]) -> MirrorSpec:
         """The mirror's properties with others over them, for a restart."""

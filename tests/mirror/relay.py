@@ -31,6 +31,7 @@ class Faults:
     swallow_answers: int = 0  # so many produce answers are lost: the connection closes instead of delivering them
     flip_requests: int = 0  # so many produce requests larger than `cut_from` bytes get one bit flipped near their end
     cut_from: int = 2_000
+    marked: bytes = b""  # only produce requests in which these bytes are, and their answers
     done: dict[str, int] = field(default_factory=dict)
 
     def take(self, what: str) -> bool:
@@ -77,7 +78,7 @@ class _Link:
 
     def request(self, frame: bytes) -> tuple[bytes, bool]:
         key, _, correlation_id = struct.unpack_from(">hhi", frame, 4)
-        if key != _PRODUCE:
+        if key != _PRODUCE or self.faults.marked not in frame:
             return frame, False
         self.produces.add(correlation_id)
         if len(frame) >= self.faults.cut_from:

@@ -2,75 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import trio
-
-from shoal.scenarios.kafka.compare import Counts, reconcile
-from shoal.scenarios.kafka.copies import read_copy
+from shoal.protocol.shallow.envelope import MAGIC
 from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
-from tests.mirror.relay import Faults, relay
+from tests.mirror.relay import RELAY_HOST, Faults, relay
+from tests.mirror.steady import ENVELOPE_RECORDS, PARTITIONS, RUN, put, reconciled, steady, warm_up, wrapped_more
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.conftest import Aliases
     from tests.kafka_clusters import Pair
-
-PARTITIONS = 2
-RUN = 100  # records of a batch, about 9 kB in zstd
-# What MM2 alone may copy twice after it lost an answer: its outer batch in flight, per partition. Through Shoal an outer batch is
-# one envelope (or a plain batch of 16 kB), and of an envelope at most one batch is not known to be appended.
-ENVELOPE_RECORDS = 512 * 1024 // 9_000 * RUN
-
-
-@asynccontextmanager
-async def steady(pair: Pair, topic: str, records: int = 12_000) -> AsyncIterator[None]:
-    """Records come in all the time while the block runs: what is done in it hits a mirror at work."""
-    over = trio.Event()
-
-    async def produce() -> None:
-        seed = 1_000
-        while not over.is_set():
-            seed += 1
-            await put(pair, topic, records // 12, seed=seed)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(produce)
-        yield
-        over.set()
-
-
-async def put(pair: Pair, topic: str, records: int, *, seed: int) -> None:
-    """Produce; a source broker that is being restarted is waited for."""
-    layout = Layout(partitions=PARTITIONS, run=RUN)
-    await fill(
-        pair.source.bootstrap,
-        topic,
-        orders(records, seed=seed),
-        layout=layout,
-        compression_type="zstd",
-        enable_idempotence=True,
-        message_timeout_ms=120_000,
-    )
-
-
-async def wrapped_more(flow: Flow, records: int = 2_000) -> None:
-    """Until the mirror is at work with envelopes (again)."""
-    await flow.until_wrapped(flow.counts()["wrapped_records"] + records)
-
-
-async def warm_up(pair: Pair, topic: str, flow: Flow) -> None:
-    """Until the mirror works with envelopes, and has caught up."""
-    async with steady(pair, topic):
-        await wrapped_more(flow, 1)
-    await flow.check_faithful(topic, duplicates=0)
 
 
 async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
@@ -119,11 +66,6 @@ async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_pat
         await flow.check_faithful(topic, duplicates=before.duplicates + after.source - before.source)
 
 
-async def reconciled(pair: Pair, topic: str, flow: Flow) -> Counts:
-    ours = await read_copy(pair.source.bootstrap, topic)
-    return reconcile(ours, await read_copy(pair.target.bootstrap, flow.remote(topic)))
-
-
 async def test_a_mirror_started_in_the_middle_of_a_batch(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
@@ -168,6 +110,37 @@ async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Al
                 await cut(flow, to_target, "swallow_answers", 3)
             # The broker has appended what it was sent, and nobody knows: one batch, or one plain outer batch of 16 kB, each.
             await flow.check_faithful(topic, duplicates=3 * PARTITIONS * RUN)
+
+
+async def test_connections_of_the_mirror_cut_in_the_middle(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """Between MM2 and Shoal: what Shoal knows to be appended is not appended again, so nothing at all comes twice."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, host=RELAY_HOST)) as flow:
+        source, target = flow.ports
+        async with relay(*source) as from_shoal, relay(*target) as to_shoal:
+            to_shoal.marked = MAGIC
+            await warm_up(pair, topic, flow)
+            for faults, what in (
+                (from_shoal, "cut_answers"),
+                (to_shoal, "cut_requests"),
+                (to_shoal, "swallow_answers"),
+            ):
+                async with steady(pair, topic):
+                    for times in (1, 2, 3):
+                        await cut_once(flow, faults, what, times)
+                await flow.check_faithful(topic, duplicates=0)
+    assert flow.counts("total")["retries_suppressed"] > 0
+
+
+async def cut_once(flow: Flow, faults: Faults, what: str, times: int) -> None:
+    """For the n-th time, while envelopes flow."""
+    await wrapped_more(flow, 1)
+    setattr(faults, what, 1)
+    await until(
+        lambda: faults.done.get(what, 0) >= times, within=WITHIN, what=f"{what} to be done", process=flow.shoal.process
+    )
 
 
 async def test_a_batch_damaged_on_its_way_is_refused_and_sent_again(
