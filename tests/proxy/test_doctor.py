@@ -141,6 +141,18 @@ def test_a_key_that_is_misspelt_is_found_and_mended(line: str, meant: str | None
     assert grave(check(mended(text, report))) == []
 
 
+@pytest.mark.parametrize("value", ["1MB", "1_048_576", "1e6", "-1", "much"])
+def test_what_should_be_a_number_and_is_none_is_found(value: str) -> None:
+    finding = the_one(check(wired(f"B.producer.max.request.size = {value}")))
+
+    assert finding.severity is MUST
+    assert f"{value} is not a number" in finding.why
+
+
+def test_a_number_of_a_config_provider_is_not_judged() -> None:
+    assert grave(check(wired("B.producer.max.request.size = ${env:REQUEST}"))) == []
+
+
 def test_a_misspelt_address_is_told_besides_the_missing_one() -> None:
     text = wired("A.consumer.bootstap.servers = 127.0.0.1:19092", without=["A.consumer.bootstrap.servers"])
 

@@ -15,7 +15,7 @@ from shoal.proxy.doctor.mirror_rules import (
     check_transforms,
 )
 from shoal.proxy.doctor.places import client_address
-from shoal.proxy.doctor.value_rules import check_spelling, check_values
+from shoal.proxy.doctor.value_rules import check_numbers, check_spelling, check_values
 from shoal.proxy.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = ["RULES", "Report", "check_mirror"]
 RULES = (
     check_wiring,
     check_spelling,
+    check_numbers,
     check_values,
     check_converters,
     check_transforms,

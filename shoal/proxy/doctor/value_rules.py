@@ -10,7 +10,7 @@ from shoal.proxy.doctor.finding import Case, Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["VALUE_RULES", "ValueRule", "check_spelling", "check_values"]
+__all__ = ["VALUE_RULES", "ValueRule", "check_numbers", "check_spelling", "check_values"]
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
@@ -229,3 +229,12 @@ def check_spelling(case: Case) -> Iterator[Finding]:
             yield Finding(
                 severity=Severity.SHOULD, flow=case.flow.name, at=entry, why=why, write=(write,), remove=(entry,)
             )
+
+
+def check_numbers(case: Case) -> Iterator[Finding]:
+    """Kafka's clients read sizes and times as bare numbers of bytes and milliseconds; what a config provider fills in passes."""
+    for rule in dict.fromkeys((rule.client, rule.key) for rule in VALUE_RULES if callable(rule.value)):
+        entry = case.flow.find(*rule)
+        if entry is not None and not entry.value.strip().isdecimal() and "${" not in entry.value:
+            why = f"{entry.value} is not a number (no units, no separators): MM2 does not start with it"
+            yield case.finding(Severity.MUST, entry, why)
