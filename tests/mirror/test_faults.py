@@ -115,7 +115,7 @@ async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Al
 async def test_connections_of_the_mirror_cut_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Between MM2 and Shoal: what Shoal knows to be appended is not appended again, so nothing at all comes twice."""
+    """Between MM2 and Shoal, and by Shoal's own restart: what it knows to be appended is not appended again, so nothing comes twice."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, host=RELAY_HOST)) as flow:
         source, target = flow.ports
@@ -131,6 +131,12 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
                     for times in (1, 2, 3):
                         await cut_once(flow, faults, what, times)
                 await flow.check_faithful(topic, duplicates=0)
+            async with steady(pair, topic):
+                await wrapped_more(flow)
+                await flow.shoal.stop()  # SIGTERM: what was asked is answered first
+                await flow.shoal.start()
+                await wrapped_more(flow)
+            await flow.check_faithful(topic, duplicates=0)
     assert flow.counts("total")["retries_suppressed"] > 0
 
 
