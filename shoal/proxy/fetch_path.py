@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,15 +23,15 @@ from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.fetch import limit_fetch, read_fetch_request, read_fetch_response, replace_record_sets
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.records.recordset import split
-from shoal.protocol.sessions import FetchSessions
 from shoal.protocol.shallow.eligible import Reason, Topics
 from shoal.protocol.shallow.envelope import tag_headers
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
-from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.proxy.fetch_hold import Part, wait_for_interlock
-from shoal.proxy.in_flight import Edit, Hold, blaming_the_broker
+from shoal.proxy.fetch_question import Consumer, Question, topic_name
+from shoal.proxy.fetch_streams import FetchStreams
+from shoal.proxy.in_flight import Hold, blaming_the_broker
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
 from shoal.proxy.shallow_statistics import ShallowTally
@@ -41,11 +41,9 @@ if TYPE_CHECKING:
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest
-    from shoal.protocol.sessions import Asked
-    from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
-    from shoal.proxy.in_flight import InFlight, Skimmer
+    from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.listeners import Listener
     from shoal.proxy.transport import Buffer
@@ -62,44 +60,6 @@ _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
 # this, so that a mirror that cannot be proven goes on as fast as without Shoal. Of each new topic of a proven flow, the same.
 _PROVING_BYTES = 256 * 1024
-_PROVING_SECONDS = 30.0
-
-
-class _Consumer:
-    """A connection on which somebody fetches."""
-
-    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proving_since", "sessions")
-
-    def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
-        self.flow = flow
-        self.number = number
-        self.is_mirror = is_mirror
-        self.sessions = FetchSessions()
-        self.asked_names_at = float("-inf")
-        self.proving_since: float | None = None
-
-    def is_proving(self, now: float) -> bool:
-        """Not one envelope has come through yet, and there is hope."""
-        if self.flow.arrived:
-            self.proving_since = None
-            return False
-        if self.proving_since is None:
-            self.proving_since = now
-        return now - self.proving_since < _PROVING_SECONDS
-
-
-class _Unseen:
-    """For answers in which there is nothing to change (below Fetch v16)."""
-
-    def feed(self, chunk: memoryview, /) -> None: ...
-
-
-class _Question(NamedTuple):
-    """A mirror's request that is under way, and at which offset each partition was asked."""
-
-    consumer: _Consumer
-    request: FetchRequest
-    asked: Asked
 
 
 class WrapPath:
@@ -109,6 +69,7 @@ class WrapPath:
         self.tally = ShallowTally()
         self._settings = listener.settings.shallow
         self.interlock = interlock
+        self._streams = FetchStreams(self.interlock, self.tally)
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._strangers: set[str] = set()
         self._topics = Topics(self._settings.deep_topics)
@@ -120,7 +81,7 @@ class WrapPath:
         pass
 
     def closed(self, connection: Connection) -> None:
-        if isinstance(connection.context, _Consumer):
+        if isinstance(connection.context, Consumer):
             self.interlock.consumer_closed(connection.context.flow, connection.context.number)
 
     # -- request -----------------------------------------------------------------------------------------------------
@@ -133,12 +94,12 @@ class WrapPath:
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None)
         await self._learn_names(connection, consumer, request)
-        question = _Question(consumer, request, consumer.sessions.request(request))
+        question = Question(consumer, request, consumer.sessions.request(request))
         self._limit(connection, consumer, frame, request)
-        hold = Hold(partial(self._answer, question), self._too_large(connection))
+        hold = Hold(partial(self._answer, question), self._streams.edit(connection, question))
         return await connection.forward([frame], hold)
 
-    def _limit(self, connection: Connection, consumer: _Consumer, frame: bytearray, request: FetchRequest) -> None:
+    def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
         limits, now = self._settings, trio.current_time()
         most = _PROVING_BYTES if consumer.is_proving(now) else limits.fetch_max_bytes
         limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
@@ -147,21 +108,21 @@ class WrapPath:
             little = min(_PROVING_BYTES, limits.partition_max_bytes)
             limit_fetch(frame, replace(request, partitions=new), max_bytes=most, partition_max_bytes=little)
 
-    def _expects_proof(self, connection: Connection, consumer: _Consumer, topic: Topic, now: float) -> bool:
-        name = _name(connection, topic)
+    def _expects_proof(self, connection: Connection, consumer: Consumer, topic: Topic, now: float) -> bool:
+        name = topic_name(connection, topic)
         return (
             name is not None
             and self.interlock.rules.expects_proof(consumer.flow, consumer.number, name, now)
             and self._topics.raw_reason(name) is None
         )
 
-    def _consumer(self, connection: Connection, client_id: str) -> _Consumer:
-        if not isinstance(connection.context, _Consumer):
+    def _consumer(self, connection: Connection, client_id: str) -> Consumer:
+        if not isinstance(connection.context, Consumer):
             flow, number = self.interlock.consumer_opened(connection, client_id)
             is_mirror = self._mirrors.search(client_id) is not None
             if not is_mirror:
                 self._tell_of(client_id)
-            connection.context = _Consumer(flow, number, is_mirror=is_mirror)
+            connection.context = Consumer(flow, number, is_mirror=is_mirror)
         return connection.context
 
     def _tell_of(self, client_id: str) -> None:
@@ -171,20 +132,20 @@ class WrapPath:
             what = "client id %r is none of mirror-clients (%s): it gets records as they are"
             log.info(what, client_id, self._settings.mirror_clients)
 
-    def _note_reader(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
+    def _note_reader(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
         now = trio.current_time()
         for one in request.partitions:
-            name = _name(connection, one.topic)
+            name = topic_name(connection, one.topic)
             if name is not None:
                 read = Fetched(consumer.number, name, one.partition, one.fetch_offset, one.fetch_offset)
                 self.interlock.rules.fetched(consumer.flow, read, now)
 
-    async def _learn_names(self, connection: Connection, consumer: _Consumer, request: FetchRequest) -> None:
+    async def _learn_names(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
         """A client that knows topic ids from before a restart of Shoal need not ask for metadata; so Shoal does."""
         now = trio.current_time()
         if now - consumer.asked_names_at < _ASK_AGAIN_SECONDS:
             return
-        unknown = list({one.topic for one in request.partitions if _name(connection, one.topic) is None})
+        unknown = list({one.topic for one in request.partitions if topic_name(connection, one.topic) is None})
         if not unknown:
             return
         consumer.asked_names_at = now
@@ -193,22 +154,10 @@ class WrapPath:
         with blaming_the_broker():
             connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
 
-    def _too_large(self, connection: Connection) -> Edit:
-        """What happens to an answer that may not be held: it is streamed raw. Its first batch alone is larger than our limits."""
-
-        def skimmer(entry: InFlight, size: int) -> Skimmer:
-            connection.listener.complain(
-                f"a fetch answer of {size} bytes is larger than what is held: it passes raw (limits.held-response-bytes)"
-            )
-            edited = entry.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
-            return FetchSkimmer(entry.api_version, size) if edited else _Unseen()
-
-        return Edit(lambda _connection, _entry, frame: frame, skimmer)
-
     # -- answer ------------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, question: _Question, connection: Connection, entry: InFlight, received: bytearray
+        self, question: Question, connection: Connection, entry: InFlight, received: bytearray
     ) -> Sequence[Buffer]:
         consumer, request, asked = question
         version = entry.api_version
@@ -228,26 +177,23 @@ class WrapPath:
         return replace_record_sets(frame, version, edits) if edits else [frame]
 
     def _parts(
-        self, connection: Connection, question: _Question, frame: Buffer, partitions: Sequence[FetchedPartition]
+        self, connection: Connection, question: Question, frame: Buffer, partitions: Sequence[FetchedPartition]
     ) -> list[Part]:
         """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
         parts = []
-        consumer, _, asked = question
         for one in partitions:
             if one.start == one.end:
                 continue
-            name, offset = _name(connection, one.topic), asked.get((one.topic, one.partition))
-            if name is None or offset is None:
+            following = next_offset(frame, one.start, one.end, 0)
+            read = question.read(connection, (one.topic, one.partition), following, one.high_watermark)
+            if read is None:
                 self._count_raw(frame, one, Reason.UNKNOWN_TOPIC)
-                continue
-            following = next_offset(frame, one.start, one.end, offset)
-            # Of an unreadable record set nobody knows what the mirror makes of it: at most all that there is.
-            following = max(following if following >= 0 else one.high_watermark, offset)
-            parts.append(Part(one, Fetched(consumer.number, name, one.partition, offset, following)))
+            else:
+                parts.append(Part(one, read))
         return parts
 
     def _give(
-        self, connection: Connection, consumer: _Consumer, frame: Buffer, part: Part, how: tuple[float, bool]
+        self, connection: Connection, consumer: Consumer, frame: Buffer, part: Part, how: tuple[float, bool]
     ) -> Sequence[Buffer] | None:
         """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
         one, read = part
@@ -277,7 +223,7 @@ class WrapPath:
         tally.raw_batches.update(Counter({str(why): number for why, number in wrapped.raw.items()}))
         return wrapped.parts
 
-    def _context(self, connection: Connection, consumer: _Consumer, read: Fetched, committed: bool) -> WrapContext:
+    def _context(self, connection: Connection, consumer: Consumer, read: Fetched, committed: bool) -> WrapContext:
         settings = self._settings
         return WrapContext(
             cluster=connection.cluster.cluster_id or connection.cluster.name,
@@ -298,10 +244,6 @@ class WrapPath:
             self.tally.raw_batches[reason] += len(split(frame, one.start, one.end).spans)
         except RemoteProtocolError:
             self.tally.raw_batches[Reason.DAMAGED] += 1
-
-
-def _name(connection: Connection, topic: Topic) -> str | None:
-    return connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic
 
 
 def _with_our_addresses(connection: Connection, version: int, frame: bytearray) -> Buffer:

@@ -63,9 +63,15 @@ class InFlight(NamedTuple):
 
 
 class Skimmer(Protocol):
-    """Sees a whole answer in pieces, from its first byte, and may change bytes in place, never their number."""
+    """Sees a whole answer in pieces, from its first byte, and may change bytes in place, never their number.
 
-    def feed(self, chunk: memoryview, /) -> None: ...
+    `feed` says how many bytes of the piece pass. Where these are not all, the rest of the answer is held, and `finish` makes of
+    it what is sent instead. (What it can be is bounded by what is held.)
+    """
+
+    def feed(self, chunk: memoryview, /) -> int: ...
+
+    def finish(self, rest: bytearray, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,9 +78,11 @@ class ResponsePump(Pump):
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         remaining = self.remaining
         if remaining:
-            step = min(remaining, end - pos)
             if self._skimmer is not None:
-                self._skim(view[pos : pos + step], step == remaining)
+                passed, interruption = self._skim(view[pos : min(end, pos + remaining)])
+                if interruption is not None:
+                    return pos + passed, interruption
+            step = min(remaining, end - pos)
             self.remaining = remaining - step
             pos += step
         queue = self._in_flight
@@ -107,6 +109,9 @@ class ResponsePump(Pump):
                 interruption = self._special(entry, view[pos : min(end, pos + _SIZE.size + size)], _SIZE.size + size)
                 if interruption is not None:
                     return pos, interruption
+                if self._skimmer is not None:
+                    self.remaining = _SIZE.size + size
+                    return self.scan(view, pos, end)
             pos += _SIZE.size + size
             if pos > end:
                 self.remaining = pos - end
@@ -115,11 +120,28 @@ class ResponsePump(Pump):
             return self._token(view, pos, end), None
         return pos, None
 
-    def _skim(self, piece: memoryview, last: bool) -> None:
-        assert self._skimmer is not None
-        self._skimmer.feed(piece)
-        if last:
+    def _skim(self, piece: memoryview) -> tuple[int, Interruption | None]:
+        """-> how much of the piece passes, and what is done with the rest of the answer where that is not all."""
+        skimmer = self._skimmer
+        assert skimmer is not None
+        passed, interruption = skimmer.feed(piece), None
+        if passed < len(piece):
+            rest = self.remaining - passed
+            self._check_held(rest, "the end of a streamed answer")
+            self.remaining, interruption = 0, Interruption(rest, None, partial(self._finish, skimmer))
+        if interruption or len(piece) == self.remaining:
             self._skimmer = None
+        return passed, interruption
+
+    async def _finish(self, skimmer: Skimmer, rest: bytearray) -> None:
+        await self.out.send_all([skimmer.finish(rest)])
+
+    def _check_held(self, size: int, what: str) -> None:
+        limit = self._connection.limits.held_response_bytes
+        if size > limit:
+            raise RemoteProtocolError(
+                f"{what} of {size} bytes is larger than what is held (limits.held_response_bytes = {limit})"
+            )
 
     def _special(self, entry: InFlight, part: memoryview, size: int) -> Interruption | None:
         """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
@@ -135,12 +157,8 @@ class ResponsePump(Pump):
                 return None if edited is part else Interruption(size, _pieces(edited), None)
             if answer.skimmer is not None:
                 self._skimmer = answer.skimmer(entry, size)
-                self._skimmer.feed(part)
                 return None
-        if size > limit:
-            raise RemoteProtocolError(
-                f"an answer of {size} bytes to API key {entry.api_key} is larger than what is held (limits.held_response_bytes = {limit})"
-            )
+        self._check_held(size, f"an answer to API key {entry.api_key}")
         if isinstance(answer, Asked) and len(part) == size:
             self._current = None
             answer.deliver(bytearray(part))

@@ -20,6 +20,7 @@ from shoal.protocol.messages.produce import peek_acks, read_produce_request, rea
 from shoal.protocol.sessions import FetchSessions
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.protocol.transform.watch import FetchWatcher
 from tests.fuzz.target import Target
 from tests.protocol import kio_messages
 
@@ -83,10 +84,21 @@ def _endpoints(api_key: int, frame: bytes, version: int) -> None:
 
 
 def _skim(frame: bytes, version: int) -> None:
-    skimmer = FetchSkimmer(16 + version % 3, len(frame))
+    _streamed(FetchSkimmer(16 + version % 3, len(frame)), frame)
+
+
+def _watch(frame: bytes, version: int) -> None:
+    _streamed(FetchWatcher(version, len(frame)), frame)
+
+
+def _streamed(skimmer: FetchSkimmer, frame: bytes) -> None:
     step = 1 + len(frame) % 7 * 50 + len(frame) // 1000
     for start in range(0, len(frame), step):
-        skimmer.feed(bytearray(frame[start : start + step]))
+        chunk = bytearray(frame[start : start + step])
+        forward = skimmer.feed(chunk)
+        if forward < len(chunk):
+            skimmer.finish(frame[start + forward :])
+            return
 
 
 def _header(data: bytes) -> None:
@@ -143,5 +155,6 @@ TARGETS = [
     _target("produce.read_produce_request", "ProduceRequest", read_produce_request),
     _target("produce.read_produce_response", "ProduceResponse", read_produce_response),
     _target("skim.FetchSkimmer", "FetchResponse", _skim),
+    _target("watch.FetchWatcher", "FetchResponse", _watch),
     *(_target(f"addresses {message}", message, partial(_endpoints, int(key))) for key, message in _ADDRESSES.items()),
 ]

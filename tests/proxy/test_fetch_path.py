@@ -14,51 +14,20 @@ from trio.testing import MockClock
 
 from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.eligible import Reason
-from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key
-from shoal.protocol.shallow.interlock import AlwaysWrap
-from shoal.protocol.transform.skim import HIDDEN_TAG
-from shoal.proxy.settings import MIB, Limits
-from shoal.proxy.statistics import CloseCause
+from shoal.proxy.settings import MIB
 from tests.kafka_python import murmur2
 from tests.protocol.kio_messages import decode_request, request_frame
 from tests.protocol.shallow.world import poll, produced, some_batch
-from tests.proxy.rig import until
 from tests.proxy.shallow_batches import BATCHES, NONE, records
 from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Place, SourceBroker, make
 from tests.proxy.shallow_rig import Consumer, ShallowRig, shallow_rig
+from tests.proxy.shallow_sets import LEADER, LOG, MORE, P0, P1, keys, raw, spans
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
-    from shoal.protocol.shallow.fingerprint import Sample
-    from shoal.protocol.shallow.flow import Fetched, Flow
 
 pytestmark = pytest.mark.usefixtures("lane")
-
-NEXT = [some_batch(115, 3), some_batch(118, 2)]
-LOG = b"".join(BATCHES)
-MORE = b"".join(NEXT)
-P0: Place = ORDERS, 0
-P1: Place = ORDERS, 1
-LEADER = 7, "broker-7.example", 9092
-
-
-def keys(record_set: bytes) -> list[EnvelopeKey | None]:
-    """Of each record that a mirror would be given: the envelope's key, None = a plain record."""
-    found = []
-    for seen in poll(record_set):
-        key = seen.record.key
-        found.append(decode_key(key) if key is not None else None)
-    return found
-
-
-def spans(record_set: bytes) -> list[tuple[int, int] | None]:
-    """The offsets in each envelope."""
-    return [(key.first_offset, key.last_offset) if key else None for key in keys(record_set)]
-
-
-def raw(r: ShallowRig) -> dict[str, int]:
-    return dict(r.wrap.tally.raw_batches)
 
 
 @pytest.fixture
@@ -299,126 +268,3 @@ async def test_an_unknown_topic_id_is_asked_for_once_in_a_while(r: ShallowRig, c
     await client.ask(200, topic=ORDERS_ID)
     await client.frame()
     assert len(r.source.asked) == 2
-
-
-# Too large
-
-
-@pytest.mark.parametrize("version", [12, 18])
-async def test_an_answer_too_large_to_be_held_passes_raw(version: int, caplog: pytest.LogCaptureFixture) -> None:
-    topic = ORDERS_ID if version >= 13 else ORDERS
-    large = some_batch(100, 20_000)
-    after = [some_batch(20_100, 2), some_batch(20_102, 3)]
-    source = SourceBroker(sets=[{(topic, 0): large}, {(topic, 0): b"".join(after)}], topics={ORDERS_ID: (ORDERS, 1)})
-    source.leader = LEADER if version >= 16 else None
-    limits = Limits(held_response_bytes=len(large) // 2)
-    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, limits=limits) as r:
-        client = await r.consumer()
-        client.version = version
-        frame = client.request({(topic, 0): 100})
-        await client.send(frame)
-        got = await client.frame()
-        sent = r.source.answers[-1]
-        assert len(got) == len(sent)
-        changed = [(before, after) for before, after in zip(sent, got, strict=True) if before != after]
-        assert changed == ([(0, HIDDEN_TAG)] if version >= 16 else [])
-        assert "is larger than what is held: it passes raw" in caplog.text
-        assert spans(await client.fetch(20_100, topic=topic)) == [None, None, (20_102, 20_104)]
-
-
-# Rules that make it wait
-
-
-class Rules(AlwaysWrap):
-    """Hold partition 1 for as long as it takes, and remember what counts as given."""
-
-    def __init__(self) -> None:
-        super().__init__(salt=bytes(16), first_serial=1, token=1)
-        self.seconds = 3.0
-        self.paused_until = -1.0
-        self.gave: list[tuple[int, int, int | None]] = []
-        self.left = 0
-
-    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
-        return read.partition == 0
-
-    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        return now + self.seconds if self.seconds else None
-
-    def pause_until(self, flow: Flow, now: float) -> float | None:
-        return self.paused_until if now < self.paused_until else None
-
-    def disconnected(self, flow: Flow, connection: int, now: float) -> None:
-        self.left += 1
-
-    def given(self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[Any] = ()) -> None:
-        super().given(flow, read, now, raw_next, envelopes)
-        self.gave.append((read.partition, read.next_offset, raw_next))
-
-
-@pytest.fixture
-def rules(r: ShallowRig) -> Rules:
-    made = Rules()
-    r.wrap.interlock.rules = made
-    return made
-
-
-async def test_a_partition_that_has_to_wait_too_long_is_answered_without_records(
-    r: ShallowRig, rules: Rules, clock: MockClock
-) -> None:
-    r.source.sets = [{P0: LOG, P1: LOG}, {P1: LOG}]
-    client = await r.consumer()
-    begin = trio.current_time()
-    await client.send(client.request({P0: 100, P1: 100}))
-    sets = await client.record_sets()
-    assert trio.current_time() - begin == 10
-    assert spans(sets[P0]) == [None] * 4 + [(104, 114)]
-    assert sets[P1] == b""
-    assert rules.gave == [(0, 115, 104)], "what was not given does not count as given"
-    rules.seconds = 0
-    assert await client.fetch(100, 1) == LOG
-    assert rules.gave[1:] == [(1, 115, 115)]
-
-
-async def test_a_paused_mirror_gets_its_answer_when_the_pause_ends(
-    r: ShallowRig, rules: Rules, clock: MockClock
-) -> None:
-    r.source.sets = [{P0: LOG}]
-    rules.paused_until = trio.current_time() + 4
-    client = await r.consumer()
-    assert spans(await client.fetch(100))[4:] == [(104, 114)]
-    assert trio.current_time() == rules.paused_until
-
-
-async def test_an_answer_without_records_waits_for_nothing(r: ShallowRig, rules: Rules, clock: MockClock) -> None:
-    rules.paused_until = begin = trio.current_time() + 4
-    client = await r.consumer()
-    await client.ask(100)
-    await client.frame()
-    assert trio.current_time() < begin
-
-
-async def test_whoever_leaves_while_its_answer_is_held_is_forgotten(
-    r: ShallowRig, rules: Rules, clock: MockClock
-) -> None:
-    r.source.sets = [{P1: LOG}]
-    client = await r.consumer()
-    await client.ask(100, 1)
-    await until(lambda: len(r.source.requests) == 1)
-    await client.stream.aclose()
-    await trio.sleep(6)  # Limits.close_seconds, and the clock jumps only when nobody asks
-    assert await r.closed("from") == {CloseCause.CLIENT_CLOSED: 1}
-    assert (rules.gave, rules.left) == ([], 1)
-
-
-async def test_draining_completes_a_held_answer(r: ShallowRig, rules: Rules, clock: MockClock) -> None:
-    r.source.sets = [{P0: LOG}]
-    rules.paused_until = trio.current_time() + 4
-    client = await r.consumer()
-    await client.ask(100)
-    await until(lambda: len(r.source.requests) == 1)
-    r.server.drain()
-    assert spans(await client.record_set())[4:] == [(104, 114)]
-    assert await client.at_end()
-    await client.stream.aclose()
-    assert await r.closed("from") == {CloseCause.DRAINED: 1}

@@ -16,6 +16,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import API, ApiKey
+from shoal.protocol.wire import write_uvarint
 from shoal.proxy.settings import Address, PortMap
 from shoal.proxy.statistics import CloseCause
 from shoal.proxy.transport import BUFFER_SIZE
@@ -233,6 +234,23 @@ async def test_a_new_leader_in_a_fetch_answer_never_leaks(records: int) -> None:
             rewritten = tail.startswith(b"\x00\x00\x01\x00") and b"secret3" not in tail and b"127.0.0.1" in tail
             assert renamed or rewritten
             assert rewritten == (records < BUFFER_SIZE)
+
+
+@pytest.mark.parametrize("size", [3, 2 * BUFFER_SIZE])
+async def test_a_tagged_field_behind_a_new_leader_passes(size: int) -> None:
+    """The end of the answer is held to put the tags in order, however large; what follows it is not touched."""
+    future = b"\x01" + write_uvarint(size) + b"?" * size
+    hidden = bytes([len(ENDPOINT)]) + ENDPOINT
+    start = fetch_v17(3 * BUFFER_SIZE)[:-1] + b"\x02"
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), start + b"\x00" + hidden + future))
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(1, 17, 1) + request(1, 17, 2))
+        for number in (1, 2):
+            assert await client.frame() == response(number, start + future + b"\x7f" + hidden)
 
 
 async def test_the_versions_of_edited_keys_only_are_capped() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
 
-__all__ = ["RecordSet", "Span", "split"]
+__all__ = ["LOG_OVERHEAD", "MIN_LENGTHS", "RecordSet", "Span", "split"]
 
 LOG_OVERHEAD = 12  # offset and length, which the length does not count
 _PREFIX = Struct(
@@ -21,7 +21,7 @@ _PREFIX = Struct(
     "4x"  # partitionLeaderEpoch; the CRC below magic 2
     "b"  # magic
 )
-_MIN_LENGTHS = {0: 14, 1: 22, 2: 49}  # LegacyRecord.RECORD_OVERHEAD_V0, V1; DefaultRecordBatch's header
+MIN_LENGTHS = {0: 14, 1: 22, 2: 49}  # LegacyRecord.RECORD_OVERHEAD_V0, V1; DefaultRecordBatch's header
 
 
 class Span(NamedTuple):
@@ -48,7 +48,7 @@ def split(buf: Buffer, start: int, end: int) -> RecordSet:
     last_prefix = end - _PREFIX.size
     while start <= last_prefix:
         base_offset, length, magic = unpack(buf, start)
-        if length < _MIN_LENGTHS.get(magic, 1 << 31):
+        if length < MIN_LENGTHS.get(magic, 1 << 31):
             raise RemoteProtocolError(f"record batch of magic {magic} and {length} bytes")
         stop = start + LOG_OVERHEAD + length
         if stop > end:

@@ -12,49 +12,68 @@ one generator. Record sets are passed by length, unseen; what is parsed is some 
     partition:              index 4, error 2, high watermark 8, last stable 8, log start 8, aborted (16, tags)*,
                             preferred replica 4, records, tags
 
-Kafka 4.3 knows no second tagged field there. Should one follow NodeEndpoints, renaming would break the ascending order of
-tags (KIP-482); such a response is refused. Hosts are hidden from clients that follow the protocol, not from a sniffer.
+Kafka 4.3 knows no second tagged field there. Should others follow NodeEndpoints, renaming alone would break the ascending order
+of tags (KIP-482). Then, and only then, the rest of the frame is held, from that tag number on, and put in order: as many bytes as
+before, for every tag number keeps its size. Hosts are hidden from clients that follow the protocol, not from a sniffer.
 """
 
 from collections.abc import Generator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.wire import read_uvarint
 
-__all__ = ["HIDDEN_TAG", "VERSIONS", "FetchSkimmer"]
+__all__ = ["HIDDEN_TAG", "VERSIONS", "FetchSkimmer", "Walk"]
 
 VERSIONS: Final = range(16, 19)
 HIDDEN_TAG: Final = 127
-"""The highest tag number of one byte: the last that Kafka will come to use."""
+"""The highest tag number of one byte: the last that Kafka will come to use. (Where it is taken, the highest that is free.)"""
 
 _PARTITION_BYTES: Final = 4 + 2 + 8 + 8 + 8
-_Walk: TypeAlias = Generator[int, int, int]
-"""Yields how many bytes to pass before the next one, which is sent in; -1 = overwrite the last one. Returns how many
-bytes to pass up to the end."""
+Walk: TypeAlias = Generator[int, int, int]
+"""Yields how many bytes to pass before the next one, which is sent in; -1 = overwrite the last one, -2 = hold it and all that
+follows. Returns how many bytes to pass up to the end."""
 _OVERWRITE: Final = -1
+_HOLD: Final = -2
+
+
+class _Field(NamedTuple):
+    """A tagged field, whole: number, size and content."""
+
+    tag: int
+    data: bytes
 
 
 class FetchSkimmer:
     """Feed it one whole response frame in pieces, from its size on, each piece before it is forwarded.
 
-    `frame_size` counts the four bytes of the size. Raises UnsupportedVersion outside v16-v18.
+    `frame_size` counts the four bytes of the size. Raises UnsupportedVersion outside `versions`.
     """
 
+    versions = VERSIONS
+
     def __init__(self, version: int, frame_size: int) -> None:
-        if version not in VERSIONS:
-            raise UnsupportedVersion(f"FetchResponse version {version}: only 16-18 carry addresses in a known place")
+        if version not in self.versions:
+            first, last = self.versions[0], self.versions[-1]
+            raise UnsupportedVersion(f"FetchResponse version {version}: only {first}-{last} are known here")
+        self._version = version
         self._left = frame_size
-        self._walk: _Walk = self._response()
+        self._walk: Walk = self._response()
         self._skip = next(self._walk)
         self._done = False
+        self._fields = 0
 
     @property
     def left(self) -> int:
         """Bytes of the frame still to come; 0 = the frame is complete and was well-formed."""
         return self._left
 
-    def feed(self, chunk: bytearray | memoryview) -> None:
-        """The next bytes of the frame, of which at most one is overwritten. Raises RemoteProtocolError."""
+    def feed(self, chunk: bytearray | memoryview) -> int:
+        """The next bytes of the frame, of which at most one is overwritten -> how many of them to forward.
+
+        Fewer than all: the rest of the frame, `left` bytes, has to be held until it is complete, and `finish` says what is sent
+        instead. Raises RemoteProtocolError.
+        """
         pos, end = 0, len(chunk)
         if end > self._left:
             raise RemoteProtocolError(f"{end} bytes are fed of a frame that has {self._left} left")
@@ -62,18 +81,34 @@ class FetchSkimmer:
         while pos + self._skip < end:
             pos += self._skip
             self._left = before - pos - 1
-            self._step(chunk, pos)
+            if self._step(chunk, pos):
+                self._left += 1
+                return pos
             pos += 1
         self._skip -= end - pos
         self._left = before - end
         if not self._left and not self._done:
             raise RemoteProtocolError("a fetch response ends before its last field")
+        return end
 
-    def _step(self, chunk: bytearray | memoryview, pos: int) -> None:
+    def finish(self, rest: bytes | bytearray) -> bytes:
+        """What is sent instead of the held rest: as many bytes. Raises RemoteProtocolError."""
+        if len(rest) != self._left:
+            raise RemoteProtocolError(f"{len(rest)} bytes end a frame that has {self._left} left")
+        fields = _fields(rest)
+        if len(fields) != self._fields:
+            raise RemoteProtocolError(f"a fetch response with {self._fields} tagged fields has {len(fields)}")
+        self._left = 0
+        return b"".join(field.data for field in sorted(_hidden(fields)))
+
+    def _step(self, chunk: bytearray | memoryview, pos: int) -> bool:
+        """-> whether this byte is the first to be held."""
         if self._done:
             raise RemoteProtocolError("a fetch response goes on after its last field")
         try:
             skip = self._walk.send(chunk[pos])
+            if skip == _HOLD:
+                return True
             if skip == _OVERWRITE:
                 chunk[pos] = HIDDEN_TAG
                 skip = next(self._walk)
@@ -83,8 +118,9 @@ class FetchSkimmer:
         self._skip = skip
         if skip > self._left:
             raise RemoteProtocolError(f"{skip} bytes of a fetch response run past its end, {self._left} bytes away")
+        return False
 
-    def _uvarint(self, skip: int = 0) -> _Walk:
+    def _uvarint(self, skip: int = 0) -> Walk:
         """The unsigned varint after `skip` bytes."""
         value = 0
         for shift in range(0, 35, 7):
@@ -95,7 +131,7 @@ class FetchSkimmer:
             skip = 0
         raise RemoteProtocolError("a varint of a fetch response does not end within five bytes")
 
-    def _count(self, skip: int = 0) -> _Walk:
+    def _count(self, skip: int = 0) -> Walk:
         """The length of a compact array or record set, null = 0, after `skip` bytes."""
         count = (yield from self._uvarint(skip)) - 1
         if count > self._left:
@@ -104,7 +140,7 @@ class FetchSkimmer:
 
     # Each of the following takes the bytes to pass before its first byte, and returns those to pass after its last.
 
-    def _response(self) -> _Walk:
+    def _response(self) -> Walk:
         skip = (yield from self._tags(4 + 4)) + 4 + 2 + 4
         topics = yield from self._count(skip)
         skip = 0
@@ -116,7 +152,7 @@ class FetchSkimmer:
             skip = yield from self._tags(skip)
         return (yield from self._top_tags(skip))
 
-    def _partition(self, skip: int) -> _Walk:
+    def _partition(self, skip: int) -> Walk:
         aborted = yield from self._count(skip + _PARTITION_BYTES)
         skip = 0
         for _ in range(aborted):
@@ -124,7 +160,7 @@ class FetchSkimmer:
         record_set = yield from self._count(skip + 4)
         return (yield from self._tags(record_set))
 
-    def _tags(self, skip: int) -> _Walk:
+    def _tags(self, skip: int) -> Walk:
         count = yield from self._uvarint(skip)
         skip = 0
         for _ in range(count):
@@ -132,14 +168,41 @@ class FetchSkimmer:
             skip = yield from self._uvarint()
         return skip
 
-    def _top_tags(self, skip: int) -> _Walk:
+    def _top_tags(self, skip: int) -> Walk:
         count = yield from self._uvarint(skip)
         skip = 0
+        before = -1
         for _ in range(count):
+            expected = self._left - skip - 1
             tag = yield from self._uvarint(skip)
+            if tag <= before or (tag == 0 and self._left != expected):
+                raise RemoteProtocolError(f"tag {tag} of a fetch response comes after tag {before}, or is padded")
+            before = tag
             if tag == 0:
-                if count > 1:
-                    raise RemoteProtocolError("a large fetch response has tagged fields besides its NodeEndpoints")
-                yield _OVERWRITE
+                self._fields = count
+                yield _OVERWRITE if count == 1 else _HOLD
             skip = yield from self._uvarint()
         return skip
+
+
+def _fields(rest: bytes | bytearray) -> list[_Field]:
+    """Tagged fields, the first of which is 0, up to the end."""
+    fields: list[_Field] = []
+    pos, end = 0, len(rest)
+    while pos < end:
+        tag, start = read_uvarint(rest, pos, end)
+        size, start = read_uvarint(rest, start, end)
+        if start + size > end or tag <= (fields[-1].tag if fields else -1):
+            raise RemoteProtocolError(f"tag {tag} of a fetch response runs past its end or comes too late")
+        fields.append(_Field(tag, bytes(rest[pos : start + size])))
+        pos = start + size
+    return fields
+
+
+def _hidden(fields: list[_Field]) -> list[_Field]:
+    """The same, the first one under the number that hides it."""
+    taken = {field.tag for field in fields}
+    hidden = next((tag for tag in range(HIDDEN_TAG, 0, -1) if tag not in taken), None)
+    if hidden is None:
+        raise RemoteProtocolError("a large fetch response leaves no tag under which its NodeEndpoints could be hidden")
+    return [_Field(hidden, bytes([hidden]) + fields[0].data[1:]), *fields[1:]]

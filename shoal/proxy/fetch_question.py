@@ -1,0 +1,68 @@
+"""A mirror's fetch request that is under way, and who asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.protocol.sessions import FetchSessions
+from shoal.protocol.shallow.flow import Fetched
+
+if TYPE_CHECKING:
+    from shoal.protocol.messages.fetch import FetchRequest
+    from shoal.protocol.sessions import Asked
+    from shoal.protocol.shallow.flow import Flow
+    from shoal.protocol.wire import Topic
+    from shoal.proxy.connection import Connection
+
+__all__ = ["Consumer", "Question", "topic_name"]
+
+_PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
+
+
+class Consumer:
+    """A connection on which somebody fetches."""
+
+    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proving_since", "sessions")
+
+    def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
+        self.flow = flow
+        self.number = number
+        self.is_mirror = is_mirror
+        self.sessions = FetchSessions()
+        self.asked_names_at = float("-inf")
+        self.proving_since: float | None = None
+
+    def is_proving(self, now: float) -> bool:
+        """Not one envelope has come through yet, and there is hope."""
+        if self.flow.arrived:
+            self.proving_since = None
+            return False
+        if self.proving_since is None:
+            self.proving_since = now
+        return now - self.proving_since < _PROVING_SECONDS
+
+
+class Question(NamedTuple):
+    """A request, and at which offset each partition was asked."""
+
+    consumer: Consumer
+    request: FetchRequest
+    asked: Asked
+
+    def read(
+        self, connection: Connection, place: tuple[Topic, int], next_offset: int, high_watermark: int
+    ) -> Fetched | None:
+        """What the answer gives of a partition; None where its name or its fetch offset is not known.
+
+        `next_offset` is -1 for an unreadable record set: nobody knows what the mirror makes of it, at most all that there is.
+        """
+        topic, partition = place
+        name, offset = topic_name(connection, topic), self.asked.get(place)
+        if name is None or offset is None:
+            return None
+        following = max(next_offset if next_offset >= 0 else high_watermark, offset)
+        return Fetched(self.consumer.number, name, partition, offset, following)
+
+
+def topic_name(connection: Connection, topic: Topic) -> str | None:
+    return connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic

@@ -1,0 +1,126 @@
+"""What is noted of a streamed answer is what its decoder and the held path would say of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.messages.fetch import read_fetch_response
+from shoal.protocol.records.recordset import split
+from shoal.protocol.shallow.wrap import next_offset
+from shoal.protocol.transform import watch
+from shoal.protocol.transform.watch import FetchWatcher, WatchedPartition
+from tests.protocol.kio_messages import Case, for_any, response_frame
+from tests.protocol.shallow.world import some_batch
+
+BATCHES = some_batch(100, 4) + some_batch(104, 3)
+LEGACY = (7).to_bytes(8) + (22).to_bytes(4) + bytes(4) + b"\1" + bytes(17)
+SETS = [b"", BATCHES, BATCHES[:-1], BATCHES[:70], LEGACY, LEGACY + BATCHES, BATCHES + b"\0" * 40, bytes(17), b"?" * 30]
+CHUNKS = st.lists(st.integers(1, 9) | st.integers(1, 3000), min_size=1, max_size=6)
+
+
+def watched(frame: bytes, version: int, sizes: list[int]) -> FetchWatcher:
+    watcher, pos, turn = FetchWatcher(version, len(frame)), 0, 0
+    while pos < len(frame):
+        chunk = bytearray(frame[pos : pos + sizes[turn % len(sizes)]])
+        forward = watcher.feed(chunk)
+        if forward < len(chunk):
+            watcher.finish(bytearray(frame[pos + forward :]))
+            break
+        pos, turn = pos + len(chunk), turn + 1
+    assert watcher.left == 0
+    return watcher
+
+
+def expected(frame: bytes, version: int) -> list[WatchedPartition]:
+    """As the held path concludes it."""
+    found = []
+    for one in read_fetch_response(frame, version).partitions:
+        if one.start < one.end:
+            following = next_offset(frame, one.start, one.end, 0)
+            batches = len(split(frame, one.start, one.end).spans) if following >= 0 else -1
+            found.append(
+                WatchedPartition(one.topic, one.partition, one.error_code, one.high_watermark, batches, following)
+            )
+    return found
+
+
+def with_sets(entity: Any, data: st.DataObject) -> Any:
+    """The same answer with record sets that are, or nearly are, batches."""
+
+    def filled(one: Any) -> Any:
+        return replace(one, records=data.draw(st.sampled_from(SETS)))
+
+    topics = (replace(topic, partitions=tuple(map(filled, topic.partitions))) for topic in entity.responses)
+    return replace(entity, responses=tuple(topics))
+
+
+@for_any("FetchResponse", oldest=4, examples=30)
+def test_it_sees_what_the_decoder_sees(case: Case, entity: Any, data: st.DataObject) -> None:
+    frame = response_frame(with_sets(entity, data))
+    watcher = watched(frame, case.version, data.draw(CHUNKS))
+    response = read_fetch_response(frame, case.version)
+    assert (watcher.error_code, watcher.session_id) == (response.error_code, response.session_id)
+    seen = [one if one.next_offset >= 0 else one._replace(batches=-1) for one in watcher.partitions]
+    assert seen == expected(frame, case.version)
+
+
+def response(*, name: bytes = b"\7orders", sets: tuple[bytes, ...] = (BATCHES,)) -> bytes:
+    """Fetch v12, by hand."""
+    parts = b"".join(
+        bytes(30) + b"\1" + bytes(4) + bytes([len(one) + 1 & 127 | 128, len(one) + 1 >> 7]) + one + b"\0"
+        for one in sets
+    )
+    payload = (
+        bytes(4)
+        + b"\0"
+        + bytes(4)
+        + bytes(2)
+        + (77).to_bytes(4)
+        + b"\2"
+        + name
+        + bytes([len(sets) + 1])
+        + parts
+        + b"\0\0"
+    )
+    return len(payload).to_bytes(4) + payload
+
+
+@pytest.mark.parametrize("sizes", [[1], [10_000]])
+def test_an_answer_of_one_partition(sizes: list[int]) -> None:
+    watcher = watched(response(), 12, sizes)
+    assert watcher.session_id == 77
+    assert watcher.partitions == [WatchedPartition("orders", 0, 0, 0, 2, 107)]
+
+
+@pytest.mark.parametrize("name", [b"\3\xff\xff", b"\xff\1" + b"a" * 254], ids=["no UTF-8", "too long"])
+def test_a_name_that_is_none_is_refused(name: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="name"):
+        watched(response(name=name), 12, [10_000])
+
+
+def test_more_partitions_than_are_noted_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MAX_WATCHED", 2)
+    assert len(watched(response(sets=(BATCHES,) * 2), 12, [10_000]).partitions) == 2
+    with pytest.raises(RemoteProtocolError, match="more than 2"):
+        watched(response(sets=(BATCHES,) * 3), 12, [10_000])
+
+
+@pytest.mark.parametrize("version", [3, 19])
+def test_unknown_versions_are_refused(version: int) -> None:
+    with pytest.raises(UnsupportedVersion):
+        FetchWatcher(version, 100)
+
+
+@given(st.data(), st.integers(4, 18), CHUNKS)
+def test_damaged_frames_only_raise_remote_protocol_error(data: st.DataObject, version: int, sizes: list[int]) -> None:
+    frame = bytearray(response(sets=(BATCHES, LEGACY)))
+    for at in data.draw(st.lists(st.integers(0, len(frame) - 1), min_size=1, max_size=4)):
+        frame[at] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 255]) | st.integers(0, 255))
+    try:
+        watched(bytes(frame), version, sizes)
+    except RemoteProtocolError:
+        return
