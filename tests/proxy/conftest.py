@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from trio.testing import MockClock
 
 from shoal.proxy import fast_lane
 
@@ -10,3 +11,9 @@ def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Runs a test twice: with pumps that are stepped inside trio's wait, and with pumps that trio wakes."""
     if request.param == "by tasks":
         monkeypatch.setattr(fast_lane._Internals, "find", lambda: None)
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    """Jumps when nobody has anything to do; a test has to ask for it by itself."""
+    return MockClock(autojump_threshold=0.005)

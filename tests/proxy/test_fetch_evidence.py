@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.settings import KIB, MIB
@@ -21,12 +20,9 @@ from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trio.testing import MockClock
+
 GRACE, PROBE = 5.0, 0.2
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    return MockClock(autojump_threshold=0.005)
 
 
 @pytest.fixture

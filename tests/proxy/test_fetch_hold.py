@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from shoal.protocol.shallow.interlock import AlwaysWrap
 from shoal.proxy.statistics import CloseCause
@@ -17,16 +16,12 @@ from tests.proxy.shallow_sets import LOG, P0, P1, spans
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from trio.testing import MockClock
+
     from shoal.protocol.shallow.fingerprint import Sample
     from shoal.protocol.shallow.flow import Fetched, Flow
 
 pytestmark = pytest.mark.usefixtures("lane")
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Jumps when nobody has anything to do; a test has to ask for it by itself."""
-    return MockClock(autojump_threshold=0.01)
 
 
 @pytest.fixture

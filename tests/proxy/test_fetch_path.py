@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 from kio.index import load_request_schema
-from trio.testing import MockClock
 
 from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.eligible import Reason
@@ -26,14 +25,10 @@ from tests.proxy.shallow_sets import LEADER, LOG, MORE, P0, P1, keys, raw, spans
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trio.testing import MockClock
+
 
 pytestmark = pytest.mark.usefixtures("lane")
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    """Jumps when nobody has anything to do; a test has to ask for it by itself."""
-    return MockClock(autojump_threshold=0.01)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from shoal.protocol.shallow.eligible import Reason
 from shoal.protocol.transform.skim import HIDDEN_TAG
@@ -18,12 +17,9 @@ from tests.proxy.shallow_rig import MIRROR, shallow_rig
 from tests.proxy.shallow_sets import LEADER, LOG, P0, P1, raw, spans
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from tests.proxy.rig import BrokerSide
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    return MockClock(autojump_threshold=0.005)
 
 
 pytestmark = pytest.mark.usefixtures("lane")

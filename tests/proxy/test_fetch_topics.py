@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from shoal.proxy.settings import KIB, MIB
 from tests.protocol.shallow.world import Seen, poll
@@ -21,6 +20,8 @@ from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trio.testing import MockClock
+
 OLD: Place = ORDERS, 0
 NEW: Place = "payments", 0
 OTHER: Place = "payments", 1
@@ -29,11 +30,6 @@ COPY = "A.payments"
 PROBE = 0.2
 EMPTY_HOLD = 0.5
 PATIENCE = 10.0
-
-
-@pytest.fixture
-def clock() -> MockClock:
-    return MockClock(autojump_threshold=0.005)
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
+from typing import NamedTuple
+
 import pytest
 
+from shoal.protocol.shallow.evidence import Evidence
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind, Interlock
 from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, mark, prove
@@ -7,9 +10,7 @@ from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, mark
 # Proof
 
 
-def test_a_mirror_that_produces_through_shoal_is_proven() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_mirror_that_produces_through_shoal_is_proven(rules: Evidence, mirror: Mirror) -> None:
     assert not mirror.wraps(0.0)
     assert mirror.fetch(0.0) == pytest.approx(0.2)  # watched before they are given
     assert mirror.fetch(0.1) == pytest.approx(0.2)
@@ -23,55 +24,48 @@ def test_a_mirror_that_produces_through_shoal_is_proven() -> None:
     assert rules.statistics().proven == 1
 
 
-def test_one_that_produces_past_it_is_not_and_shoal_says_why() -> None:
-    rules = interlock()
-    mirror = Mirror(rules, through=False)
+class Event(NamedTuple):
+    second: int
+    kind: EventKind
+    text: str
+
+
+def told_in_vain(mirror: Mirror, *, drops: int = 0) -> list[Event]:
+    """What is told of a mirror that is never wrapped, in a hundred seconds; `drops` records of each answer are filtered."""
+    told = []
     for now in range(100):
         mirror.fetch(float(now))
+        for _ in range(min(drops, len(mirror.buffer))):
+            mirror.buffer.popleft()
         mirror.produce(float(now))
-        rules.tick(float(now))
+        mirror.rules.tick(float(now))
+        told += [Event(now, event.kind, event.text) for event in mirror.rules.events()]
         assert not mirror.wraps(float(now))
-    (event,) = rules.events()
+    return told
+
+
+def test_one_that_produces_past_it_is_not_and_shoal_says_why(rules: Evidence) -> None:
+    (event,) = told_in_vain(Mirror(rules, through=False))
     assert event.kind is EventKind.NO_EVIDENCE
     assert event.text.startswith(f"no record of {TOPIC} ")
     assert "Does B.producer.bootstrap.servers " in event.text
 
 
-def test_one_whose_transform_changes_records_is_not() -> None:
-    rules = interlock()
-    mirror = Mirror(rules, changes=True)
-    for now in range(100):
-        mirror.fetch(float(now))
-        mirror.produce(float(now))
-        rules.tick(float(now))
-        assert not mirror.wraps(float(now))
-    (event,) = rules.events()
+def test_one_whose_transform_changes_records_is_not(rules: Evidence) -> None:
+    (event,) = told_in_vain(Mirror(rules, changes=True))
     assert event.kind is EventKind.NO_EVIDENCE
     assert event.text.startswith(f"records for {TOPIC} come to the target listener, but ")
     assert "transform" in event.text
 
 
-def test_a_filter_that_drops_some_records_is_told_once_it_is_no_accident() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
-    told = []
-    for now in range(100):
-        mirror.fetch(float(now))
-        if mirror.buffer:
-            mirror.buffer.popleft()
-        mirror.produce(float(now))
-        rules.tick(float(now))
-        told += [(now, event) for event in rules.events()]
-        assert not mirror.wraps(float(now))
-    ((when, event),) = told
+def test_a_filter_that_drops_some_records_is_told_once_it_is_no_accident(mirror: Mirror) -> None:
+    (event,) = told_in_vain(mirror, drops=1)
     assert event.kind is EventKind.NO_EVIDENCE
     assert "deep-topics" in event.text
-    assert 5 <= when <= 10
+    assert 5 <= event.second <= 10
 
 
-def test_a_filter_that_drops_some_records_is_seen() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_filter_that_drops_some_records_is_seen(rules: Evidence, mirror: Mirror) -> None:
     mirror.fetch(0.0)
     mirror.fetch(0.2)
     mirror.buffer.popleft()
@@ -80,8 +74,7 @@ def test_a_filter_that_drops_some_records_is_seen() -> None:
     assert "deep-topics" in str(rules.why_raw(mirror.flow, TOPIC, 0.3))
 
 
-def test_records_that_come_before_they_were_given_are_somebody_elses() -> None:
-    rules = interlock()
+def test_records_that_come_before_they_were_given_are_somebody_elses(rules: Evidence) -> None:
     mirror = Mirror(rules, through=False)
     mirror.fetch(0.0)
     rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0)], 77, 0.1)
@@ -91,9 +84,7 @@ def test_records_that_come_before_they_were_given_are_somebody_elses() -> None:
     assert "another client" in str(rules.why_raw(mirror.flow, TOPIC, 0.4))
 
 
-def test_the_target_topic_must_bear_the_name() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_the_target_topic_must_bear_the_name(rules: Evidence, mirror: Mirror) -> None:
     mirror.fetch(0.0)
     mirror.fetch(0.2)
     assert not rules.listens("other", 0)
@@ -103,9 +94,7 @@ def test_the_target_topic_must_bear_the_name() -> None:
     assert rules.listens("orders.mirrored", 0)
 
 
-def test_proof_is_per_topic() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_proof_is_per_topic(mirror: Mirror) -> None:
     now = prove(mirror)
     assert not mirror.wraps(now, "payments")
 
@@ -130,9 +119,7 @@ def test_after_a_start_nothing_is_given_before_it_can_be_proof() -> None:
     assert mirror.wraps(prove(mirror, 5.0))
 
 
-def test_nothing_more_is_given_while_samples_are_on_their_way() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_nothing_more_is_given_while_samples_are_on_their_way(mirror: Mirror) -> None:
     mirror.fetch(0.0)
     assert mirror.fetch(0.2) is None
     assert mirror.fetch(0.3) == pytest.approx(3.2)
@@ -142,17 +129,14 @@ def test_nothing_more_is_given_while_samples_are_on_their_way() -> None:
     assert mirror.fetch(0.7) is None
 
 
-def test_nor_while_the_trial_is() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_nor_while_the_trial_is(mirror: Mirror) -> None:
     now = prove(mirror)
     assert mirror.fetch(now) is None
     assert mirror.fetch(now + 1.0) == pytest.approx(now + 3.0)
     assert mirror.fetch(now + 3.0) is None
 
 
-def test_a_mirror_waits_for_its_first_turn_and_then_no_more() -> None:
-    rules = interlock()
+def test_a_mirror_waits_for_its_first_turn_and_then_no_more(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
     other.fetch(0.0)
     other.fetch(0.2)
@@ -164,8 +148,7 @@ def test_a_mirror_waits_for_its_first_turn_and_then_no_more() -> None:
 # Two mirrors of one source
 
 
-def test_the_other_mirror_waits_and_is_not_proven() -> None:
-    rules = interlock()
+def test_the_other_mirror_waits_and_is_not_proven(rules: Evidence) -> None:
     ours, other = Mirror(rules), Mirror(rules, "A->C", through=False)
     ours.fetch(0.0)
     held = other.fetch(0.1)
@@ -178,8 +161,7 @@ def test_the_other_mirror_waits_and_is_not_proven() -> None:
     assert not other.wraps(0.6)
 
 
-def test_a_turn_that_fails_passes_on() -> None:
-    rules = interlock()
+def test_a_turn_that_fails_passes_on(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
     other.fetch(0.0)
     other.fetch(0.2)
@@ -197,8 +179,7 @@ def test_a_turn_that_fails_passes_on() -> None:
     assert not other.wraps(now)
 
 
-def test_records_that_another_flow_may_have_been_given_are_no_samples() -> None:
-    rules = interlock()
+def test_records_that_another_flow_may_have_been_given_are_no_samples(rules: Evidence) -> None:
     other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules)
     rules.fetched(other.flow, Fetched(other.connection, TOPIC, 0, 100, 100), 0.0)
     read = Fetched(ours.connection, TOPIC, 0, 0, 50)
@@ -207,8 +188,7 @@ def test_records_that_another_flow_may_have_been_given_are_no_samples() -> None:
     assert rules.sample_from(other.flow, Fetched(other.connection, TOPIC, 0, 100, 110), 0.0) == 0
 
 
-def test_samples_that_an_ordinary_consumer_has_read_too_are_void() -> None:
-    rules = interlock()
+def test_samples_that_an_ordinary_consumer_has_read_too_are_void(rules: Evidence) -> None:
     other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules, through=False)
     ours.fetch(0.0)
     ours.fetch(0.2)
@@ -217,8 +197,7 @@ def test_samples_that_an_ordinary_consumer_has_read_too_are_void() -> None:
     assert not ours.wraps(0.4)
 
 
-def test_a_consumer_that_has_gone_counts_for_a_while() -> None:
-    rules = interlock()
+def test_a_consumer_that_has_gone_counts_for_a_while(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C"), Mirror(rules)
     other.positions[TOPIC, 0] = 100
     other.fetch(0.0)
@@ -230,8 +209,7 @@ def test_a_consumer_that_has_gone_counts_for_a_while() -> None:
     assert rules.statistics().places == 0
 
 
-def test_what_was_handed_out_in_envelopes_does_not_count_as_given() -> None:
-    rules = interlock()
+def test_what_was_handed_out_in_envelopes_does_not_count_as_given(rules: Evidence) -> None:
     first, second = Mirror(rules), Mirror(rules, "A->C")
     now = prove(first)
     first.fetch(now)
@@ -241,8 +219,7 @@ def test_what_was_handed_out_in_envelopes_does_not_count_as_given() -> None:
     assert rules.sample_from(second.flow, read, now + 1) == 4
 
 
-def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirrors() -> None:
-    rules = interlock()
+def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirrors(rules: Evidence) -> None:
     one = Mirror(rules)
     now = prove(one)
     two = Mirror(rules, through=False)
@@ -258,9 +235,7 @@ def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirror
     assert "client.id of its own" in str(rules.why_raw(one.flow, TOPIC, now))
 
 
-def test_a_partition_that_moves_to_another_broker_is_proven_anew() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_partition_that_moves_to_another_broker_is_proven_anew(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.connection = 555
     rules.connected("10.0.0.1", mirror.name, 555, now)

@@ -1,6 +1,7 @@
 import pytest
 
 from shoal.protocol.shallow import flows, positions
+from shoal.protocol.shallow.evidence import Evidence
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.interlock import EventKind
 from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, prove
@@ -8,9 +9,7 @@ from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, prov
 # The end of evidence
 
 
-def test_the_first_envelopes_are_a_trial() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_the_first_envelopes_are_a_trial(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     assert not mirror.wraps(now)
@@ -57,9 +56,7 @@ def test_arrivals_keep_it_going() -> None:
     assert mirror.wraps(now + 1000.0)
 
 
-def test_a_consumer_that_seeks_is_not_waited_for() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_consumer_that_seeks_is_not_waited_for(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     mirror.produce(now)
@@ -72,9 +69,7 @@ def test_a_consumer_that_seeks_is_not_waited_for() -> None:
     assert kinds(rules) == [EventKind.PROVEN]
 
 
-def test_a_lost_envelope_is_forgotten_when_a_later_one_arrives() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_lost_envelope_is_forgotten_when_a_later_one_arrives(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     mirror.produce(now)
@@ -85,9 +80,7 @@ def test_a_lost_envelope_is_forgotten_when_a_later_one_arrives() -> None:
     assert rules.statistics().outstanding == 0
 
 
-def test_evidence_ends_with_the_last_consumer_connection() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_evidence_ends_with_the_last_consumer_connection(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     second = rules.connected("10.0.0.1", mirror.name, 555, now)
     mirror.leave(now)
@@ -98,25 +91,19 @@ def test_evidence_ends_with_the_last_consumer_connection() -> None:
     assert not reborn.wraps(now)
 
 
-def test_evidence_ends_with_the_connection_that_was_proven() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_evidence_ends_with_the_connection_that_was_proven(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     rules.connected("10.0.0.1", mirror.name, 555, now)
     mirror.leave(now)
     assert not mirror.flow.is_proven
 
 
-def test_the_log_tells_that_it_ended() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_the_log_tells_that_it_ended(rules: Evidence, mirror: Mirror) -> None:
     mirror.leave(prove(mirror))
     assert kinds(rules) == [EventKind.PROVEN, EventKind.PAUSED]
 
 
-def test_a_mirror_that_dies_of_its_first_envelope_is_told_of_at_once() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_mirror_that_dies_of_its_first_envelope_is_told_of_at_once(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     assert mirror.fetch(now) is None
     mirror.leave(now + 1.0)
@@ -125,9 +112,7 @@ def test_a_mirror_that_dies_of_its_first_envelope_is_told_of_at_once() -> None:
     assert "max.request.size" in stopped.text
 
 
-def test_evidence_ends_with_the_last_producer_connection() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_evidence_ends_with_the_last_producer_connection(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     first, mirror.producer = mirror.producer, 4711
@@ -139,9 +124,7 @@ def test_evidence_ends_with_the_last_producer_connection() -> None:
     prove(mirror, now + 1.0)
 
 
-def test_a_mirror_that_dies_of_the_trial_is_not_tried_again_at_once() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_a_mirror_that_dies_of_the_trial_is_not_tried_again_at_once(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     mirror.leave(now)
@@ -151,9 +134,7 @@ def test_a_mirror_that_dies_of_the_trial_is_not_tried_again_at_once() -> None:
     prove(reborn, now + 60.0)
 
 
-def test_unless_the_envelope_arrives_after_all() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_unless_the_envelope_arrives_after_all(rules: Evidence, mirror: Mirror) -> None:
     now = prove(mirror)
     mirror.fetch(now)
     mirror.leave(now)

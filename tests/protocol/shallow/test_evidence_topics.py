@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.shallow import turn
+from shoal.protocol.shallow.evidence import Evidence
 from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, prove
 
 NEW = "payments"
@@ -39,8 +40,7 @@ def wait(mirror: Mirror, now: float, topic: str) -> float:
     return now
 
 
-def test_it_waits_while_its_samples_are_on_their_way() -> None:
-    mirror = Mirror(interlock())
+def test_it_waits_while_its_samples_are_on_their_way(mirror: Mirror) -> None:
     now = sampled(mirror, proven(mirror))
     assert mirror.fetch(now, topic=NEW) is not None
     mirror.produce(now, 1)
@@ -49,8 +49,7 @@ def test_it_waits_while_its_samples_are_on_their_way() -> None:
     assert mirror.wraps(now, NEW)
 
 
-def test_its_other_partitions_wait_with_it() -> None:
-    mirror = Mirror(interlock())
+def test_its_other_partitions_wait_with_it(mirror: Mirror) -> None:
     now = proven(mirror)
     until = mirror.fetch(now, topic=NEW)
     assert until is not None
@@ -61,9 +60,7 @@ def test_its_other_partitions_wait_with_it() -> None:
     assert mirror.fetch(until, topic=NEW, partition=1) is None
 
 
-def test_what_is_proven_goes_on_meanwhile() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_what_is_proven_goes_on_meanwhile(rules: Evidence, mirror: Mirror) -> None:
     now = sampled(mirror, proven(mirror))
     assert rules.pause_until(mirror.flow, now) is None
     for _ in range(3):
@@ -71,8 +68,7 @@ def test_what_is_proven_goes_on_meanwhile() -> None:
         assert mirror.fetch(now) is None
 
 
-def test_it_does_not_wait_for_ever() -> None:
-    mirror = Mirror(interlock())
+def test_it_does_not_wait_for_ever(mirror: Mirror) -> None:
     begin = sampled(mirror, proven(mirror))
     end = wait(mirror, begin, NEW)
     assert begin - PROBE + PATIENCE <= end <= begin + PATIENCE + PROBE
@@ -80,8 +76,7 @@ def test_it_does_not_wait_for_ever() -> None:
     assert mirror.fetch(end + 1, topic=NEW, partition=1) is None
 
 
-def test_it_waits_for_its_flow_to_have_the_turn() -> None:
-    rules = interlock()
+def test_it_waits_for_its_flow_to_have_the_turn(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C"), Mirror(rules)
     now = sampled(other, proven(other, ours))
     until = ours.fetch(now, topic="invoices")
@@ -92,8 +87,7 @@ def test_it_waits_for_its_flow_to_have_the_turn() -> None:
     assert ours.wraps(now, "invoices")
 
 
-def test_a_turn_of_another_flow_that_lasts_is_not_waited_out() -> None:
-    rules = interlock()
+def test_a_turn_of_another_flow_that_lasts_is_not_waited_out(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C", through=False), Mirror(rules)
     begin = now = proven(ours)
     other.fetch(now, topic=NEW)
@@ -106,14 +100,12 @@ def test_a_turn_of_another_flow_that_lasts_is_not_waited_out() -> None:
     assert begin + 3 < now <= begin + PATIENCE + 1
 
 
-def test_it_waits_for_the_pause_after_a_turn() -> None:
-    mirror = Mirror(interlock())
+def test_it_waits_for_the_pause_after_a_turn(mirror: Mirror) -> None:
     now = prove(mirror)
     assert mirror.fetch(now, topic=NEW) == pytest.approx(now + 0.25)
 
 
-def test_one_that_failed_does_not_wait_again() -> None:
-    mirror = Mirror(interlock())
+def test_one_that_failed_does_not_wait_again(mirror: Mirror) -> None:
     now = sampled(mirror, proven(mirror))
     mirror.buffer.popleft()  # a filter
     mirror.produce(now)
@@ -124,8 +116,7 @@ def test_one_that_failed_does_not_wait_again() -> None:
         now += 0.1
 
 
-def test_several_are_proven_at_once() -> None:
-    mirror = Mirror(interlock())
+def test_several_are_proven_at_once(mirror: Mirror) -> None:
     now = proven(mirror)
     untils = {mirror.fetch(now, topic=topic) for topic in OTHERS}
     assert len(untils) == 1
@@ -147,9 +138,7 @@ def test_more_than_one_turn_takes_are_proven_one_after_the_other(monkeypatch: py
         assert mirror.wraps(now, topic)
 
 
-def test_its_partitions_on_another_broker_are_proven_after_it() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_its_partitions_on_another_broker_are_proven_after_it(rules: Evidence, mirror: Mirror) -> None:
     now = sampled(mirror, proven(mirror))
     first, second = mirror.connection, 555
     rules.connected("10.0.0.1", mirror.name, second, now)
@@ -163,9 +152,7 @@ def test_its_partitions_on_another_broker_are_proven_after_it() -> None:
     mirror.connection = first
 
 
-def test_little_is_asked_for_until_it_is_proven() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_little_is_asked_for_until_it_is_proven(rules: Evidence, mirror: Mirror) -> None:
     expects = rules.expects_proof
     assert not expects(mirror.flow, mirror.connection, NEW, 0.0), "the flow is not proven"
     begin = proven(mirror)
@@ -177,9 +164,7 @@ def test_little_is_asked_for_until_it_is_proven() -> None:
     assert not expects(mirror.flow, mirror.connection, NEW, now)
 
 
-def test_nor_is_little_asked_for_when_its_time_is_over() -> None:
-    rules = interlock()
-    mirror = Mirror(rules)
+def test_nor_is_little_asked_for_when_its_time_is_over(rules: Evidence, mirror: Mirror) -> None:
     begin = sampled(mirror, proven(mirror)) - 0.2
     assert rules.expects_proof(mirror.flow, mirror.connection, NEW, begin + PATIENCE - 0.1)
     assert not rules.expects_proof(mirror.flow, mirror.connection, NEW, begin + PATIENCE)
