@@ -8,10 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from shoal.proxy.settings import Address, ShallowSettings
+from shoal.proxy.settings import Address, MultiBatch, ShallowSettings
 from shoal.proxy.values import (
     CODECS,
     check_regex,
+    check_topic,
     did_you_mean,
     parse_address,
     parse_addresses,
@@ -200,8 +201,18 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument("--plain-compression", choices=CODECS, help=what)
     what = "a header shoal.tag.NAME in every envelope (may be given several times)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
+    _add_multi_batch(parser)
     _add_printed(parser)
     _add_logs(parser)
+
+
+def _add_multi_batch(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")
+    modes = [mode.value for mode in MultiBatch]
+    what = "auto: where a broker of the target is proven to store them; never: nothing is tried (default: auto)"
+    group.add_argument("--multi-batch", choices=modes, default=MultiBatch.AUTO.value, help=what)
+    what = "prove it with this topic of the target, which exists (default: a scratch topic is made and deleted)"
+    group.add_argument("--probe-topic", type=_typed(check_topic), metavar="NAME", help=what)
 
 
 def _add_printed(parser: argparse.ArgumentParser) -> None:

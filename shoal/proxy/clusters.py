@@ -10,6 +10,7 @@ import trio
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.proxy.multi_batch import MultiBatchProofs
 from shoal.proxy.transport import Outlet, PeerLost
 from shoal.proxy.upstream import UpstreamUnreachable, connect
 
@@ -46,6 +47,7 @@ class Cluster:
         self.limits = limits
         self.cluster_id: str | None = None
         self.brokers: dict[int, Address] = {}
+        self.proofs = MultiBatchProofs(settings)
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._partition_counts: OrderedDict[str, int] = OrderedDict()
 

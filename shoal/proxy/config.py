@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from shoal.proxy.config_checks import check_settings
-from shoal.proxy.config_schema import File, ListenerTable, LogTable, ShallowTable, keys_of, unknown_keys
+from shoal.proxy.config_schema import ClusterTable, File, ListenerTable, LogTable, ShallowTable, keys_of, unknown_keys
 from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import (
@@ -21,6 +21,7 @@ from shoal.proxy.settings import (
     Limits,
     ListenerSettings,
     Mode,
+    MultiBatch,
     NodePorts,
     PortMap,
     PortRange,
@@ -30,6 +31,7 @@ from shoal.proxy.settings import (
 from shoal.proxy.values import (
     CODECS,
     check_regex,
+    check_topic,
     did_you_mean,
     listed,
     parse_address,
@@ -143,17 +145,21 @@ class _Reader:
     def configuration(self, file: File, directory: Path) -> Configuration:
         state_dir = None if file.state_dir is None else directory / Path(file.state_dir).expanduser()
         settings = Settings(
-            clusters=tuple(
-                ClusterSettings(
-                    name=table.name,
-                    bootstrap=self._value(f"cluster[{i}].bootstrap", parse_addresses, table.bootstrap, _NO_BOOTSTRAP),
-                )
-                for i, table in enumerate(file.cluster)
-            ),
+            clusters=tuple(self._cluster(f"cluster[{index}]", table) for index, table in enumerate(file.cluster)),
             listeners=tuple(self._listener(f"listener[{i}]", t, state_dir) for i, t in enumerate(file.listener)),
             limits=self._merge("limits", Limits(), file.limits),
         )
         return Configuration(settings=settings, log=self._log(file.log))
+
+    def _cluster(self, path: str, table: ClusterTable) -> ClusterSettings:
+        multi_batch = self._choice(f"{path}.multi-batch", table.multi_batch, [one.value for one in MultiBatch], "auto")
+        topic = table.probe_topic
+        return ClusterSettings(
+            name=table.name,
+            bootstrap=self._value(f"{path}.bootstrap", parse_addresses, table.bootstrap, _NO_BOOTSTRAP),
+            multi_batch=MultiBatch(multi_batch),
+            probe_topic=None if topic is None else self._value(f"{path}.probe-topic", check_topic, topic, topic),
+        )
 
     def _listener(self, path: str, table: ListenerTable, state_dir: Path | None) -> ListenerSettings:
         address = self._value(f"{path}.listen", parse_address, table.listen, _NO_ADDRESS)

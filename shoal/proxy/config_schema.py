@@ -30,6 +30,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
 class ClusterTable(Table, frozen=True, kw_only=True):
     name: str
     bootstrap: str | list[str]
+    multi_batch: str = "auto"
+    probe_topic: str | None = None
 
 
 class ShallowTable(Table, frozen=True, kw_only=True):

@@ -235,6 +235,7 @@ class Connection:
         if self.connected:
             self.listener.path.closed(self)
         self.note(CloseCause.SHUTDOWN)
+        self.cluster.proofs.ended(self)
         assert self.cause is not None
         is_loud = self.cause in _LOUD and self.listener.is_news(f"{self.door} {self.cause} {self.detail}")
         log.log(

@@ -14,6 +14,7 @@ from shoal.proxy.settings import (
     ClusterSettings,
     ListenerSettings,
     Mode,
+    MultiBatch,
     PortRange,
     Settings,
     ShallowSettings,
@@ -31,7 +32,15 @@ _SIDES = ("source", "target")
 def mirror_settings(flags: argparse.Namespace) -> Settings:
     """Raises `OperatorError` that names the flag."""
     settings = Settings(
-        clusters=tuple(ClusterSettings(name=side, bootstrap=getattr(flags, side)) for side in _SIDES),
+        clusters=(
+            ClusterSettings(name="source", bootstrap=flags.source, multi_batch=MultiBatch.NEVER),
+            ClusterSettings(
+                name="target",
+                bootstrap=flags.target,
+                multi_batch=MultiBatch(flags.multi_batch),
+                probe_topic=flags.probe_topic,
+            ),
+        ),
         listeners=mirror_listeners(flags),
     )
     if problems := check_settings(settings, _flag):

@@ -23,6 +23,7 @@ __all__ = [
     "Limits",
     "ListenerSettings",
     "Mode",
+    "MultiBatch",
     "NodePorts",
     "PortMap",
     "PortRange",
@@ -50,6 +51,11 @@ class Mode(StrEnum):
     PLAIN = "plain"  # nothing but addresses is edited
     WRAP = "wrap"  # the source side: fetched batches go out in envelopes
     UNWRAP = "unwrap"  # the target side: produced envelopes are opened
+
+
+class MultiBatch(StrEnum):
+    AUTO = "auto"  # several batches per partition and request where the broker is proven to store them
+    NEVER = "never"  # one batch, and nothing is tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,10 @@ class ShallowSettings:
 class ClusterSettings:
     name: str
     bootstrap: tuple[Address, ...]  # tried in turn
+    multi_batch: MultiBatch = MultiBatch.AUTO
+    probe_topic: str | None = (
+        None  # exists, and takes what proves multi-batch; None: a scratch topic is made and deleted
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

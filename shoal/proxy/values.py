@@ -16,6 +16,7 @@ __all__ = [
     "LOOPBACK",
     "WILDCARDS",
     "check_regex",
+    "check_topic",
     "did_you_mean",
     "listed",
     "parse_address",
@@ -31,6 +32,7 @@ WILDCARDS = ("0.0.0.0", "::")
 _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?\Z|\*\Z")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _SCHEMES = re.compile(r"[A-Za-z_]+://")
 
 
@@ -116,6 +118,13 @@ def check_regex(text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+def check_topic(text: str) -> str:
+    """`text` itself, if it may be the name of a topic."""
+    if not _TOPIC.match(text) or text in (".", ".."):
+        raise ValueError(f"{text!r} cannot be the name of a topic: letters, digits, '.', '_' and '-', at most 249")
     return text
 
 

@@ -22,7 +22,7 @@ from shoal.proxy.config_schema import (
 )
 from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.settings import Address, Limits, Mode, PortMap, PortRange, ShallowSettings
+from shoal.proxy.settings import Address, Limits, Mode, MultiBatch, PortMap, PortRange, ShallowSettings
 from shoal.proxy.values import parse_size
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ bootstrap = "a1:9092,[::1]:9092"
 [[cluster]]
 name = "target"
 bootstrap = ["b1:9092", "b2:9092"]
+multi-batch = "never"
+probe-topic = "shoal-probe"
 
 [[listener]]
 name = "source"
@@ -95,6 +97,9 @@ def test_everything_that_is_written_arrives() -> None:
     assert [c.name for c in configuration.settings.clusters] == ["source", "target"]
     assert configuration.settings.clusters[0].bootstrap == (Address("a1", 9092), Address("::1", 9092))
     assert configuration.settings.clusters[1].bootstrap == (Address("b1", 9092), Address("b2", 9092))
+    assert configuration.settings.clusters[0].multi_batch is MultiBatch.AUTO
+    assert configuration.settings.clusters[1].multi_batch is MultiBatch.NEVER
+    assert [c.probe_topic for c in configuration.settings.clusters] == [None, "shoal-probe"]
     assert (source.host, source.port, source.mode, source.pair) == ("127.0.0.1", 19092, Mode.WRAP, "target")
     assert source.nodes == PortRange(first=19093, last=19192, state_file=Path("etc/state/source.json"))
     assert source.shallow == ShallowSettings(deep_topics=("^audit$",), run_limit=256 * 1024, tags={"site": "north"})
@@ -180,6 +185,8 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
         ('"a1:9092,[::1]:9092"', '"a1:99999"', ["port '99999' is not a number from 1 to 65535"]),
         ('"a1:9092,[::1]:9092"', '"a1:9092,a1:9092"', ["a1:9092 is listed twice"]),
         ('"a1:9092,[::1]:9092"', '""', ["no address given"]),
+        ('multi-batch = "never"', 'multi-batch = "always"', ['cluster[1].multi-batch: "always" is not known; write one of: auto, never']),
+        ('"shoal-probe"', '"shoal probe"', ["cluster[1].probe-topic: 'shoal probe' cannot be the name of a topic"]),
         ('"19093-19192"', '"19192-19093"', ["listener[0].ports: '19192-19093' ends before it begins"]),
         ('"19093-19192"', '"19093"', ["is not a range"]),
         ("{ 1 = 29093, 2 = 29094 }", "{ one = 29093 }", ["listener[1].ports: 'one' is not a node id"]),

@@ -58,7 +58,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
 """What a probe speaks, by API key: the oldest and newest version."""
 
 _LATEST = -1  # ListOffsets: the end of what consumers may read
-_FETCH_BYTES = 1 << 20
+_FETCH_BYTES = 1 << 18  # of a topic with other writers; our own records are some 20 kB
 _FETCH_WAIT_MS = 100
 _CREATE_TIMEOUT_MS = 5_000
 _PRODUCE_TIMEOUT_MS = 5_000

@@ -37,12 +37,16 @@ _TIMED_OUT: Final = 7  # CreateTopics: the topic may come yet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """`topic`: use this one, which exists. `token`: random, 8 bytes or more. `now`: ms since the epoch."""
+    """`topic`: use this one, which exists. `token`: random, 8 bytes or more. `now`: ms since the epoch.
+
+    `leftovers` are scratch topics of probes that did not come to their end: they are deleted with this one's.
+    """
 
     node_id: int
     topic: str | None = None
     token: bytes
     now: int
+    leftovers: tuple[str, ...] = ()
 
     @property
     def scratch(self) -> str:
@@ -60,14 +64,14 @@ class Probe:
         self._known = known
         self._dialogue = Dialogue()
         self._identity: Identity | None = None
-        self._scratch: str | None = None
+        self._left = list(plan.leftovers)
         self._trial: Trial | None = None
         self._talk: Generator[Ask, Buffer, Proof] = self._run()
 
     @property
-    def scratch(self) -> str | None:
-        """The topic that was made and is not yet deleted: whoever gives up in between deletes it later (`clean_up`)."""
-        return self._scratch
+    def left_behind(self) -> tuple[str, ...]:
+        """Topics that are not deleted yet: whoever gives up in between has them deleted later (`leftovers`, `clean_up`)."""
+        return tuple(self._left)
 
     @property
     def doing(self) -> str:
@@ -103,7 +107,7 @@ class Probe:
             proof = unknown(f"the broker's answer to {self._dialogue.asked} cannot be read: {error}").proof
         if not proof.closed:
             yield from self._delete()
-        return replace(proof, identity=self._identity, left_behind=self._scratch)
+        return replace(proof, identity=self._identity, left_behind=self.left_behind)
 
     def _cut_off(self) -> Proof:
         """The connection ended. On a set that is the answer of Kafka up to 2.1, and of brokers made like it."""
@@ -157,16 +161,17 @@ class Probe:
         if self._plan.topic is not None:
             return self._named(self._plan.topic)
         topic, node_id = self._plan.scratch, self._plan.node_id
-        self._scratch = topic  # from here on it may be there, whatever is answered
+        self._left.append(topic)  # from here on it may be there, whatever is answered
         values = messages.create_topic(topic, node_id)
         try:
             frame, version = yield from self._dialogue.ask(ApiKey.CREATE_TOPICS, values)
         except Ended:
-            self._scratch = None
+            self._left.remove(topic)
             raise unknown("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
         error_code, message = messages.created(frame, version)
         if error_code:
-            self._scratch = None
+            if error_code != _TIMED_OUT:
+                self._left.remove(topic)
             raise unknown(refusal(f"cannot create the scratch topic {topic}", error_code, message), way_out(error_code))
         return Place(topic, 0, shared=False)
 
@@ -186,14 +191,12 @@ class Probe:
 
     def _delete(self) -> Talk[None]:
         """What fails here does not change the result: the topic is told as left behind."""
-        if self._scratch is None:
+        if not self._left:
             return
         try:
-            left = yield from clean_up([self._scratch], self._dialogue)
+            self._left = yield from clean_up(self._left, self._dialogue)
         except (Ended, ConnectionEnded, RemoteProtocolError):
             return
-        if not left:
-            self._scratch = None
 
 
 def clean_up(topics: list[str], dialogue: Dialogue | None = None) -> Talk[list[str]]:

@@ -32,7 +32,7 @@ class Proof:
     """`why` is the cause, `remedy` the way out ("" where none is needed).
 
     `identity` is None where the broker did not get as far as telling it. `closed`: the broker ended the connection, so
-    asking again costs a client its connection. `left_behind` names a scratch topic that could not be deleted.
+    asking again costs a client its connection. `left_behind` names scratch topics that could not be deleted.
     """
 
     result: Result
@@ -40,7 +40,7 @@ class Proof:
     remedy: str = ""
     identity: Identity | None = None
     closed: bool = False
-    left_behind: str | None = None
+    left_behind: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:

@@ -61,7 +61,7 @@ def test_the_scratch_topic_is_deleted_and_never_mirrored() -> None:
     proof = run(broker)
     assert broker.deleted == [PLAN.scratch]
     assert broker.topics == {}
-    assert proof.left_behind is None
+    assert proof.left_behind == ()
     assert re.fullmatch(r"__.*", PLAN.scratch)
     assert Topics(()).raw_reason(PLAN.scratch) is Reason.INTERNAL_TOPIC
 
@@ -89,7 +89,7 @@ def test_a_connection_that_ends_on_a_set_is_a_refusal() -> None:
     assert proof.result is Result.REFUSED
     assert proof.closed
     assert proof.why == "the broker closed the connection on 2 batches (uncompressed)"
-    assert proof.left_behind == PLAN.scratch
+    assert proof.left_behind == (PLAN.scratch,)
 
 
 def test_brokers_before_2_4_are_never_sent_a_set() -> None:
@@ -117,7 +117,7 @@ def test_success_with_records_lost_or_wrong_is_unsafe(habits: dict[str, Any], to
     assert proof.result is Result.UNSAFE
     if not (plan.topic and "answers_late_by" in habits):
         assert told in proof.why
-    assert proof.left_behind is None
+    assert proof.left_behind == ()
 
 
 UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -165,7 +165,7 @@ def test_a_named_topic_without_a_partition_of_this_broker() -> None:
 def test_a_topic_that_cannot_be_deleted_is_told() -> None:
     proof = judge(delete_error=ErrorCode.topic_authorization_failed)
     assert proof.proven
-    assert proof.left_behind == PLAN.scratch
+    assert proof.left_behind == (PLAN.scratch,)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_connection_that_ends_anywhere_ends_the_probe(at: int) -> None:
     assert isinstance(proof, Proof)
     if proof.proven:  # all had been seen, and only DeleteTopics was unanswered
         assert broker.asked[-1] is ApiKey.DELETE_TOPICS or proof.left_behind
-    assert proof.left_behind in (None, PLAN.scratch)
+    assert proof.left_behind in ((), (PLAN.scratch,))
     assert proof.closed or proof.proven
 
 
@@ -289,3 +289,10 @@ def test_what_was_left_behind_is_deleted_later() -> None:
         talk.send(answer)
     assert end.value.value == []
     assert broker.deleted == ["__shoal-probe-1", "__shoal-probe-2"]
+
+
+def test_leftovers_of_earlier_probes_go_with_the_scratch_topic() -> None:
+    broker = BatchBroker().with_topic("__shoal-probe-1")
+    proof = run(broker, replace(PLAN, leftovers=("__shoal-probe-1", "__shoal-probe-gone")))
+    assert broker.deleted == ["__shoal-probe-1", PLAN.scratch]
+    assert proof.left_behind == ()

@@ -1,0 +1,70 @@
+"""What is known of every broker of one cluster, and when to ask again. Pure: `now` is monotonic seconds.
+
+nothing known        ask
+proven               used while a connection of the proof's time lives; a new connection is asked who it leads to, and where
+                     it is the same broker the proof holds for it
+a connection is lost what was proven is forgotten: the broker may come back without its agent
+anything else        asked again after `RETRY_SECONDS`, or after a lost connection (a restart may have brought the agent) when
+                     `LOSS_SECONDS` have passed; a broker that closed the connection on a set only after `RETRY_SECONDS`,
+                     because every such question costs a client its connection
+unsafe               is remembered for the same broker, however often its connections come and go
+"""
+
+from dataclasses import dataclass, replace
+
+from shoal.protocol.multibatch.proof import Identity, Proof, Result
+
+__all__ = ["LOSS_SECONDS", "RETRY_SECONDS", "Known"]
+
+RETRY_SECONDS = 600.0
+LOSS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    proof: Proof
+    retry_at: float
+
+
+class Known:
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._told: dict[int, tuple[Result, str]] = {}
+
+    def proof(self, node_id: int) -> Proof | None:
+        entry = self._entries.get(node_id)
+        return entry.proof if entry else None
+
+    def of(self, identity: Identity) -> Proof | None:
+        """What still holds for this very broker: it is proven, or unsafe."""
+        proof = self.proof(identity.node_id)
+        lasting = proof is not None and proof.result in (Result.PROVEN, Result.UNSAFE)
+        return proof if proof is not None and lasting and proof.identity == identity else None
+
+    def may_ask(self, node_id: int, now: float) -> bool:
+        entry = self._entries.get(node_id)
+        return entry is None or entry.proof.proven or now >= entry.retry_at
+
+    def learned(self, node_id: int, proof: Proof, now: float) -> bool:
+        """-> whether this is news for the operator."""
+        self._entries[node_id] = _Entry(proof=proof, retry_at=now + RETRY_SECONDS)
+        told = (proof.result, proof.why)
+        is_news = self._told.get(node_id) != told
+        self._told[node_id] = told
+        return is_news
+
+    def withdrawn(self, node_id: int, why: str, now: float) -> bool:
+        """A proven broker did not take a set after all. -> whether this is news."""
+        old = self.proof(node_id)
+        identity = old.identity if old else None
+        return self.learned(node_id, Proof(result=Result.REFUSED, why=why, identity=identity), now)
+
+    def lost(self, node_id: int, now: float) -> None:
+        """A connection to the broker was lost: it may come back as another one."""
+        entry = self._entries.get(node_id)
+        if entry is None or entry.proof.closed:
+            return
+        if entry.proof.proven:
+            del self._entries[node_id]
+        else:
+            self._entries[node_id] = replace(entry, retry_at=min(entry.retry_at, now + LOSS_SECONDS))
