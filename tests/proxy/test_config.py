@@ -22,7 +22,16 @@ from shoal.proxy.config_schema import (
 )
 from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.settings import Address, Limits, Mode, MultiBatch, PortMap, PortRange, ShallowSettings
+from shoal.proxy.settings import (
+    Address,
+    Limits,
+    ListenerSettings,
+    Mode,
+    MultiBatch,
+    PortMap,
+    PortRange,
+    ShallowSettings,
+)
 from shoal.proxy.values import parse_size
 
 if TYPE_CHECKING:
@@ -160,6 +169,16 @@ def test_the_guide_tells_the_defaults(title: str, settings: object) -> None:
             assert float(told) == value if told.isdigit() else parse_size(told) == value, key
         else:
             assert told == (str(value).lower() if value else "none" if value is not False else "false"), key
+
+
+def test_the_guide_tells_the_defaults_of_a_listener() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(ListenerSettings)}
+    rows = guide_rows("[[listener]]")
+
+    assert rows["mode"] == defaults["mode"]
+    assert rows["max-connections"] == str(defaults["max_connections"])
+    assert rows["pair"] == "none"
+    assert defaults["pair"] is None
 
 
 def test_the_example_of_the_guide_is_a_good_file() -> None:
