@@ -13,7 +13,7 @@ from shoal.proxy.arguments import parse_arguments
 from shoal.proxy.config import Configuration, load_config
 from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, read_mirror, render
 from shoal.proxy.logs import LogSettings, set_up_logs
-from shoal.proxy.mirror_settings import mirror_listeners, mirror_settings
+from shoal.proxy.mirror_settings import in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import Mode
 from shoal.proxy.values import parse_address
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _COMMANDS[flags.command](flags)
     except BaseException as error:
         if (told := list(_operator_problems(error))) and not _others(error):
-            for problem in told:
+            for problem in map(in_flags, told) if flags.command == "mirror" else told:
                 print(f"shoal: error: {problem}", file=sys.stderr)
             return WRONG_INPUT
         if isinstance(error, KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from shoal.proxy.settings import (
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["default_state_dir", "mirror_listeners", "mirror_settings"]
+__all__ = ["default_state_dir", "in_flags", "mirror_listeners", "mirror_settings"]
 
 _BROKER_PORTS = 100  # after the port of the listener, unless --*-ports says otherwise
 _SIDES = ("source", "target")
@@ -101,3 +102,11 @@ _FLAGS = {"listen": "--{}-listen", "ports": "--{}-ports", "cluster": "--{}", "pa
 
 def _flag(index: int, key: str) -> str:
     return _FLAGS.get(key, f"--{key.rpartition('.')[2]}").format(_SIDES[index])
+
+
+def in_flags(problem: Problem) -> Problem:
+    """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
+    for side in _SIDES:
+        if problem.where == f"listener {side!r}":
+            return problem._replace(what=re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what))
+    return problem
