@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from shoal.proxy.config_checks import check_settings
-from shoal.proxy.config_schema import ClusterTable, File, ListenerTable, LogTable, ShallowTable, keys_of, unknown_keys
+from shoal.proxy.config_schema import (
+    ClusterTable,
+    CoalescingTable,
+    File,
+    ListenerTable,
+    LogTable,
+    ShallowTable,
+    keys_of,
+    unknown_keys,
+)
 from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import (
     Address,
     ClusterSettings,
+    CoalesceSettings,
     Limits,
     ListenerSettings,
     Mode,
@@ -169,6 +179,8 @@ class _Reader:
         mode = self._choice(f"{path}.mode", table.mode, [mode.value for mode in Mode], Mode.PLAIN.value)
         if table.mode == Mode.PLAIN and table.shallow is not None:
             self.problems.append(Problem(f"{path}.shallow", 'needs mode = "wrap" or mode = "unwrap"'))
+        if table.coalescing is not None and not table.coalesce:
+            self.problems.append(Problem(f"{path}.coalescing", "needs coalesce = true"))
         settings = ListenerSettings(
             name=table.name,
             cluster=table.cluster,
@@ -179,6 +191,8 @@ class _Reader:
             mode=Mode(mode),
             pair=table.pair,
             shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable()),
+            coalesce=table.coalesce,
+            coalescing=self._merge(f"{path}.coalescing", CoalesceSettings(), table.coalescing or CoalescingTable()),
         )
         return (
             settings

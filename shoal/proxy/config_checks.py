@@ -14,7 +14,7 @@ from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shoal.proxy.settings import Limits, ListenerSettings, Settings, ShallowSettings
+    from shoal.proxy.settings import CoalesceSettings, Limits, ListenerSettings, Settings, ShallowSettings
 
 __all__ = ["Where", "check_settings"]
 
@@ -30,6 +30,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_port_conflicts(settings, where),
         *_positive(settings, where),
         *_sizes(settings, where),
+        *_coalescing(settings, where),
     ]
 
 
@@ -108,24 +109,38 @@ def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[
 
 
 # 0 turns these off; everything else must be above 0.
-_MAY_BE_ZERO = ("min-batch-bytes", "drain-seconds", "linger-seconds", "close-seconds")
+_MAY_BE_ZERO = ("min-batch-bytes", "drain-seconds", "linger-seconds", "close-seconds", "coalescing.linger", "patience")
 
 
 def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     numbers = [(f"limits.{name}", value) for name, value in _numbers(settings.limits)]
     for index, listener in enumerate(settings.listeners):
         numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
+        numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
         numbers.append((where(index, "max-connections"), listener.max_connections))
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
 
 
-def _numbers(values: Limits | ShallowSettings) -> Iterator[tuple[str, float]]:
+def _numbers(values: Limits | ShallowSettings | CoalesceSettings) -> Iterator[tuple[str, float]]:
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield field.name.replace("_", "-"), value
+
+
+def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.coalesce and listener.mode != Mode.PLAIN:
+            what = f'needs mode = "plain": a mirror\'s requests are not joined in mode "{listener.mode}"'
+            yield Problem(where(index, "coalesce"), what)
+        limits = listener.coalescing
+        if limits.request_bytes > limits.queue_bytes:
+            what = (
+                f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could become so large"
+            )
+            yield Problem(where(index, "coalescing.request-bytes"), what)
 
 
 def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:

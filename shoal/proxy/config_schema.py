@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "ClusterTable",
+    "CoalescingTable",
     "File",
     "LimitsTable",
     "ListenerTable",
@@ -49,6 +50,17 @@ class ShallowTable(Table, frozen=True, kw_only=True):
     plain_compression: str | None = None
 
 
+class CoalescingTable(Table, frozen=True, kw_only=True):
+    linger: float | None = None
+    request_bytes: Size | None = None
+    request_batches: int | None = None
+    set_batches: int | None = None
+    in_flight: int | None = None
+    patience: float | None = None
+    queue_bytes: Size | None = None
+    ignore_client_ids: bool | None = None
+
+
 class ListenerTable(Table, frozen=True, kw_only=True):
     name: str
     cluster: str
@@ -58,6 +70,8 @@ class ListenerTable(Table, frozen=True, kw_only=True):
     mode: str = "plain"
     pair: str | None = None
     shallow: ShallowTable | None = None
+    coalesce: bool = False
+    coalescing: CoalescingTable | None = None
     max_connections: int | None = None
 
 
@@ -99,6 +113,7 @@ _INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
     (File, "limits"): (LimitsTable, False),
     (File, "log"): (LogTable, False),
     (ListenerTable, "shallow"): (ShallowTable, False),
+    (ListenerTable, "coalescing"): (CoalescingTable, False),
 }
 
 

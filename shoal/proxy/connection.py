@@ -19,6 +19,7 @@ A route's handler may be in the middle of an exchange with the broker when one s
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -41,10 +42,10 @@ from shoal.proxy.upstream import UpstreamUnreachable
 from shoal.proxy.watchdog import Vigil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from shoal.proxy.clusters import Cluster
-    from shoal.proxy.in_flight import Answer
+    from shoal.proxy.in_flight import Answer, Backlog
     from shoal.proxy.listeners import Door, Listener
     from shoal.proxy.pump import Pump
     from shoal.proxy.transport import Buffer
@@ -69,6 +70,8 @@ _LOUD = frozenset(
 )
 # The client is still there and may have sent what was not read: close without destroying what it has yet to receive.
 _GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
+# The client may still be there: it gets the answers to what the path has taken from it.
+_PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
 class Connection:
@@ -85,6 +88,7 @@ class Connection:
         self.local_host: str = client.getsockname()[0]
         self.client_id: str | None = None
         self.context: object = None
+        self.backlog: Backlog | None = None  # what the listener's path takes and answers itself
         self.in_flight: deque[int | InFlight] = deque()
         self.asked = 0
         self.draining = False
@@ -126,9 +130,9 @@ class Connection:
         except UpstreamUnreachable as error:
             return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
         self._connected(upstream)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._run_responses)
-            nursery.start_soon(self._run_requests)
+        async with trio.open_nursery() as self._tasks:
+            self._tasks.start_soon(self._run_responses)
+            self._tasks.start_soon(self._run_requests)
 
     def _has_nothing_to_say(self) -> bool:
         try:
@@ -147,6 +151,8 @@ class Connection:
     async def _run_requests(self) -> None:
         with self._request_scope:
             await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
+        if self.backlog is not None and self.cause in _PATIENT and not self.upstream_ended:
+            await self._settle(self.backlog)
         self.requests_ended = self.responses.attention = True
         if self.upstream_ended or self.responses.quiet:
             self.abort(CloseCause.DRAINED)
@@ -156,6 +162,11 @@ class Connection:
                 self.upstream.shutdown(socket.SHUT_WR)
         elif self.cause is not None:
             self.scope.cancel()
+
+    async def _settle(self, backlog: Backlog) -> None:
+        """A client that has closed may still read; a drain has its own deadline."""
+        with trio.move_on_after(math.inf if self.draining else self.limits.close_seconds):
+            await backlog.settled()
 
     async def _run_responses(self) -> None:
         try:
@@ -267,6 +278,10 @@ class Connection:
     def lookup_controller(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         return self.listener.advertise_controller(node_id, self.local_host)
 
+    def spawn(self, task: Callable[[bytes], Awaitable[None]], argument: bytes) -> None:
+        """Run a task that ends with this connection at the latest."""
+        self._tasks.start_soon(task, argument)
+
     async def forward(self, buffers: Sequence[Buffer], answer: Answer | Verdict | None = None) -> None:
         """From a handler: send a request frame to the broker for the client. `Verdict.SILENT`: it has no answer."""
         if not isinstance(answer, Verdict):
@@ -314,7 +329,8 @@ class Connection:
     @property
     def unanswered(self) -> int:
         """Requests without an answer so far; what a handler asks of the broker for one of them is not counted twice."""
-        return max(len(self.in_flight), self.handling)
+        taken = self.backlog.unanswered if self.backlog is not None else 0
+        return max(len(self.in_flight), self.handling) + taken
 
     def traffic(self) -> Traffic:
         if not self.connected:

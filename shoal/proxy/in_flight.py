@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Asked",
+    "Backlog",
     "Edit",
     "Hold",
     "InFlight",
@@ -130,6 +131,20 @@ class Asked:
         """None: there will be no answer."""
         self._frame = frame
         self._answered.set()
+
+
+class Backlog(Protocol):
+    """The requests of one client that its listener's path has taken, and answers in the broker's place."""
+
+    @property
+    def unanswered(self) -> int:
+        """How many there are. What comes behind them and goes to the client's own broker has to wait."""
+
+    async def turn(self) -> None:
+        """Wait until the request that stands next may be decided upon again."""
+
+    async def settled(self) -> None:
+        """Wait until all are answered."""
 
 
 Answer = Edit | Hold | Local | Token | Asked

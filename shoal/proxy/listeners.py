@@ -27,7 +27,7 @@ from shoal.proxy.transport import tune
 from shoal.proxy.upstream import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path as FilePath
 
     from shoal.proxy.clusters import Cluster
@@ -258,6 +258,11 @@ class Listener:
     def close(self) -> None:
         for door in self.doors.values():
             door.sock.close()
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task for the path. A drained listener waits for it, as it does for connections."""
+        assert self._serving is not None
+        self._serving.start_soon(task)
 
     def _welcome(self, door: Door, client: socket.socket) -> None:
         assert self._serving is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.coalesce_statistics import CoalesceStatistics
 from shoal.proxy.shallow_statistics import ShallowStatistics
 from shoal.proxy.statistics import CloseCause
 
@@ -29,6 +30,7 @@ class Snapshot:
     at: float  # seconds on any clock that only goes forward
     server: ServerStatistics
     shallow: Mapping[str, ShallowStatistics] = field(default_factory=dict)  # by listener
+    coalescing: Mapping[str, CoalesceStatistics] = field(default_factory=dict)  # by listener
 
 
 class Line(NamedTuple):
@@ -44,7 +46,9 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
     lines = []
     for listener in now.server.listeners:
         shallow = _Shallow(before.shallow.get(listener.name, _NOTHING), now.shallow.get(listener.name, _NOTHING))
-        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at)
+        coalescing = now.coalescing.get(listener.name)
+        coalesced = coalescing and coalescing.since(before.coalescing.get(listener.name, CoalesceStatistics()))
+        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at, coalesced)
         if change.happened:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
     return lines
@@ -87,6 +91,7 @@ class _Change(NamedTuple):
     now: ListenerStatistics
     shallow: _Shallow
     seconds: float
+    coalesced: CoalesceStatistics | None
 
     @property
     def happened(self) -> bool:
@@ -121,11 +126,12 @@ class _Change(NamedTuple):
             **{name: self.traffic(name) for name in _TRAFFIC},
             **{name: self.shallow.more(name) for name in _COUNTS},
             "raw_batches": self.shallow.raw,
+            **(self.coalesced.values() if self.coalesced else {}),
         }
 
     def text(self) -> str:
         shallow = [*self._wrapped(), *self._unwrapped()]
-        parts = [*(shallow or self._plain()), *self._raw(), *self._trouble()]
+        parts = [*(shallow or self._plain()), *self._coalesced(), *self._raw(), *self._trouble()]
         return "; ".join([*parts, ", ".join(self._now())])
 
     def _now(self) -> Iterator[str]:
@@ -136,6 +142,13 @@ class _Change(NamedTuple):
     def _wrapped(self) -> Iterator[str]:
         if envelopes := self.shallow.more("envelopes"):
             yield f"wrapped {self._data('wrapped')} in {_counted(envelopes, 'envelope')}"
+
+    def _coalesced(self) -> Iterator[str]:
+        if self.coalesced and self.coalesced.taken:
+            yield f"joined {_counted(self.coalesced.taken, 'produce request')} into {self.coalesced.requests:,}"
+        if self.coalesced and self.coalesced.alone:
+            reasons = ", ".join(f"{why}: {count:,}" for why, count in self.coalesced.alone.items())
+            yield f"{_counted(sum(self.coalesced.alone.values()), 'produce request')} alone ({reasons})"
 
     def _raw(self) -> Iterator[str]:
         if raw := self.shallow.raw:

@@ -40,7 +40,17 @@ _PEEK_LIMIT = 128 * 1024
 
 
 class RequestPump(Pump):
-    __slots__ = ("_connection", "_frame_limit", "_in_flight", "_limits", "_room", "_routes", "requests", "tokens")
+    __slots__ = (
+        "_connection",
+        "_enough",
+        "_frame_limit",
+        "_in_flight",
+        "_limits",
+        "_room",
+        "_routes",
+        "requests",
+        "tokens",
+    )
 
     def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
         super().__init__(source, out)
@@ -50,6 +60,7 @@ class RequestPump(Pump):
         self._limits: Limits = connection.limits
         self._frame_limit = connection.limits.frame_bytes
         self._room: trio.Event | None = None
+        self._enough = 0  # entries in the queue with which `_room` is there
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
 
@@ -65,16 +76,27 @@ class RequestPump(Pump):
 
     def answered(self) -> bool:
         """The response pump has taken entries from the queue; -> whether this pump waits for more of that."""
-        if self._room is not None and len(self._in_flight) <= self._limits.in_flight // 2:
+        is_enough = len(self._in_flight) <= self._enough
+        if self._room is not None and is_enough and (self._enough or not self._connection.responses.mid_frame):
             self._room.set()
             self._room = None
         return self._room is not None
 
     async def _wait_for_room(self) -> None:
         self._room = room = trio.Event()
+        self._enough = self._limits.in_flight // 2
         if self.answered():
             self._connection.responses.attention = True
         await room.wait()
+
+    async def until_quiet(self) -> None:
+        """Wait until the broker owes the client nothing, and nothing is on its way to the client."""
+        responses = self._connection.responses
+        while not responses.quiet:
+            self._room = room = trio.Event()
+            self._enough = 0
+            responses.attention = True
+            await room.wait()
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         remaining = self.remaining
@@ -85,11 +107,14 @@ class RequestPump(Pump):
             self.remaining = 0
             pos += remaining
         limit, routes, queue = self._frame_limit, self._routes, self._in_flight
+        backlog = self._connection.backlog
         while end - pos >= _CLIENT_ID_AT and not self.tokens:
             size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
             if not _SMALLEST <= size <= limit:
                 self._refuse(size, view[pos:end])
             route = routes.get(key)
+            if backlog is not None and backlog.unanswered and (route is None or not route.takes):
+                return pos, self._waiting_turn()
             if route is None or version < route.since:
                 queue.append(correlation_id)
             else:
@@ -98,6 +123,11 @@ class RequestPump(Pump):
                     return pos, None
                 if decision is Verdict.HOLD:
                     return pos, self._held(route, size)
+                if decision is Verdict.TAKEN:
+                    self.requests += 1
+                    return pos, Interruption(_SIZE.size + size, (), None)
+                if decision is Verdict.WAIT:
+                    return pos, self._waiting_turn()
                 if decision is None:
                     queue.append(correlation_id)
                 elif not isinstance(decision, Verdict):
@@ -142,6 +172,15 @@ class RequestPump(Pump):
         assert route.handle is not None
         with connection.handling_request():
             await route.handle(connection, frame, read_request_header(frame))
+
+    def _waiting_turn(self) -> Interruption:
+        """In front of a frame that is looked at again later; nothing is read meanwhile."""
+        return Interruption(0, None, self._turn)
+
+    async def _turn(self, _: bytearray) -> None:
+        backlog = self._connection.backlog
+        assert backlog is not None
+        await backlog.turn()
 
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
         """SASL tokens: -> where the last one ends."""

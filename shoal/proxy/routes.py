@@ -22,6 +22,8 @@ class Verdict(Enum):
     MORE = auto()  # these first bytes do not tell: ask again with more
     HOLD = auto()  # hold the request whole and hand it to the route's `handle`
     SILENT = auto()  # passes, and will not be answered
+    TAKEN = auto()  # the path has taken what it needs: nothing passes, and the path answers
+    WAIT = auto()  # not yet: ask again when the connection's `Backlog.turn` has come
 
 
 Decide = "Callable[[Connection, memoryview], Answer | Verdict | None]"
@@ -33,12 +35,17 @@ Handle = "Callable[[Connection, bytearray, RequestHeader], Awaitable[None]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """From version `since` on: `decide` where there is one, else `handle`, else the request passes and `answer` says the rest."""
+    """From version `since` on: `decide` where there is one, else `handle`, else the request passes and `answer` says the rest.
+
+    Requests behind one that was taken wait until it is answered, as they would at a broker; where the route `takes`, `decide`
+    sees to that itself.
+    """
 
     since: int = 0
     answer: Answer | None = None
     decide: Callable[[Connection, memoryview], Answer | Verdict | None] | None = None
     handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]] | None = None
+    takes: bool = False
 
 
 RouteTable = dict[int, Route]

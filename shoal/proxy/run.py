@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.proxy.coalesce_path import CoalescePath
+from shoal.proxy.coalesce_statistics import CoalesceTally
 from shoal.proxy.fetch_path import WrapPath
 from shoal.proxy.logs import fields, told
+from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
-from shoal.proxy.settings import Address
+from shoal.proxy.settings import Address, Mode
 from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.statistics import ServerStatistics
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.proxy.config import Configuration
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.plain_path import Path
     from shoal.proxy.server import Server
     from shoal.proxy.settings import ListenerSettings
 
@@ -67,8 +72,13 @@ async def _serve(
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     settings = configuration.settings
-    await serve(settings, paths=shallow_paths(settings), task_status=task_status)
+    paths = {**shallow_paths(settings), Mode.PLAIN: _plain_path}
+    await serve(settings, paths=paths, task_status=task_status)
     everything.cancel()
+
+
+def _plain_path(listener: Listener) -> Path:
+    return CoalescePath(listener) if listener.settings.coalesce else PlainPath(listener)
 
 
 async def _tick(server: Server) -> None:
@@ -78,6 +88,8 @@ async def _tick(server: Server) -> None:
         for path in paths:
             if isinstance(path, WrapPath):
                 path.interlock.tick()
+            elif isinstance(path, CoalescePath):
+                path.tick(trio.current_time())
 
 
 async def _report(server: Server, every: float) -> None:
@@ -95,7 +107,8 @@ async def _report(server: Server, every: float) -> None:
 def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
     tallies = {name: getattr(listener.path, "tally", None) for name, listener in server.listeners.items()}
     shallow = {name: tally.statistics() for name, tally in tallies.items() if isinstance(tally, ShallowTally)}
-    now = Snapshot(at=trio.current_time(), server=server.statistics(), shallow=shallow)
+    coalescing = {name: tally.statistics() for name, tally in tallies.items() if isinstance(tally, CoalesceTally)}
+    now = Snapshot(at=trio.current_time(), server=server.statistics(), shallow=shallow, coalescing=coalescing)
     for line in report(before, now):
         text = line.text if event == "flow" else f"{event} {line.text}"
         log.info(event, extra=told(text, **line.values))

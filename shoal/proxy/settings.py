@@ -20,6 +20,7 @@ __all__ = [
     "MIB",
     "Address",
     "ClusterSettings",
+    "CoalesceSettings",
     "Limits",
     "ListenerSettings",
     "Mode",
@@ -101,6 +102,20 @@ class ShallowSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoalesceSettings:
+    """Joining the produce requests of many clients. Of each lane (broker, and what requests must have in common), if not said otherwise."""
+
+    linger: float = 0.0  # an idle lane waits so long for company; 0 costs a quiet client nothing
+    request_bytes: int = MIB  # of a joined request: a producer's default max.request.size
+    request_batches: int = 1000
+    set_batches: int = 64  # of one partition in a joined request, where the broker is proven to take them
+    in_flight: int = 4  # joined requests without an answer, each on a connection of its own
+    patience: float = 0.1  # before a request overtakes one that is not answered
+    queue_bytes: int = 32 * MIB  # of the whole listener, taken from clients and not answered; then no more is read
+    ignore_client_ids: bool = False  # join clients of different ids: no quota tells them apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     name: str
     bootstrap: tuple[Address, ...]  # tried in turn
@@ -123,6 +138,8 @@ class ListenerSettings:
     mode: Mode = Mode.PLAIN
     pair: str | None = None  # wrap: the name of the unwrap listener through which the mirror produces
     shallow: ShallowSettings = field(default_factory=ShallowSettings)
+    coalesce: bool = False  # plain: produce requests of several clients are joined
+    coalescing: CoalesceSettings = field(default_factory=CoalesceSettings)
     max_connections: int = 10_000  # two descriptors and ~40 KiB each
 
 

@@ -42,7 +42,9 @@ __all__ = [
     "by_topic",
     "make",
     "named",
+    "produced",
     "topic_of",
+    "version",
 ]
 
 Entity = Any
@@ -130,7 +132,7 @@ class TargetBroker:
         if script.closes:
             await side.stream.aclose()
         elif request.acks:
-            entity = _produced(load_response_schema(0, version(frame)), answers, script)
+            entity = produced(load_response_schema(0, version(frame)), answers, script)
             await side.send(response_frame(entity, correlation_id(frame)))
 
     def _append(self, sent: Mapping[Place, bytes], script: Script) -> dict[Place, tuple[ErrorCode, int]]:
@@ -148,7 +150,7 @@ class TargetBroker:
         return answers
 
 
-def _produced(schema: type[Entity], answers: Mapping[Place, tuple[ErrorCode, int]], script: Script) -> Entity:
+def produced(schema: type[Entity], answers: Mapping[Place, tuple[ErrorCode, int]], script: Script) -> Entity:
     leader = [dict(zip(("node_id", "host", "port"), script.leader, strict=True))] if script.leader else []
     return make(
         schema,

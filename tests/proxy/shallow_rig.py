@@ -52,18 +52,21 @@ class Producer(Peer):
     """A mirror's producer: one connection to the unwrap listener."""
 
     version = 8
+    client_id: str | None = "the producer"
+    transactional_id: str | None = None
 
     def __init__(self, stream: trio.SocketStream) -> None:
         super().__init__(stream)
         self._numbers = count(1)
 
     def request(self, sets: Mapping[Place, bytes] | Sequence[tuple[Place, bytes]], acks: int = -1) -> bytes:
-        pairs = sets.items() if isinstance(sets, Mapping) else sets
+        """A mapping names each topic once, a sequence for every partition."""
+        topics = by_topic(sets).items() if isinstance(sets, Mapping) else [(at[0], [(at[1], one)]) for at, one in sets]
         schema = load_request_schema(0, self.version)
         entity = make(
             schema,
             "ProduceRequest",
-            transactional_id=None,
+            transactional_id=self.transactional_id,
             acks=acks,
             timeout=SECOND,
             topic_data=tuple(
@@ -71,16 +74,22 @@ class Producer(Peer):
                     schema,
                     "TopicProduceData",
                     **named(topic),
-                    partition_data=(make(schema, "PartitionProduceData", index=index, records=records),),
+                    partition_data=tuple(
+                        make(schema, "PartitionProduceData", index=index, records=records) for index, records in parts
+                    ),
                 )
-                for (topic, index), records in pairs
+                for topic, parts in topics
             ),
         )
-        return request_frame(entity, next(self._numbers), "the producer")
+        return request_frame(entity, next(self._numbers), self.client_id)
 
     async def produce(self, *sets: bytes, acks: int = -1, topic: Topic = ORDERS) -> None:
         """Record sets for the partitions 0, 1, ..."""
         await self.send(self.request({(topic, index): one for index, one in enumerate(sets)}, acks))
+
+    async def send_only(self, sets: Mapping[int, bytes], acks: int = -1, topic: Topic = ORDERS) -> None:
+        """Record sets by partition; nobody waits for the answer."""
+        await self.send(self.request({(topic, index): one for index, one in sets.items()}, acks))
 
     async def answer(self) -> Entity:
         return decode_response(await self.frame(), load_response_schema(0, self.version))

@@ -9,7 +9,7 @@ client's own connection: it is not refused, and whether it is wrong is for the b
 Transactional requests are never joined: a transactional id has one producer, which has one connection to each broker.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -74,6 +74,9 @@ class Part(NamedTuple):
 class Joinable:
     key: LaneKey
     parts: list[Part]
+
+    def with_any_client_id(self) -> "Joinable":
+        return replace(self, key=self.key._replace(client_id=None))
 
 
 class _Row(NamedTuple):

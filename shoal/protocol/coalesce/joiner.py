@@ -94,6 +94,11 @@ class Joiner:
     def in_flight(self) -> int:
         return len(self._in_flight)
 
+    @property
+    def held_bytes(self) -> int:
+        """What waits and what is unanswered."""
+        return self.waiting_bytes + sum(joined.size for joined in self._in_flight)
+
     def holds(self, target: Hashable) -> bool:
         """Whether a batch of this target waits or is unanswered."""
         return target in self._busy or target in self._waiting
@@ -119,23 +124,29 @@ class Joiner:
         oldest = next(iter(self._in_flight), None)
         return due if oldest is None else max(due, oldest.sent + self.limits.patience)
 
-    def take(self, now: float) -> Joined | None:
-        """The next request, if one is due. It counts as in flight until `answered`."""
+    def take(self, now: float, *, sets: bool = True) -> Joined | None:
+        """The next request, if one is due. It counts as in flight until `answered`. Without `sets`: one batch per target."""
         if now < self.due():
             return None
-        sets: dict[Hashable, list[Batch]] = {}
-        size, room = 0, self.limits.request_batches
+        limits = self.limits
+        joined: dict[Hashable, list[Batch]] = {}
+        size, room = 0, limits.request_batches
         for target in self._ready:
-            chosen = self._choose(target, room, self.limits.request_bytes - size, first=not sets)
+            most = min(limits.set_batches if sets else 1, room)
+            chosen = self._choose(target, most, limits.request_bytes - size)
+            if not chosen and not joined:
+                chosen = [self._waiting[target].batches[0]]  # larger than a request
             if not chosen:
                 break
-            sets[target] = chosen
+            joined[target] = chosen
             size += sum(batch.size for batch in chosen)
             room -= len(chosen)
-        joined = Joined(sets=sets, size=size, sent=now)
-        for target, chosen in sets.items():
+        return self._send(Joined(sets=joined, size=size, sent=now))
+
+    def _send(self, joined: Joined) -> Joined:
+        for target, chosen in joined.sets.items():
             self._leave(target, len(chosen))
-        self._busy.update(sets)
+        self._busy.update(joined.sets)
         self._in_flight[joined] = None
         self._measure()
         return joined
@@ -171,15 +182,13 @@ class Joiner:
         self._measure()
         return taken
 
-    def _choose(self, target: Hashable, room: int, space: int, *, first: bool) -> list[Batch]:
+    def _choose(self, target: Hashable, most: int, space: int) -> list[Batch]:
         """What of a target goes into a request that has room for so many batches and bytes."""
         waiting = self._waiting[target]
-        most = 1 if waiting.again else min(self.limits.set_batches, room)
         chosen: list[Batch] = []
         for batch in waiting.batches:
-            fits = batch.size <= space or (first and not chosen)
-            company = not chosen or not (batch.lone or chosen[0].lone)
-            if len(chosen) >= most or room < 1 or not fits or not company:
+            alone = bool(chosen) and (waiting.again or batch.lone or chosen[0].lone)
+            if len(chosen) >= most or batch.size > space or alone:
                 break
             chosen.append(batch)
             space -= batch.size

@@ -1,0 +1,64 @@
+"""What coalescing did so far: the counters of one listener, and a frozen snapshot for whoever prints them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CoalesceStatistics", "CoalesceTally"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoalesceStatistics:
+    """One moment of a `CoalesceTally`."""
+
+    taken: int = 0  # produce requests of clients that were joined
+    batches: int = 0  # in joined requests; again where a set was split
+    requests: int = 0  # joined requests that were sent
+    request_bytes: int = 0
+    split_sets: int = 0  # refused as a whole, and sent again batch by batch
+    errors: int = 0  # partitions answered with an error
+    alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that went their own way: why -> how many
+
+    def since(self, earlier: CoalesceStatistics) -> CoalesceStatistics:
+        """What has been added; of `alone`, the most frequent reason first."""
+        counts = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
+        alone = {why: number - earlier.alone.get(why, 0) for why, number in self.alone.items()}
+        ordered = sorted(((why, number) for why, number in alone.items() if number), key=lambda item: -item[1])
+        return CoalesceStatistics(**counts, alone=dict(ordered))
+
+    def values(self) -> dict[str, object]:
+        """For machines."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**{f"coalesced_{name}": count for name, count in counts.items()}, "alone": self.alone}
+
+
+_COUNTS = tuple(one.name for one in fields(CoalesceStatistics) if one.name != "alone")
+
+
+@dataclass(slots=True, kw_only=True)
+class CoalesceTally:
+    """The counters, written where things happen. `alone` is keyed by the reason (a closed list)."""
+
+    taken: int = 0
+    batches: int = 0
+    requests: int = 0
+    request_bytes: int = 0
+    split_sets: int = 0
+    errors: int = 0
+    alone: Counter[str] = field(default_factory=Counter)
+
+    def statistics(self) -> CoalesceStatistics:
+        return CoalesceStatistics(
+            taken=self.taken,
+            batches=self.batches,
+            requests=self.requests,
+            request_bytes=self.request_bytes,
+            split_sets=self.split_sets,
+            errors=self.errors,
+            alone=dict(self.alone),
+        )
