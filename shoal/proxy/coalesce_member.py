@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Member", "Taken"]
 
 
+MAX_TAKEN = 1000  # requests of one client without an answer; a client's default is 5
+
+
 class Taken:
     """A produce request that was taken, and what the brokers have said of its partitions so far."""
 
@@ -85,7 +88,7 @@ class Member:
         self.wait: Callable[[], Awaitable[None]] = self.settled
         self._taken: deque[Taken] = deque()
         self._sending = False
-        self._settled = trio.Event()
+        self._moved = trio.Event()
 
     @property
     def unanswered(self) -> int:
@@ -96,13 +99,22 @@ class Member:
         self._taken.append(taken)
         return taken
 
+    @property
+    def is_full(self) -> bool:
+        """The client does not read its answers, or has asked too much at once: nothing more is taken meanwhile."""
+        return self._sending or len(self._taken) >= MAX_TAKEN
+
     async def turn(self) -> None:
         await self.wait()
 
     async def settled(self) -> None:
         """Until nothing is owed, and nothing is on its way."""
         while self._taken or self._sending:
-            await self._settled.wait()
+            await self._moved.wait()
+
+    async def until_room(self) -> None:
+        while self.is_full:
+            await self._moved.wait()
 
     def deliver(self) -> None:
         """Send what is complete. Synchronous: what the kernel does not take at once is sent by a task."""
@@ -115,8 +127,7 @@ class Member:
             buffers += answer
         if buffers:
             self._send(buffers)
-        if not self._taken and not self._sending:
-            self._settle()
+        self._move()
 
     def _send(self, buffers: list[Buffer]) -> None:
         connection = self.connection
@@ -141,8 +152,9 @@ class Member:
         """The client's connection is closed: nobody waits any more."""
         self.ended = True
         self._taken.clear()
-        self._settle()
+        self._sending = False
+        self._move()
 
-    def _settle(self) -> None:
-        self._settled.set()
-        self._settled = trio.Event()
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()

@@ -236,6 +236,9 @@ class CoalescePath:
         if self.held_bytes >= self.settings.queue_bytes:
             member.wait = self._until_room
             return Verdict.WAIT
+        if member.is_full:
+            member.wait = member.until_room
+            return Verdict.WAIT
         if not member.unanswered and not connection.responses.quiet:
             member.wait = connection.requests.until_quiet
             return Verdict.WAIT

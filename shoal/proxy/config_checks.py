@@ -116,7 +116,8 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     numbers = [(f"limits.{name}", value) for name, value in _numbers(settings.limits)]
     for index, listener in enumerate(settings.listeners):
         numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
-        numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
+        if listener.coalesce:
+            numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
         numbers.append((where(index, "max-connections"), listener.max_connections))
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0

@@ -12,6 +12,7 @@ import pytest
 from shoal.proxy.config import Configuration, load_config, read_config
 from shoal.proxy.config_schema import (
     ClusterTable,
+    CoalescingTable,
     File,
     LimitsTable,
     ListenerTable,
@@ -24,6 +25,7 @@ from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import (
     Address,
+    CoalesceSettings,
     Limits,
     ListenerSettings,
     Mode,
@@ -151,6 +153,7 @@ def guide_rows(title: str) -> dict[str, str]:
         ("[[cluster]]", ClusterTable),
         ("[[listener]]", ListenerTable),
         ("[listener.shallow]", ShallowTable),
+        ("[listener.coalescing]", CoalescingTable),
         ("[limits]", LimitsTable),
         ("[log]", LogTable),
     ],
@@ -160,13 +163,19 @@ def test_the_guide_describes_every_key(title: str, table: type[Table]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "settings"), [("[listener.shallow]", ShallowSettings()), ("[limits]", Limits()), ("[log]", LogSettings())]
+    ("title", "settings"),
+    [
+        ("[listener.shallow]", ShallowSettings()),
+        ("[listener.coalescing]", CoalesceSettings()),
+        ("[limits]", Limits()),
+        ("[log]", LogSettings()),
+    ],
 )
 def test_the_guide_tells_the_defaults(title: str, settings: object) -> None:
     for key, told in guide_rows(title).items():
         value = getattr(settings, key.replace("-", "_"))
         if isinstance(value, int | float) and not isinstance(value, bool):
-            assert float(told) == value if told.isdigit() else parse_size(told) == value, key
+            assert float(told) == value if re.fullmatch(r"[0-9.]+", told) else parse_size(told) == value, key
         else:
             assert told == (str(value).lower() if value else "none" if value is not False else "false"), key
 

@@ -80,9 +80,16 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def connection(**more: Any) -> Any:
-    asker = SimpleNamespace(answered=lambda: False)
+    asker = SimpleNamespace(backlog=None, answered=lambda: False)
     return SimpleNamespace(
-        in_flight=deque(), limits=Limits(), requests=asker, requests_ended=False, stopping=False, client_id=None, **more
+        backlog=None,
+        in_flight=deque(),
+        limits=Limits(),
+        requests=asker,
+        requests_ended=False,
+        stopping=False,
+        client_id=None,
+        **more,
     )
 
 
