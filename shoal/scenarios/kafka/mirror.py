@@ -19,12 +19,15 @@ STOP_TIMEOUT_S = 60.0
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _REPLICATING = "replicating "  # MirrorSourceTask: "task-thread-... replicating 4 topic-partitions A->B: [...]"
 
-# One broker per cluster is enough, and one machine is no place to wait for the intervals meant for production.
-_SMALL: Mapping[str, str] = {
-    "emit.heartbeats.enabled": "false",
+# A test is no place to wait for the intervals meant for production: 60 s and 600 s.
+_QUICK: Mapping[str, str] = {
     "emit.checkpoints.interval.seconds": "5",
     "refresh.topics.interval.seconds": "5",
     "refresh.groups.interval.seconds": "5",
+}
+# One broker per cluster is enough.
+_SMALL: Mapping[str, str] = {
+    "emit.heartbeats.enabled": "false",
     "sync.topic.acls.enabled": "false",
     "replication.factor": "1",
     "checkpoints.topic.replication.factor": "1",
@@ -53,7 +56,7 @@ class MirrorSpec:
     heap: str = "1g"
     """`connect-mirror-maker.sh` gives 2g; with 1g, 4 tasks and a slow target 2,000,000 records were too much."""
     quick: bool = True
-    """See `Jvm.quick`: False where CPU or throughput is measured."""
+    """See `Jvm.quick`; also, look for new topics and groups every 5 s. False where CPU or throughput is measured."""
     source_alias: str = "A"
     target_alias: str = "B"
     """Worker group, internal topics and offset syncs are named after both: other aliases are a mirror with no past."""
@@ -89,6 +92,7 @@ class MirrorSpec:
             # A killed worker's group session must run out before its tasks start again: 10 s by default.
             f"{target}.session.timeout.ms": "6000",
             f"{target}.heartbeat.interval.ms": "2000",
+            **(_QUICK if self.quick else {}),
             **_SMALL,
             **self.extra,
         }
