@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from shoal.proxy.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
 from shoal.proxy.settings import Address, MultiBatch, ShallowSettings
 from shoal.proxy.values import (
     CODECS,
@@ -45,6 +46,7 @@ first steps:
   3. start MirrorMaker 2, and watch the lines that Shoal writes every few seconds
 
 exit codes: 0 done, 1 check: something must change, 2 wrong arguments or configuration, 3 could not run
+            (probe has more: shoal probe --help)
 """
 _MIRROR_END = """\
 what happens:
@@ -156,8 +158,10 @@ def _version() -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
     parser.add_argument("--version", action="version", version=f"shoal {_version()}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="{mirror,run,check}", required=True)
-    for add in (_add_mirror, _add_run, _add_check):
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="{mirror,run,check,probe}", required=True
+    )
+    for add in (_add_mirror, _add_run, _add_check, _add_probe):
         add(commands)
     return parser
 
@@ -281,6 +285,11 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_where(parser)
     _add_shallow(parser)
     parser.set_defaults(min_batch_bytes=ShallowSettings().min_batch_bytes, tag=[], plain_compression=None)
+
+
+def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add_command(commands, "probe", PROBE_USAGE, PROBE_WHAT, PROBE_END)
+    add_probe_options(parser, _typed, _seconds)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""`shoal mirror`, `shoal run`, `shoal check`. Exit codes: 0 done, 1 `check` found something, 2 wrong input, 3 could not run."""
+"""`shoal mirror`, `shoal run`, `shoal check`, `shoal probe`. Exit codes: 0 done, 1 `check` found something, 2 wrong input, 3 could not run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, 
 from shoal.proxy.logs import LogSettings, set_up_logs
 from shoal.proxy.mirror_settings import in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError, Problem
+from shoal.proxy.probe_arguments import credentials
 from shoal.proxy.settings import Mode
 from shoal.proxy.values import parse_address
 from shoal.proxy.wiring import Wiring, wiring_lines
@@ -155,4 +157,16 @@ def _shoal(flags: argparse.Namespace, configuration: Configuration | None) -> Sh
     raise OperatorError.of(str(flags.config), what)
 
 
-_COMMANDS = {"mirror": _mirror, "run": _run, "check": _check}
+def _probe(flags: argparse.Namespace) -> int:
+    import trio  # takes time to load, see `_serve`
+
+    from shoal.proxy.probing import EXIT_CODES, probe_cluster, to_json, to_text
+
+    login = credentials(flags)
+    ask = partial(probe_cluster, topic=flags.topic, credentials=login, seconds=flags.seconds)
+    report = trio.run(ask, flags.bootstrap)
+    _print(to_json(report) if flags.json else to_text(report))
+    return EXIT_CODES[report.result]
+
+
+_COMMANDS = {"mirror": _mirror, "run": _run, "check": _check, "probe": _probe}

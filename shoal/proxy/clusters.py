@@ -10,12 +10,11 @@ import trio
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.proxy.link import LinkLost, open_link
 from shoal.proxy.multi_batch import MultiBatchProofs
-from shoal.proxy.transport import Outlet, PeerLost
-from shoal.proxy.upstream import UpstreamUnreachable, connect
+from shoal.proxy.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from shoal.protocol.messages.metadata import MetadataResponse
@@ -86,33 +85,14 @@ class Cluster:
         request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
         try:
             with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
-                sock = await connect(self.bootstrap, self.limits)
-                with sock:
-                    frame = await self._exchange(sock, request)
+                async with open_link(self.bootstrap, self.limits) as link:
+                    frame = await link.exchange(request)
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
             raise NotLearned("no answer in time") from None
         except UpstreamUnreachable as error:
             raise NotReached(str(error)) from error
-        except (PeerLost, RemoteProtocolError, OSError) as error:
+        except (LinkLost, RemoteProtocolError) as error:
             raise NotLearned(str(error)) from error
         self.learn(metadata)
         return metadata
-
-    async def _exchange(self, sock: socket.socket, request: bytes) -> bytes:
-        await Outlet(sock).send_all([request])
-        size = int.from_bytes(await _receive(sock, 4), "big", signed=True)
-        if not 4 <= size <= self.limits.held_response_bytes:
-            raise RemoteProtocolError(f"an answer of {size} bytes to Metadata")
-        return size.to_bytes(4, "big") + await _receive(sock, size)
-
-
-async def _receive(sock: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        await trio.lowlevel.wait_readable(sock)
-        piece = sock.recv(min(size - len(data), 1 << 16))
-        if not piece:
-            raise ConnectionResetError("the broker closed the connection: does it want SASL or TLS?")
-        data += piece
-    return bytes(data)

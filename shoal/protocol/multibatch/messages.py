@@ -117,6 +117,7 @@ _METADATA = Walkers(
     Rows("Brokers", ("NodeId", "Host", "Port"), Broker),
     Rows("Topics", ("Name", "ErrorCode")),
     Rows("Topics.Partitions", ("ErrorCode", "Name", "PartitionIndex", "LeaderId"), Partition),
+    to_end=False,  # librdkafka's mock cluster, which loses data, ends with a byte too many
 )
 
 

@@ -1,0 +1,48 @@
+"""Log in over a new connection, where the operator has given credentials: SaslHandshake v1, then SaslAuthenticate."""
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.headers import response_body
+from shoal.protocol.multibatch.dialogue import Dialogue, Talk, error_name, unknown
+from shoal.protocol.sasl import Credentials, tokens
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+
+__all__ = ["login"]
+
+_HANDSHAKE = Walkers(MESSAGES["SaslHandshakeResponse"], ("ErrorCode",), Rows("Mechanisms", ("*",)))
+_AUTHENTICATE = Walkers(
+    MESSAGES["SaslAuthenticateResponse"], ("ErrorCode", "ErrorMessage", "start AuthBytes", "end AuthBytes")
+)
+
+
+def login(credentials: Credentials, nonce: str) -> Talk[None]:
+    """Raises Ended with the broker's own words when it does not let us in, RemoteProtocolError when it is not understood."""
+    dialogue = Dialogue()
+    yield from dialogue.learn_versions()
+    yield from _handshake(dialogue, credentials.mechanism)
+    exchange = tokens(credentials, nonce)
+    token = next(exchange)
+    while True:
+        answer = yield from _authenticate(dialogue, token)
+        try:
+            token = exchange.send(answer)
+        except StopIteration:
+            return
+
+
+def _handshake(dialogue: Dialogue, mechanism: str) -> Talk[None]:
+    key = ApiKey.SASL_HANDSHAKE
+    frame, version = yield from dialogue.ask(key, {"Mechanism": mechanism})
+    error_code, mechanisms = _HANDSHAKE[version](frame, response_body(frame, key, version), len(frame))
+    if error_code:
+        offered = ", ".join(name for (name,) in mechanisms) or "no SASL on this port"
+        raise unknown(f"the broker does not take SASL {mechanism} here: {error_name(error_code)}; it offers {offered}")
+
+
+def _authenticate(dialogue: Dialogue, token: bytes) -> Talk[bytes]:
+    key = ApiKey.SASL_AUTHENTICATE
+    frame, version = yield from dialogue.ask(key, {"AuthBytes": token})
+    error_code, text, start, end = _AUTHENTICATE[version](frame, response_body(frame, key, version), len(frame))
+    if error_code:
+        raise unknown(f"the broker does not let the user in: {error_name(error_code)}: {text or 'no reason given'}")
+    return bytes(frame[start:end])
