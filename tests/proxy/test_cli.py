@@ -32,6 +32,10 @@ if TYPE_CHECKING:
             ["--source HOST:PORT", "examples:", "next: shoal check", "as before, and Shoal says why"],
         ),
         (["run", "--help"], ["[[cluster]]", 'mode = "wrap"', "docs/configuration.md"]),
+        (
+            ["probe", "--help"],
+            ["shoal probe b1:9092 --topic shoal-probe", "UNSAFE", "exit codes: 0", "4 a broker is unsafe"],
+        ),
         (["check", "--help"], ["mm2.properties", "shoal check -c shoal.toml connector.json", "exit codes: 0"]),
     ],
 )
@@ -65,7 +69,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "shoal: error: the following arguments are required: {mirror,run,check}"),
+        ([], "shoal: error: the following arguments are required: {mirror,run,check,probe}"),
         (["miror"], "invalid choice: 'miror'"),
         (["mirror"], "shoal mirror: error: the following arguments are required: --source, --target"),
         (["mirror", *CLUSTERS, "--advertize", "x"], 'unknown argument --advertize; did you mean "--advertise"?'),
@@ -82,6 +86,10 @@ def test_the_version_is_told() -> None:
         (["run", "-c", "none.toml"], "shoal: error: none.toml: cannot be read: No such file or directory"),
         (["check"], "give the file to check, or -c shoal.toml, or both"),
         (["check", "none.properties"], "shoal: error: none.properties: cannot be read: No such file or directory"),
+        (["probe"], "the following arguments are required: HOST:PORT[,..]"),
+        (["probe", "127.0.0.1:1"], "127.0.0.1:1: cannot reach the broker: 127.0.0.1:1: Connection refused"),
+        (["probe", "b1:9092", "--topic", "a b"], "argument --topic: 'a b' cannot be the name of a topic"),
+        (["probe", "b1:9092", "--sasl-username", "x"], "log-in: needs all three: --sasl-mechanism, --sasl-username"),
         (["check", "-"], "standard input: is not a MirrorMaker 2 configuration"),
     ],
 )  # fmt: skip

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import ApiKey
@@ -19,14 +18,12 @@ from shoal.proxy.routes import Route, table
 from shoal.proxy.settings import ClusterSettings, Limits, MultiBatch
 from shoal.proxy.statistics import CloseCause
 from tests.protocol.multibatch.broker import BatchBroker, Habits
+from tests.proxy.batch_brokers import Behind
 from tests.proxy.rig import (
-    BrokerSide,
     FakeBroker,
     Peer,
     Rig,
-    api_key,
     correlation_id,
-    echo,
     request,
     response,
     rig,
@@ -67,34 +64,6 @@ class ProvingPath(PlainPath):
     async def _refuse(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         self.proofs.withdraw(connection, "error 87 to a set of 12 batches for t1-0")
         await connection.reply([response(header.correlation_id, b"-")])
-
-
-@dataclass
-class Behind:
-    """`broker` on real sockets. With `sasl`, a connection that has not authenticated is closed on other requests."""
-
-    broker: BatchBroker = field(default_factory=BatchBroker)
-    sasl: bool = False
-    authenticated: set[BrokerSide] = field(default_factory=set)
-    gate: trio.Event = field(default_factory=trio.Event)
-    waits_on: int = -1  # the answer to this API waits for the gate
-
-    async def answer(self, side: BrokerSide, frame: bytes) -> None:
-        key = api_key(frame)
-        if key == self.waits_on:
-            await self.gate.wait()
-        if key == ApiKey.HEARTBEAT:
-            return await echo(side, frame)
-        if key == ApiKey.SASL_AUTHENTICATE:
-            self.authenticated.add(side)
-            return await echo(side, frame)
-        refused = self.sasl and side not in self.authenticated and key != ApiKey.API_VERSIONS
-        answer = None if refused else self.broker.answer(frame)
-        if answer is None:
-            await side.stream.aclose()
-        elif answer:
-            await side.send(answer)
-        return None
 
 
 @dataclass
