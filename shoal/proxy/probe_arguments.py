@@ -21,9 +21,9 @@ PROBE_WHAT = "prove whether a cluster's brokers take several batches per partiti
 PROBE_USAGE = "HOST:PORT[,..] [options]"
 PROBE_END = """\
 what happens:
-  On every broker of the cluster a scratch topic __shoal-probe-<random> with one partition is made; sets of 2, 5 and 64 batches
-  (all codecs) are produced to it, each in one request; the end offset is asked for and every record is read back and
-  compared; a set with a damaged batch must leave nothing; the topic is deleted. Some seconds, some kilobytes.
+  On every broker a scratch topic __shoal-probe-<random> with one partition is made; sets of 2, 5 and 64 batches (all codecs)
+  are produced to it, each in one request; the end offset is asked for, and every record is read back and compared; a set with
+  a damaged batch must leave nothing; the topic is deleted. Takes a second or two and some kilobytes.
   shoal run and shoal mirror do the same by themselves, over their clients' connections, before they send the first set.
 
 results:
