@@ -32,7 +32,7 @@ check: ## Lint, format, types, import contracts
 	$(BIN)/lint-imports
 
 fuzz: ## Hostile bytes into every decoder, for some minutes
-	@scripts/setup
+	@scripts/setup fuzz
 	@$(BIN)/python -m tests.fuzz
 
 bench: ## Shoal against HAProxy and a direct connection, side by side

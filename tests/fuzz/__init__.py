@@ -8,5 +8,6 @@ The invariant: a decoder that is fed by the network returns or raises `RemotePro
     targets.py                          all of them
     hostile.py                          valid inputs, mutated
     check.py                            one input against the invariant
-    with_mutations.py with_atheris.py   the engines; atheris (coverage-guided) is used where it is installed
+    with_mutations.py with_atheris.py   the engines; atheris (coverage-guided, the extra `fuzz`) is used where it is
+                                        installed, as `make fuzz` does; mutations where it cannot be
 """

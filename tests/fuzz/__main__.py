@@ -14,6 +14,9 @@ ENGINES = {"atheris": with_atheris.fuzz_all, "mutations": with_mutations.fuzz_al
 DEFAULT = "mutations" if importlib.util.find_spec("atheris") is None else "atheris"
 
 
+_WITHOUT_COVERAGE = ", which do not see what an input reaches (make fuzz installs atheris, where that is possible)"
+
+
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Hostile bytes for every decoder.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="part of a target's name (default: all)")
@@ -39,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.replay:
         print(f"{targets[0].name}: {check(targets[0], arguments.replay.read_bytes()) * 1000:.1f} ms")
         return 0
+    print(f"engine: {arguments.engine}{'' if arguments.engine == 'atheris' else _WITHOUT_COVERAGE}", flush=True)
     return 0 if ENGINES[arguments.engine](targets, arguments.seconds, arguments.seed) else 1
 
 
