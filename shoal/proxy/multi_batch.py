@@ -107,6 +107,10 @@ class MultiBatchProofs:
             self._forget(node_id)
             self._known.lost(node_id, self._now())
 
+    def proofs(self) -> dict[int, Proof]:
+        """What is known of each broker, by node id."""
+        return self._known.proofs()
+
     def _forget(self, node_id: int) -> None:
         self._vouched = {one: node for one, node in self._vouched.items() if node != node_id}
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shoal.protocol.multibatch.messages import Metadata
     from shoal.protocol.sasl import Credentials
 
-__all__ = ["EXIT_CODES", "ClusterReport", "probe_cluster", "to_json", "to_text"]
+__all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json", "to_text"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class _Prober:
         with trio.move_on_after(self.seconds):
             async with open_link(bootstrap, _LIMITS) as link:
                 await self._log_in(link)
-                return await _converse(link, _ask_metadata())
+                return await converse(link, _ask_metadata())
         raise unknown(f"no answer within {self.seconds:g} s")
 
     async def judge(self, node_id: int, address: Address) -> Proof:
@@ -114,14 +114,14 @@ class _Prober:
             try:
                 async with open_link([address], _LIMITS) as link:
                     await self._log_in(link)
-                    return tuple(await _converse(link, clean_up(list(topics))))
+                    return tuple(await converse(link, clean_up(list(topics))))
             except (UpstreamUnreachable, Ended):
                 pass
         return topics
 
     async def _log_in(self, link: Link) -> None:
         if self.credentials is not None:
-            await _converse(link, login(self.credentials, os.urandom(18).hex()))
+            await converse(link, login(self.credentials, os.urandom(18).hex()))
 
 
 def _ask_metadata() -> Talk[Metadata]:
@@ -131,7 +131,7 @@ def _ask_metadata() -> Talk[Metadata]:
     return messages.metadata(frame, version)
 
 
-async def _converse(link: Link, talk: Talk[T]) -> T:
+async def converse(link: Link, talk: Talk[T]) -> T:
     """A dialogue to its end. Raises Ended, whatever goes wrong."""
     try:
         step = next(talk)

@@ -35,6 +35,9 @@ class Known:
         entry = self._entries.get(node_id)
         return entry.proof if entry else None
 
+    def proofs(self) -> dict[int, Proof]:
+        return {node_id: entry.proof for node_id, entry in self._entries.items()}
+
     def of(self, identity: Identity) -> Proof | None:
         """What still holds for this very broker: it is proven, or unsafe."""
         proof = self.proof(identity.node_id)
