@@ -59,6 +59,7 @@ class MultiBatchProofs:
         self._now = clock
         self._known = Known()
         self._vouched: dict[Connection, int] = {}
+        self._repeats: set[Connection] = set()
         self._proving: set[int] = set()
         self._leftovers: tuple[str, ...] = ()
 
@@ -80,10 +81,16 @@ class MultiBatchProofs:
             await self._prove(connection, node_id)
         return connection in self._vouched
 
-    def vouch(self, connection: Connection) -> None:
+    def repeats_are_known(self, connection: Connection) -> bool:
+        """Whether a set whose first batch has a producer id may be sent again, and is stored once."""
+        return connection in self._repeats
+
+    def vouch(self, connection: Connection, *, repeats: bool = False) -> None:
         """The broker behind this connection is known to take sets."""
         assert connection.door.node_id is not None
         self._vouched[connection] = connection.door.node_id
+        if repeats:
+            self._repeats.add(connection)
 
     def withdraw(self, connection: Connection, why: str) -> None:
         """A proven broker refused a set, or the connection ended on one: no more sets to it, until it is proven anew."""
@@ -102,6 +109,7 @@ class MultiBatchProofs:
     def ended(self, connection: Connection) -> None:
         """Both ends of a connection are closed; its `cause` says why."""
         self._vouched.pop(connection, None)
+        self._repeats.discard(connection)
         node_id = connection.door.node_id
         if node_id is not None and connection.cause in _LOSSES:
             self._forget(node_id)
@@ -113,6 +121,7 @@ class MultiBatchProofs:
 
     def _forget(self, node_id: int) -> None:
         self._vouched = {one: node for one, node in self._vouched.items() if node != node_id}
+        self._repeats &= self._vouched.keys()
 
     async def _prove(self, connection: Connection, node_id: int) -> None:
         self._proving.add(node_id)
@@ -136,7 +145,7 @@ class MultiBatchProofs:
 
     def _learned(self, connection: Connection, node_id: int, proof: Proof) -> None:
         if proof.proven:
-            self._vouched[connection] = node_id
+            self.vouch(connection, repeats=proof.repeats)
         if not self._known.learned(node_id, proof, self._now()):
             return
         what = "several batches per partition and request" if proof.proven else "one batch per partition and request"

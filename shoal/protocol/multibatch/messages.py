@@ -33,11 +33,13 @@ __all__ = [
     "end_offset_request",
     "fetch",
     "fetched",
+    "init_producer",
     "metadata",
     "metadata_request",
     "offset",
     "produce",
     "produced",
+    "producer",
     "read_api_versions",
     "request_frame",
 ]
@@ -52,6 +54,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.API_VERSIONS: (0, 0),
     ApiKey.CREATE_TOPICS: (0, 7),
     ApiKey.DELETE_TOPICS: (0, 6),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
@@ -178,12 +181,24 @@ def deleted(frame: Buffer, version: int) -> dict[str, int]:
     return dict(topics)
 
 
-# -- Produce, ListOffsets, Fetch
+# -- InitProducerId, Produce, ListOffsets, Fetch
 
 
+_PRODUCER = Walkers(MESSAGES["InitProducerIdResponse"], ("ErrorCode", "ProducerId", "ProducerEpoch"))
 _OFFSETS = Walkers(
     MESSAGES["ListOffsetsResponse"], (), Rows("Topics.Partitions", ("Name", "PartitionIndex", "ErrorCode", "Offset"))
 )
+
+
+def init_producer() -> Values:
+    """For a producer without transactions."""
+    return {"TransactionTimeoutMs": _PRODUCE_TIMEOUT_MS, "ProducerId": -1, "ProducerEpoch": -1}
+
+
+def producer(frame: Buffer, version: int) -> tuple[int, int, int]:
+    """Error code, producer id and epoch."""
+    error_code, producer_id, epoch = _walk(_PRODUCER, ApiKey.INIT_PRODUCER_ID, version, frame)
+    return error_code, producer_id, epoch
 
 
 def produce(topic: str, partition: int, records: bytes, acks: int) -> Values:

@@ -32,7 +32,8 @@ class Proof:
     """`why` is the cause, `remedy` the way out ("" where none is needed).
 
     `identity` is None where the broker did not get as far as telling it. `closed`: the broker ended the connection, so
-    asking again costs a client its connection. `left_behind` names scratch topics that could not be deleted.
+    asking again costs a client its connection. `repeats`: a set whose first batch has a producer id is stored once however often it
+    is sent. `left_behind` names scratch topics that could not be deleted.
     """
 
     result: Result
@@ -40,6 +41,7 @@ class Proof:
     remedy: str = ""
     identity: Identity | None = None
     closed: bool = False
+    repeats: bool = False
     left_behind: tuple[str, ...] = ()
 
     @property

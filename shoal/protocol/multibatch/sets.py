@@ -14,7 +14,16 @@ from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.wire import Buffer
 
-__all__ = ["ReadRecord", "TestSet", "damaged_set", "difference", "proving_sets", "read_back", "single_batch"]
+__all__ = [
+    "ReadRecord",
+    "TestSet",
+    "damaged_set",
+    "difference",
+    "proving_sets",
+    "read_back",
+    "repeated_set",
+    "single_batch",
+]
 
 _MOST_READ = 1 << 20  # bytes of one decompressed batch: ours have some hundred
 _CRC_AT = 17  # of a batch: its last byte is 20
@@ -74,6 +83,14 @@ def damaged_set(token: bytes, now: int) -> TestSet:
     bad = bytearray(good.batches[1])
     bad[_CRC_AT] ^= 0xFF
     return TestSet(name=good.name, batches=(good.batches[0], bytes(bad)), records=good.records, damaged=True)
+
+
+def repeated_set(token: bytes, now: int, producer_id: int, epoch: int) -> TestSet:
+    """The first batch has a producer id, which stands for the whole set: so Shoal stamps the sets that it may have to repeat."""
+    plan = _Plan("the first one with a producer id", ((Codec.NONE, 2), (Codec.NONE, 1), (Codec.NONE, 3)))
+    plain = _test_set(token, 8, plan, now)
+    first = encode_batch(plain.records[:2], producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+    return TestSet(name=plan.name, batches=(first, *plain.batches[1:]), records=plain.records)
 
 
 def _test_set(token: bytes, number: int, plan: _Plan, now: int) -> TestSet:

@@ -15,6 +15,7 @@ from shoal.protocol.multibatch.sets import (
     difference,
     proving_sets,
     read_back,
+    repeated_set,
     single_batch,
 )
 
@@ -60,10 +61,11 @@ class Trial:
         sets = proving_sets(token, now)
         for one in sets:
             end = yield from self._store(one, end)
-        yield from self._refuse(damaged_set(token, now), end)
+        end = yield from self._refuse(damaged_set(token, now), end)
+        repeats, told = yield from self._repeat(end)
         sizes = ", ".join(str(len(one.batches)) for one in sets)
         why = f"sets of {sizes} batches were stored and read back, nothing of a damaged one was"
-        return Proof(result=Result.PROVEN, why=why)
+        return Proof(result=Result.PROVEN, why=f"{why}; {told}", repeats=repeats)
 
     def _single(self, one: TestSet) -> Talk[int]:
         """-> the offset behind it."""
@@ -115,21 +117,50 @@ class Trial:
         if wrong:
             raise _unsafe(f"the broker took {one} with success, but of what is read back {wrong}")
 
-    def _refuse(self, one: TestSet, end: int) -> Talk[None]:
-        """All or nothing: an error, and none of its records in the log."""
+    def _repeat(self, end: int) -> Talk[tuple[bool, str]]:
+        """Is a set with a producer id stored once, though it comes twice? What the broker does instead is no danger, if known."""
+        try:
+            asked = yield from self._dialogue.ask(ApiKey.INIT_PRODUCER_ID, messages.init_producer())
+        except Ended:
+            return False, "it gives no producer ids"
+        error_code, producer_id, epoch = messages.producer(*asked)
+        if error_code:
+            return False, f"it gives no producer id: {error_name(error_code)}"
+        one = repeated_set(self._token, self._now, producer_id, epoch)
+        try:
+            base = (yield from self._store(one, end)) - len(one.records)
+        except Ended as ended:
+            if ended.proof.result is Result.UNSAFE:
+                raise
+            return False, f"one with a producer id was not: {ended.proof.why}"
+        error_code, again = yield from self._produce(one)
+        grown = yield from self._grown(one, base + len(one.records))
+        if error_code and grown:
+            raise _unsafe(f"the broker answers a repeated set with {error_name(error_code)} and stores a part of it")
+        if error_code:
+            return False, f"a repeated one was refused with {error_name(error_code)}"
+        known = again == base and not grown
+        return known, "a repeated one was stored once" if known else "a repeated one was stored again"
+
+    def _refuse(self, one: TestSet, end: int) -> Talk[int]:
+        """All or nothing: an error, and none of its records in the log. -> where the log ends."""
         error_code, _ = yield from self._produce(one)
         if not error_code:
             raise _unsafe(f"the broker takes {one} with success: it does not check batches in a set")
-        now_at = yield from self._end(0.0)
-        if now_at == end:
-            return
-        read = yield from self._read(end)
-        ours = {record.key for record in one.records}
-        if not self._place.shared or any(record.key in ours for record in read):
+        if (yield from self._grown(one, end)):
             raise _unsafe(
                 f"the broker answers {one} with {error_name(error_code)} and stores a part of it: sending it again would "
                 "make duplicates"
             )
+        return end
+
+    def _grown(self, one: TestSet, end: int) -> Talk[bool]:
+        """Whether records of this set lie at `end` or behind it; in a scratch topic, any records."""
+        if (yield from self._end(0.0)) == end:
+            return False
+        read = yield from self._read(end)
+        ours = {record.key for record in one.records}
+        return not self._place.shared or any(record.key in ours for record in read)
 
     # -- single questions
 

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import crc32c
 from kio.index import load_request_schema, load_response_schema
@@ -32,6 +32,7 @@ API_RANGES: Mapping[int, tuple[int, int]] = {
     ApiKey.FETCH: (4, 18),
     ApiKey.LIST_OFFSETS: (1, 11),
     ApiKey.METADATA: (0, 13),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.SASL_HANDSHAKE: (0, 1),
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.CREATE_TOPICS: (2, 7),
@@ -53,6 +54,9 @@ class Habits:
     alters: bool = False  # the last record of a set
     in_part: bool = False  # what stands before a bad batch is stored: Tansu
     checks: bool = True  # CRCs
+    repeats: Literal["once", "again", "refused", "in part"] = "once"  # a set whose first batch came before
+    stamped_error: ErrorCode = ErrorCode.none  # of sets with a producer id
+    producer_error: ErrorCode = ErrorCode.none  # of InitProducerId
     appends_time: bool = False  # LogAppendTime
     create_error: ErrorCode = ErrorCode.none
     delete_error: ErrorCode = ErrorCode.none
@@ -90,6 +94,7 @@ class _Log:
     seen_end: int = 0
     lagging: int = 0
     produces: int = 0
+    written: dict[bytes, int] = field(default_factory=dict)  # producer id, epoch, sequence -> base offset
 
 
 @dataclass
@@ -205,6 +210,11 @@ class BatchBroker:
 
     # -- records
 
+    def init_producer(self, request: Entity, schema: Any) -> Entity:
+        error = self.habits.producer_error
+        fields = {"throttle_time": NO_TIME, "error_code": error, "producer_id": 7, "producer_epoch": 0}
+        return _make(schema, "InitProducerIdResponse", **fields)
+
     def produce(self, request: Entity, schema: Any) -> Entity:
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
@@ -243,9 +253,22 @@ class BatchBroker:
             if habits.in_part:
                 self._store(log, batches[: bad[0]])
             return ErrorCode.corrupt_message, -1
+        if (stamp := batches[0][43:57])[:8] != b"\xff" * 8:
+            if habits.stamped_error is not ErrorCode.none:
+                return habits.stamped_error, -1
+            if stamp in log.written and habits.repeats != "again":
+                return self._again(log, batches, log.written[stamp])
+            log.written[stamp] = base
         log.lagging = habits.lags if len(batches) > 1 else 0
         self._store(log, self._as_it_would(batches))
         return ErrorCode.none, base + (habits.answers_late_by if len(batches) > 1 else 0)
+
+    def _again(self, log: _Log, batches: Sequence[bytes], base: int) -> tuple[ErrorCode, int]:
+        if self.habits.repeats == "once":
+            return ErrorCode.none, base
+        if self.habits.repeats == "in part":
+            self._store(log, batches[1:])
+        return ErrorCode.invalid_record, -1
 
     def _as_it_would(self, batches: Sequence[bytes]) -> Sequence[bytes]:
         if len(batches) == 1:
@@ -333,6 +356,7 @@ _HANDLERS = {
     ApiKey.METADATA: BatchBroker.metadata,
     ApiKey.CREATE_TOPICS: BatchBroker.create,
     ApiKey.DELETE_TOPICS: BatchBroker.delete,
+    ApiKey.INIT_PRODUCER_ID: BatchBroker.init_producer,
     ApiKey.PRODUCE: BatchBroker.produce,
     ApiKey.LIST_OFFSETS: BatchBroker.end_offset,
     ApiKey.FETCH: BatchBroker.fetch,

@@ -25,6 +25,9 @@ PLAN = ProbePlan(node_id=1, token=b"12345678", now=1_700_000_000_000)
 NAMED = replace(PLAN, topic="shoal-probe")
 
 
+_STEPS = 22  # requests of a whole probe
+
+
 def run(broker: BatchBroker, plan: ProbePlan = PLAN, **options: Any) -> Proof:
     """To the end; a broker that says nothing is one whose connection ends."""
     probe = Probe(plan, **options)
@@ -50,7 +53,10 @@ def test_a_broker_that_stores_sets_whole_is_proven(plan: ProbePlan) -> None:
     broker = BatchBroker().with_topic("shoal-probe")
     proof = run(broker, plan)
     assert proof.result is Result.PROVEN
-    assert proof.why == "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was"
+    assert proof.repeats
+    assert proof.why == (
+        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; a repeated one was stored once"
+    )
     assert proof.identity is not None
     assert (proof.identity.cluster_id, proof.identity.node_id) == ("a-cluster", 1)
     assert (proof.identity.host, proof.identity.port) == ("127.0.0.1", 9092)
@@ -106,6 +112,7 @@ UNSAFE: dict[str, tuple[dict[str, Any], str]] = {
     "order": ({"reverses": True}, "5 of 5 records are not what was sent"),
     "content": ({"alters": True}, "1 of 5 records are not what was sent"),
     "in part": ({"in_part": True}, "stores a part of it"),
+    "repeated in part": ({"repeats": "in part"}, "answers a repeated set with error 87"),
     "no checks": ({"checks": False}, "does not check batches"),
 }
 
@@ -173,6 +180,30 @@ def test_a_topic_that_cannot_be_deleted_is_told() -> None:
 )
 def test_a_good_broker_that_is_slow_or_stamps_its_own_time_is_proven(habits: dict[str, Any]) -> None:
     assert judge(**habits).proven
+
+
+REPEATS: dict[str, tuple[dict[str, Any], str]] = {
+    "stored again": ({"repeats": "again"}, "a repeated one was stored again"),
+    "refused": ({"repeats": "refused"}, "a repeated one was refused with error 87 (INVALID_RECORD)"),
+    "no right": ({"producer_error": ErrorCode.cluster_authorization_failed}, "it gives no producer id: error 31"),
+    "no ids": (
+        {"ranges": {key: range_ for key, range_ in API_RANGES.items() if key != ApiKey.INIT_PRODUCER_ID}},
+        "it gives no producer ids",
+    ),
+    "stamped are refused": (
+        {"stamped_error": ErrorCode.invalid_record},
+        "one with a producer id was not: the broker answers",
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", [PLAN, NAMED], ids=["scratch", "named"])
+@pytest.mark.parametrize(("habits", "told"), REPEATS.values(), ids=REPEATS)
+def test_a_broker_may_take_sets_and_not_know_repeats(habits: dict[str, Any], told: str, plan: ProbePlan) -> None:
+    proof = judge(plan, **habits)
+    assert proof.proven
+    assert not proof.repeats
+    assert told in proof.why
 
 
 class Shared(BatchBroker):
@@ -252,7 +283,7 @@ def _flipped(frame: bytes, data: st.DataObject) -> bytes:
 def test_damaged_answers_end_a_probe_and_raise_nothing(
     damage: Callable[[bytes, st.DataObject], bytes], data: st.DataObject
 ) -> None:
-    broker, at = BatchBroker(), data.draw(st.integers(0, 15))
+    broker, at = BatchBroker(), data.draw(st.integers(0, _STEPS - 1))
     probe = Probe(PLAN)
     step = probe.start()
     for number in range(200):
@@ -264,7 +295,7 @@ def test_damaged_answers_end_a_probe_and_raise_nothing(
     assert isinstance(step, Proof)
 
 
-@pytest.mark.parametrize("at", range(16))
+@pytest.mark.parametrize("at", range(_STEPS))
 def test_a_connection_that_ends_anywhere_ends_the_probe(at: int) -> None:
     broker, probe = BatchBroker(), Probe(PLAN)
     step = probe.start()
