@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import ApiKey
@@ -32,8 +33,6 @@ from tests.proxy.rig import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from shoal.protocol.headers import RequestHeader
     from shoal.proxy.connection import Connection
@@ -123,6 +122,21 @@ async def test_a_broker_that_stores_sets_is_proven_over_the_client_s_connection(
         here.forget_what_was_asked()
         assert await say(client) is True
         assert here.broker.asked == []
+
+
+@pytest.mark.parametrize(("repeats", "known"), [("once", True), ("again", False)])
+async def test_whether_repeats_are_known_is_known_of_the_same_connections(repeats: str, known: bool) -> None:
+    async with stage(repeats=repeats) as here:
+        first = await here.client()
+        assert await say(first)
+        (connection,) = here.rig.listener.connections
+        assert connection.cluster.proofs.repeats_are_known(connection) is known
+        second = await here.client()
+        assert await say(second)
+        proofs = connection.cluster.proofs
+        assert [proofs.repeats_are_known(one) for one in here.rig.listener.connections] == [known, known]
+        await say(second, REFUSE)
+        assert [proofs.repeats_are_known(one) for one in here.rig.listener.connections] == [False, False]
 
 
 async def test_another_connection_asks_only_who_the_broker_is() -> None:
