@@ -4,7 +4,7 @@ KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 
 .DEFAULT_GOAL = help
-.PHONY: help venv demo test test-slow check fuzz bench clean
+.PHONY: help venv demo test test-slow check fuzz bench bench-coalesce clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ fuzz: ## Hostile bytes into every decoder, for some minutes
 bench: ## Shoal against HAProxy and a direct connection, side by side
 	@scripts/setup haproxy kafka:$(KAFKA)
 	@$(BIN)/python -m bench
+
+bench-coalesce: ## 200 producers directly, through Shoal, and joined: broker requests, CPU, latency
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m bench.coalesce --kafka $(KAFKA)
 
 clean: ## Remove what the targets above made
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -110,10 +110,11 @@ async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIte
 
 
 @asynccontextmanager
-async def running_shoal(mode: str, work: Path, broker: Address) -> AsyncIterator[Peer]:
+async def running_shoal(mode: str, work: Path, broker: Address, more: str = "") -> AsyncIterator[Peer]:
+    """`more`: further lines of the listener's configuration."""
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
-    config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker))
+    config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
     argv = [sys.executable, "-m", "shoal.proxy", "run", "-c", str(config)]
     async with _listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
         yield Peer(name=f"Shoal {mode}", address=address, process=process)

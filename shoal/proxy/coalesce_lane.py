@@ -44,6 +44,7 @@ log = logging.getLogger("shoal.coalesce")
 _CLIENT_ID = "shoal"  # of lanes that clients of any id share
 _IDLE_SECONDS = 60.0  # then a lane's connections are closed; a broker's connections.max.idle.ms is 10 minutes
 _ANSWER_SECONDS = 30.0  # beyond the request's own timeout
+_TIMER_S = 0.001  # timers have whole milliseconds and are late: a linger ends up to so much early, never late
 _CORRELATION_IDS = 1 << 31
 
 
@@ -58,6 +59,17 @@ class _Task:
         self.armed = math.inf  # when it wakes by itself
 
 
+class _Split:
+    """A set that was refused and whose batches are sent one by one: how many have no answer yet, and was one refused?"""
+
+    __slots__ = ("error_code", "left", "refused")
+
+    def __init__(self, left: int, error_code: int) -> None:
+        self.left = left
+        self.error_code = error_code
+        self.refused = False
+
+
 class Lane:
     def __init__(self, path: CoalescePath, door: Door, key: LaneKey, limits: JoinLimits) -> None:
         self.key = key
@@ -67,6 +79,7 @@ class Lane:
         self._path = path
         self._client_id = _CLIENT_ID if path.settings.ignore_client_ids else key.client_id
         self._parked: list[_Task] = []
+        self._splits: dict[Target, _Split] = {}
         self._correlation_ids = count(1)
         self._ending = False
 
@@ -126,7 +139,7 @@ class Lane:
                 self._path.lane_ended(self)
 
     def _take(self) -> Joined | None:
-        return self.joiner.take(trio.current_time(), sets=self._path.takes_sets(self.door))
+        return self.joiner.take(trio.current_time() + _TIMER_S, sets=self._path.sets.allowed(self.door))
 
     async def _park(self, task: _Task) -> bool:
         """Wait until there may be something to do; -> False: end."""
@@ -137,7 +150,7 @@ class Lane:
         task.wake, task.armed = trio.Event(), due
         self._parked.append(task)
         try:
-            with trio.move_on_at(min(due, idle)):
+            with trio.move_on_at(min(due - _TIMER_S, idle)):
                 await task.wake.wait()
         finally:
             if task in self._parked:
@@ -182,18 +195,35 @@ class Lane:
                 endpoints: Buffer = b""
                 if error_code:
                     endpoints = self._path.refused(taken, target, error_code, frame if answer.names_brokers else None)
+                self._of_a_split(target, error_code)
                 taken.said(target, content, answer.throttle_ms, endpoints)
                 members[taken.member] = None
-        if answer.split:
-            self._path.split(self.door, answer.split)
+        for target, error_code in answer.split.items():
+            self._splits[target] = _Split(len(joined.sets[target]), error_code)
+            self._path.tally.split_sets += 1
         self.joiner.answered(joined, answer.split)
         again = sum(batch.size for target in answer.split for batch in joined.sets[target])
         for member in members:
             member.deliver()
         self._path.released(joined.size - again)
 
+    def _of_a_split(self, target: Target, error_code: int) -> None:
+        """A batch of a set that was refused has its own answer: if all are taken, it was refused for being a set."""
+        split = self._splits.get(target)
+        if split is None:
+            return
+        split.left -= 1
+        split.refused |= error_code != 0
+        if not split.left:
+            del self._splits[target]
+            if not split.refused:
+                why = f"error {split.error_code} to a set for {target.topic!r}-{target.partition}, not to its batches"
+                self._path.sets.withdraw(self.door, why)
+
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:
         self.joiner.answered(joined)
+        if any(len(chosen) > 1 for chosen in joined.sets.values()):
+            self._path.sets.withdraw(self.door, "the connection ended on a set")
         owners = {cast("Taken", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
         log.warning(
             "listener %r: a joined request to %s failed, %d client connections end: %s: %s",

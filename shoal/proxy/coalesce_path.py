@@ -41,6 +41,7 @@ from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire import write_int32
 from shoal.proxy.coalesce_lane import Lane
 from shoal.proxy.coalesce_member import Member
+from shoal.proxy.coalesce_sets import ProvenSets
 from shoal.proxy.coalesce_statistics import CoalesceTally
 from shoal.proxy.endpoints import NoPort
 from shoal.proxy.in_flight import Asked, InFlight
@@ -119,6 +120,7 @@ class CoalescePath:
         self._lanes: dict[tuple[Door, LaneKey], Lane] = {}
         self._sequences = Sequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
+        self.sets = ProvenSets()
         self._moved = trio.Event()  # something was answered or withdrawn
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -133,6 +135,7 @@ class CoalescePath:
         if member.unanswered:
             self._unsettle(connection)
         member.end()
+        self.sets.closed(connection)
         for lane in list(self._lanes.values()):
             if lane.door is connection.door:
                 lane.withdraw(member, silent=False)
@@ -242,14 +245,22 @@ class CoalescePath:
         if not member.unanswered and not connection.responses.quiet:
             member.wait = connection.requests.until_quiet
             return Verdict.WAIT
-        taken, now = member.take(found, correlation_id), trio.current_time()
         lane = self._lanes.get((connection.door, found.key)) or self._new_lane(connection.door, found.key)
+        if self._gains_by_sets(lane, found):
+            member.wait = partial(self.sets.ask, connection)
+            return Verdict.WAIT
+        taken, now = member.take(found, correlation_id), trio.current_time()
         self.tally.taken += 1
         for part in found.parts:
             self._sequences.saw(part.target, part.header)
             self.held_bytes += len(part.content)
             lane.add(Batch(part.target, len(part.content), now, taken, part, part.lone))
         return Verdict.TAKEN
+
+    def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
+        if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.door):
+            return False
+        return any(not part.lone and lane.joiner.holds(part.target) for part in found.parts)
 
     def _new_lane(self, door: Door, key: LaneKey) -> Lane:
         lane = self._lanes[door, key] = Lane(self, door, key, self._limits)
@@ -271,10 +282,6 @@ class CoalescePath:
 
     # -- what lanes tell -------------------------------------------------------------------------------------------
 
-    def takes_sets(self, door: Door) -> bool:
-        """Whether this broker is proven to take several batches of one partition."""
-        return False
-
     def sent(self, joined: Joined) -> None:
         self.tally.requests += 1
         self.tally.batches += joined.batches
@@ -285,9 +292,6 @@ class CoalescePath:
         self.held_bytes -= size
         self._moved.set()
         self._moved = trio.Event()
-
-    def split(self, door: Door, errors: dict[Target, int]) -> None:
-        self.tally.split_sets += len(errors)
 
     def refused(self, taken: Taken, target: Target, error_code: int, frame: bytes | None) -> Buffer:
         """A client is told of an error; -> the broker addresses of the answer `frame`, as this client must see them."""

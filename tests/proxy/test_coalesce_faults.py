@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from kio.schema.errors import ErrorCode
 
-from shoal.proxy.coalesce_path import CoalescePath
+from shoal.proxy.multi_batch import MultiBatchProofs
 from shoal.proxy.settings import Limits
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.coalesce_rig import ORDERS, batch, coalesce_rig
@@ -19,7 +19,7 @@ from tests.proxy.shallow_batches import reset
 from tests.proxy.shallow_brokers import Script
 
 if TYPE_CHECKING:
-    from shoal.proxy.listeners import Door
+    from shoal.proxy.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -30,10 +30,11 @@ NONE = ErrorCode.none
 def proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is proven to take several batches of a partition."""
 
-    def always(_path: CoalescePath, _door: Door) -> bool:
+    async def vouched(proofs: MultiBatchProofs, connection: Connection) -> bool:
+        proofs.vouch(connection)
         return True
 
-    monkeypatch.setattr(CoalescePath, "takes_sets", always)
+    monkeypatch.setattr(MultiBatchProofs, "ensure", vouched)
 
 
 # Lost brokers
@@ -282,6 +283,7 @@ async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bo
         assert answers == [{0: (NONE, 0)}, {0: middle}, {0: (NONE, 1 if takes_sets else 2)}]
         assert r.broker.log() == (["a", "c"] if takes_sets else ["a", "bad", "c"])
         assert r.path.tally.split_sets == 1
+        assert r.path.sets.allowed(r.server.listeners["test"].doors[7]) is takes_sets
         assert r.path.held_bytes == 0
 
 

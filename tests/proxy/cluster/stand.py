@@ -56,7 +56,8 @@ def own_shoal(
     """A Shoal (not started) with a plain and a SASL listener.
 
     `ranged` brokers get the next port of a range when they are first seen; otherwise the `mapped` node n has the n-th port
-    after the bootstrap port. Other options are tables of the file: `limits`, `log`; and `state_dir`.
+    after the bootstrap port. Other options are tables of the file: `limits`, `log`; `coalescing`, of the plain listener, which
+    then coalesces; and `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
     sasl = plain + NODE_PORTS + 1
@@ -67,7 +68,9 @@ def own_shoal(
             {"name": "sasl", "bootstrap": [node.sasl_address for node in cluster.nodes.values()]},
         ],
         "listener": [
-            _listener(name, port, () if ranged else mapped) for name, port in (("plain", plain), ("sasl", sasl))
+            _listener("plain", plain, () if ranged else mapped)
+            | ({"coalesce": True, "coalescing": options["coalescing"]} if "coalescing" in options else {}),
+            _listener("sasl", sasl, () if ranged else mapped),
         ],
         "limits": dict(options.get("limits", {})),
         "log": dict(options.get("log", {})),

@@ -1,0 +1,52 @@
+"""Whether a listener's lanes may put several batches of one partition into a request: per broker, proven before it is used.
+
+A proof needs a client's own connection (multi_batch.py), and holds as long as that connection does. The first client that would
+gain by it, because a batch of its partition waits already, lends its connection for the proof; a broker is asked again when
+that client has gone, or after a while.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.listeners import Door
+
+__all__ = ["ProvenSets"]
+
+_ASK_AGAIN_SECONDS = 60.0
+
+
+class ProvenSets:
+    def __init__(self) -> None:
+        self._provers: dict[Door, Connection] = {}
+        self._ask_at: dict[Door, float] = {}
+
+    def allowed(self, door: Door) -> bool:
+        prover = self._provers.get(door)
+        return prover is not None and prover.cluster.proofs.may_send_sets(prover)
+
+    def worth_asking(self, door: Door) -> bool:
+        return not self.allowed(door) and trio.current_time() >= self._ask_at.get(door, 0.0)
+
+    async def ask(self, connection: Connection) -> None:
+        """Instead of reading this client's next request. Raises UpstreamLost."""
+        door = connection.door
+        self._ask_at[door] = trio.current_time() + _ASK_AGAIN_SECONDS
+        await connection.requests.until_quiet()
+        with connection.handling_request():
+            if await connection.cluster.proofs.ensure(connection):
+                self._provers[door] = connection
+
+    def withdraw(self, door: Door, why: str) -> None:
+        """A set was refused whose batches are taken one by one, or a connection ended on one."""
+        prover = self._provers.pop(door, None)
+        if prover is not None:
+            prover.cluster.proofs.withdraw(prover, why)
+
+    def closed(self, connection: Connection) -> None:
+        if self._provers.get(connection.door) is connection:
+            del self._provers[connection.door], self._ask_at[connection.door]
