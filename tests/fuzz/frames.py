@@ -92,7 +92,7 @@ def _watch(frame: bytes, version: int) -> None:
 
 
 def _streamed(skimmer: FetchSkimmer, frame: bytes) -> None:
-    step = 1 + len(frame) % 7 * 50 + len(frame) // 1000
+    step = 1 + len(frame) % 7 * 50 + len(frame) // 100  # a hundred pieces at the most, small frames byte by byte
     for start in range(0, len(frame), step):
         chunk = bytearray(frame[start : start + step])
         forward = skimmer.feed(chunk)
