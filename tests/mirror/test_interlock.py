@@ -149,7 +149,10 @@ async def test_two_processes_of_shoal_of_which_the_target_one_dies(
         await flow.until_wrapped(1)
         await flow.check(topic)
         flow.target_shoal.kill()
+        before = flow.counts()["wrapped_records"]
         await put(pair, topic, 6_000, seed=2)
+        await flow.until_wrapped(before + 1)  # the mirror holds envelopes, and has nobody to give them to
+        assert await pair.envelopes() == []
         assert await Topics(pair.target.bootstrap).total(flow.remote(topic)) == 6_000
         await flow.target_shoal.start()
         await flow.check_faithful(topic, duplicates=512 * 1024 // 9_000 * RUN)
