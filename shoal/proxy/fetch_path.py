@@ -234,7 +234,7 @@ class WrapPath:
             serials=self.interlock.rules.next_serial,
             read_committed=committed,
             run_limit=settings.run_limit,
-            min_batch_bytes=settings.min_batch_bytes,
+            min_batch_bytes=0 if self.interlock.takes_sets else settings.min_batch_bytes,
             partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
             tags=self._tags,
         )

@@ -42,8 +42,15 @@ _LEVELS = {
 
 
 class Interlock:
-    def __init__(self, rules: Rules) -> None:
+    """`takes_sets`: the brokers behind the target listener take several batches in one record set, as far as they are known.
+
+    The unwrapping side says so, and the wrapping side then wraps tiny batches, too.
+    """
+
+    def __init__(self, rules: Rules, *, paired: bool = False) -> None:
         self.rules = rules
+        self.paired = paired
+        self.takes_sets = False
         self._numbers = count(1)
         self._producers: dict[Connection, int] = {}
         self._ticked = float("-inf")
@@ -63,7 +70,8 @@ class Interlock:
                 first_serial=randbits(_SERIAL_BITS),
                 now=trio.current_time(),
                 settings=bounds,
-            )
+            ),
+            paired=True,
         )
 
     @classmethod

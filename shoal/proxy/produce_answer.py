@@ -35,7 +35,7 @@ class ProduceAnswer:
         self._version = version
         self._lookup = lookup
         self._parts: dict[Target, bytes] = {}
-        self._errors: dict[Target, int] = {}
+        self._said: dict[Target, dict[int, bytes]] = {}  # error code -> the last answer with it
         self._throttle_ms = 0
         self._node_endpoints = b""
 
@@ -53,8 +53,8 @@ class ProduceAnswer:
         answered = {}
         for one in response.partitions:
             target = Target(one.topic, one.partition)
-            self._parts[target] = bytes(answer[one.start : one.end])
-            self._errors[target] = one.error_code
+            self._parts[target] = said = bytes(answer[one.start : one.end])
+            self._said.setdefault(target, {})[one.error_code] = said
             answered[target] = one.error_code, one.base_offset
         return answered
 
@@ -68,13 +68,17 @@ class ProduceAnswer:
 
     def fail(self, target: Target, error_code: int, message: str | None) -> None:
         """An error that ended the partition; the broker's own words are kept where it is the broker's error."""
-        if self._errors.get(target) != error_code:
+        said = self._said.get(target, {}).get(error_code)
+        if said is None:
             self.refuse(target, error_code, message)
+        else:
+            self._parts[target] = said
 
     def succeed(self, target: Target, base_offset: int) -> None:
-        if self._errors.get(target, -1) != _NONE:  # nothing was sent in this request: all of it was appended before
+        said = self._said.get(target, {}).get(_NONE)
+        if said is None:  # nothing was sent in this request: all of it was appended before
             self.refuse(target, _NONE, None)
-        part = bytearray(self._parts[target])
+        part = bytearray(said or self._parts[target])
         _BASE_OFFSET.pack_into(part, _BASE_OFFSET_AT, base_offset)
         self._parts[target] = bytes(part)
 

@@ -29,6 +29,7 @@ class ShallowStatistics:
     unwrapped_batches: int = 0  # appended to the target, answered without an error
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0
+    produce_requests: int = 0  # sent to the target for them
     retries_suppressed: int = 0  # batches of a client's retry that were known to be appended already
     partition_errors: int = 0  # answers with an error that the target gave to an unwrapped partition
 
@@ -46,6 +47,7 @@ class ShallowTally:
     unwrapped_batches: int = 0
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0
+    produce_requests: int = 0
     retries_suppressed: int = 0
     partition_errors: int = 0
 
@@ -60,6 +62,7 @@ class ShallowTally:
             unwrapped_batches=self.unwrapped_batches,
             unwrapped_records=self.unwrapped_records,
             unwrapped_bytes=self.unwrapped_bytes,
+            produce_requests=self.produce_requests,
             retries_suppressed=self.retries_suppressed,
             partition_errors=self.partition_errors,
         )

@@ -1,11 +1,12 @@
 """A source broker that answers Fetch and Metadata, and a target broker that answers Produce, as a test scripts them.
 
-kio reads what came and writes the answers; the target checks batches as Kafka does (`world.Broker`).
+kio reads what came and writes the answers; the target checks batches as Kafka does (`partition.Partition`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import struct
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -17,11 +18,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.compression import Codec
-from shoal.protocol.shallow.unwrap import SubBatch
 from tests.protocol.kio_messages import decode_request, response_frame
-from tests.protocol.shallow.world import Broker
-from tests.proxy.rig import api_key, correlation_id
+from tests.protocol.shallow.partition import Partition
+from tests.proxy.rig import api_key, correlation_id, response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +53,8 @@ Place = tuple[Topic, int]
 ORDERS = "orders"
 ORDERS_ID = UUID(int=0x1234_5678)
 NO_TIME = timedelta(0)
+# ApiVersions v0: no error; Produce and InitProducerId
+_VERSIONS = struct.pack(">hi", 0, 2) + struct.pack(">hhh", 0, 3, 13) + struct.pack(">hhh", 22, 0, 5)
 
 
 def make(like: type[Entity], kind: str, **fields: Any) -> Entity:
@@ -105,7 +106,9 @@ class TargetBroker:
     """`requests`: of each produce request, its partitions and their record sets, in order."""
 
     scripts: dict[int, Script] = field(default_factory=dict)  # by the number of the produce request
-    logs: dict[Place, Broker] = field(default_factory=lambda: defaultdict(Broker))
+    logs: dict[Place, Partition] = field(default_factory=lambda: defaultdict(Partition))
+    gives_ids: int = 0  # the error code of InitProducerId
+    next_id: int = 1000
     requests: list[dict[Place, bytes]] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
@@ -114,8 +117,18 @@ class TargetBroker:
         return self.logs[topic, partition].log
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
-        if api_key(frame) != ApiKey.PRODUCE:
-            return
+        if api_key(frame) == ApiKey.API_VERSIONS:
+            await side.send(response(correlation_id(frame), _VERSIONS))
+        elif api_key(frame) == ApiKey.INIT_PRODUCER_ID:
+            await side.send(response(correlation_id(frame), self._new_id()))
+        elif api_key(frame) == ApiKey.PRODUCE:
+            await self._produce(side, frame)
+
+    def _new_id(self) -> bytes:
+        self.next_id += 1
+        return struct.pack(">ihqh", 0, self.gives_ids, -1 if self.gives_ids else self.next_id, 0)
+
+    async def _produce(self, side: BrokerSide, frame: bytes) -> None:
         _, request = decode_request(frame, load_request_schema(0, version(frame)))
         script = self.scripts.get(len(self.requests), Script())
         sent = {
@@ -137,11 +150,10 @@ class TargetBroker:
 
     def _append(self, sent: Mapping[Place, bytes], script: Script) -> dict[Place, tuple[ErrorCode, int]]:
         answers = {}
-        for place, batch in sent.items():
+        for place, records in sent.items():
             error = script.errors.get(place[1])
             if error is None and script.appends:
-                sub = SubBatch((batch,), int.from_bytes(batch[57:61], "big"), Codec.NONE, "what came")
-                code, base_offset = self.logs[place].produce(sub)
+                code, base_offset = self.logs[place].produce(records)
                 answers[place] = ErrorCode(code), base_offset
             else:
                 answers[place] = error or ErrorCode.none, -1

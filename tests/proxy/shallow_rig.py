@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from kio.index import load_request_schema, load_response_schema
 
+from shoal.protocol.api import ApiKey
 from shoal.proxy.fetch_path import WrapPath
 from shoal.proxy.produce_path import UnwrapPath
 from shoal.proxy.server import Server
@@ -23,6 +24,7 @@ from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.statistics import CloseCause
 from tests.protocol.kio_messages import decode_response, request_frame
 from tests.proxy.rig import FakeBroker, Peer, free_range, until
+from tests.proxy.rig import request as frame_of
 from tests.proxy.shallow_brokers import (
     ORDERS,
     Place,
@@ -82,6 +84,11 @@ class Producer(Peer):
             ),
         )
         return request_frame(entity, next(self._numbers), self.client_id)
+
+    async def agree(self) -> None:
+        """Ask for the broker's API versions, as every client does."""
+        await self.send(frame_of(ApiKey.API_VERSIONS, 0, next(self._numbers)))
+        await self.frame()
 
     async def produce(self, *sets: bytes, acks: int = -1, topic: Topic = ORDERS) -> None:
         """Record sets for the partitions 0, 1, ..."""
@@ -182,8 +189,12 @@ class ShallowRig:
     brokers: tuple[FakeBroker, FakeBroker]
     clients: AsyncExitStack
 
-    async def producer(self) -> Producer:
-        return Producer(await self._connect("to"))
+    async def producer(self, *, agrees: bool = False) -> Producer:
+        """`agrees`: Shoal gets to know which APIs the broker offers."""
+        producer = Producer(await self._connect("to"))
+        if agrees:
+            await producer.agree()
+        return producer
 
     async def consumer(self) -> Consumer:
         return Consumer(await self._connect("from"))

@@ -14,7 +14,8 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.proxy.settings import Limits
 from shoal.proxy.statistics import CloseCause
 from tests.batches import consumed, damaged
-from tests.protocol.shallow.world import Broker, Seen, produced, some_batch
+from tests.protocol.shallow.partition import Partition
+from tests.protocol.shallow.world import Seen, produced, some_batch
 from tests.proxy.rig import until
 from tests.proxy.shallow_batches import (
     BATCHES,
@@ -208,7 +209,7 @@ async def test_a_batch_that_the_broker_finds_too_large_is_split_and_keeps_its_pl
     large = encode_batch([NewRecord(5, b"%d" % at, bytes([at]) * 300) for at in range(16)], base_offset=104)
     log = [BATCHES[0], large, some_batch(120)]
     async with shallow_rig(scripts={3: Script(errors={0: NOT_LEADER})}) as r:
-        r.target.logs[ORDERS, 0] = Broker(max_message_bytes=2000)
+        r.target.logs[ORDERS, 0] = Partition(max_message_bytes=2000)
         client = await r.producer()
         await client.produce(outer(*log))
         assert await client.answers() == {0: (NOT_LEADER, -1)}

@@ -22,7 +22,7 @@ from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, read_int16, write_int16, write_int32
 
-__all__ = ["EDITED", "UNSUPPORTED_VERSION", "intersect", "unsupported"]
+__all__ = ["EDITED", "UNSUPPORTED_VERSION", "intersect", "offered", "unsupported"]
 
 UNSUPPORTED_VERSION: Final = 35
 
@@ -65,15 +65,25 @@ def intersect(frame: Buffer, version: int) -> Buffer:
 
 def _too_new(rest: bytes, version: int) -> tuple[tuple[int, int], ...]:
     """`rest` of a frame, behind its correlation id -> where in the frame which maximum has to be written."""
-    frame = bytes(_CORRELATED) + rest
-    body = response_body(frame, ApiKey.API_VERSIONS, version)
-    error_code, _ = read_int16(frame, body, len(frame))
-    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
-    (keys,) = walk(frame, body, len(frame))
+    keys = _keys(bytes(_CORRELATED) + rest, version)
     return tuple((at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest))
 
 
 _remembered = lru_cache(_ANSWERS_REMEMBERED)(_too_new)
+
+
+def offered(frame: Buffer, version: int) -> dict[int, int]:
+    """API key -> the newest version that the broker takes. Raises as `intersect` does."""
+    return {key: newest for key, newest, _ in _keys(frame, version)}
+
+
+def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
+    """Of each API: key, newest version, and where in the frame that stands."""
+    body = response_body(frame, ApiKey.API_VERSIONS, version)
+    error_code, _ = read_int16(frame, body, len(frame))
+    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    keys: list[tuple[int, int, int]] = walk(frame, body, len(frame))[0]
+    return keys
 
 
 def unsupported(correlation_id: int) -> bytes:

@@ -27,6 +27,7 @@ __all__ = [
     "read_batch_header",
     "require_crc",
     "seal_batch",
+    "stamped_header",
     "synthetic_header",
 ]
 
@@ -51,6 +52,8 @@ _STAMP = Struct(">qiibIh20sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
 _STAMPS_TO = 57  # the end of baseSequence
+_PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
+_PRODUCER_AT = 43
 _COMBINE_FROM = 16 * 1024  # bytes; below, a second look at (hot) bytes is cheaper than the algebra
 
 _CODEC_MASK = 0x07
@@ -178,6 +181,16 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     new = bytearray(_STAMP.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, deltas, -1, -1, -1, count))
     old_stamps = memoryview(buf)[start + _CRC_FROM : start + _STAMPS_TO]
     new[17:21] = patch(crc, old_stamps, new[_CRC_FROM:_STAMPS_TO], end - start - _STAMPS_TO).to_bytes(4, "big")
+    return bytes(new)
+
+
+def stamped_header(header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int) -> bytes:
+    """A batch's 61 bytes with another producer id, epoch and base sequence; `payload` bytes follow, of which none is read."""
+    new = bytearray(header)
+    _PRODUCER.pack_into(new, _PRODUCER_AT, producer_id, epoch, sequence)
+    stamps = slice(_PRODUCER_AT, _STAMPS_TO)
+    crc = patch(int.from_bytes(new[17:21], "big"), header[stamps], new[stamps], payload + HEADER_SIZE - _STAMPS_TO)
+    new[17:21] = crc.to_bytes(4, "big")
     return bytes(new)
 
 

@@ -1,4 +1,4 @@
-"""Produce side: one partition's plan, sent batch by batch, and its answers folded into one.
+"""Produce side: one partition's plan, sent parcel by parcel, and its answers folded into one.
 
 The mirror sent k outer records and takes `base_offset + i` for the offset of record i. It writes offset syncs from that, and
 consumer groups are moved by them, so an answer that is too high skips data. Let u_i be the target offset of the last record
@@ -6,159 +6,315 @@ that outer record i stands for. `base_offset + i <= u_i` for every i is what kee
 u_i - i never decreases, so the largest safe answer is u_0: the last record of the first envelope, or the first record of a
 plain row. With one envelope per outer batch it is exact.
 
-Each success is remembered before the next batch goes out. The first error ends the partition and is what the mirror is told,
-except where the broker finds a batch too large: that one is split, deep, and its pieces go on.
+Each success is remembered at once. The first error stops the sending; when all that is in flight is answered, it is decided:
+
+    nothing of it was appended, and the set can be divided      go on with the first half of it
+    ... and one batch is too large                              it is cut, deep, and its pieces go on
+    ... and the broker lost track of the sequence               a new epoch, once
+    else                                                        the mirror is told, and what may be appended is in doubt
+
+So a bad batch is found by bisection, everything before it is delivered, and nothing behind it.
+With stamps (`sequence.py`) up to five parcels are in flight. The first parcel goes alone: a broker that knows nothing of a
+producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Sequence as Row
 from dataclasses import dataclass
 
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.records.rebatch import split_batch
+from shoal.protocol.shallow.answers import (
+    ALREADY_THERE,
+    CLUSTER_AUTHORIZATION_FAILED,
+    CUTTABLE,
+    DIVISIBLE,
+    LOST_TRACK,
+    NEVER_APPENDED,
+    NOT_APPENDED,
+    OF_STAMPS,
+    RECORD_LIST_TOO_LARGE,
+    TRY_AGAIN,
+    Outcome,
+)
 from shoal.protocol.shallow.delivery import Delivered, Deliveries, Target
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, Item, Plan, SubBatch
+from shoal.protocol.shallow.parcel import Parcel, Piece
+from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
+from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
+from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, Plan, SubBatch
 
-__all__ = ["Outcome", "PartitionProgress", "Rounds"]
+__all__ = ["SET_BYTES", "PartitionProgress"]
 
-# org.apache.kafka.common.protocol.Errors
-RECORD_LIST_TOO_LARGE = 18
-_TOO_LARGE = frozenset({MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
+# A set must fit in a segment (segment.bytes, since 4.0 at least this) or it is refused as RECORD_LIST_TOO_LARGE.
+SET_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The answer for the mirror: an error code with its story for the log, or 0 and the base offset (-1: not known)."""
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """The first error, the parcels from there on, and whether it is sure that none of them was appended."""
 
     error_code: int
-    base_offset: int = -1
-    message: str | None = None
+    parcels: list[Parcel]
+    certain: bool
 
 
 class PartitionProgress:
-    """`next_batch`, send it alone in its partition, `answered`; until `outcome` is there."""
+    """`cut_due`/`cut` and `next_parcel`/`answered`, until `outcome` is there; `abandon` where the answers will never come.
 
-    def __init__(self, target: Target, plan: Plan, deliveries: Deliveries) -> None:
+    `sequence`: the partition's stamps; None = one parcel in flight. `sets` (it may be changed at any time): the broker is proven
+    to take several batches in one record set.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        plan: Plan,
+        deliveries: Deliveries,
+        *,
+        sequence: Sequence | None = None,
+        sets: bool = False,
+    ) -> None:
         self.target = target
         self.outcome: Outcome | None = None
+        self.sets = sets
+        self.cut_due: SubBatch | None = None
+        self.refused_set: str | None = None  # a set was refused whose batches were then taken
+        self.ids_refused = False  # the broker does not let this client use a producer id
+        self.id_is_stale = False  # the partition needs another producer id
+        self.gap_ignored = False  # the broker appended what stood behind a gap: it keeps no order by sequences
         self._plan = plan
         self._deliveries = deliveries
-        self._index = 0
-        self._delivered = deliveries.recall(target, plan.items[0].identity)
-        self._base_offset = -1
-        self._pieces: list[SubBatch] = []
-        self._advance()
-
-    def next_batch(self) -> SubBatch | None:
-        """The batch to send, the same one until it is answered; None once there is an outcome."""
-        return None if self.outcome else self._pieces[0]
-
-    def answered(self, error_code: int, base_offset: int) -> None:
-        """The broker's partition response to the last `next_batch` (base_offset -1 where it states none, as with acks=0)."""
-        piece = self._pieces[0]
-        if error_code in _TOO_LARGE:
-            self._divide(piece, error_code)
-        elif error_code:
-            self._fail(error_code, f"the target broker refused {piece}")
-        else:
-            self._appended(self._pieces.pop(0), base_offset)
-            self._advance()
-
-    @property
-    def _item(self) -> Item:
-        return self._plan.items[self._index]
-
-    def _appended(self, piece: SubBatch, base_offset: int) -> None:
-        before = self._delivered
-        started = before.batches or before.records
-        records = before.records + piece.records
-        whole = records == self._item.batches[before.batches].records
-        self._delivered = Delivered(
-            batches=before.batches + whole,
-            records=0 if whole else records,
-            first=before.first if started else base_offset,
-            last=base_offset + piece.records - 1 if base_offset >= 0 else -1,
+        self._sequence = sequence
+        self._delivered = [deliveries.recall(target, item.identity) for item in plan.items]
+        self._ahead = deque(
+            Piece(at, number, 0, batch)
+            for at, (item, done) in enumerate(zip(plan.items, self._delivered, strict=True))
+            for number, batch in enumerate(item.batches[done.batches :], done.batches)
         )
-        self._deliveries.record(self.target, self._item.identity, self._delivered)
+        self._in_flight: deque[Parcel] = deque()
+        self._failure: _Failure | None = None
+        self._primed = False
+        self._renewed = False
+        self._suspects = 0  # so many pieces ahead were refused together
+        self._suspicion = 0  # with this error
+        self._set_bytes = SET_BYTES
+        self._replay = Replay(self._usable_doubt())
+        self._prepare()
 
-    def _advance(self) -> None:
-        """Go to what is not appended yet, over whatever is."""
-        while not self._pieces and self.outcome is None:
-            if self._delivered.batches < len(self._item.batches):
-                self._take(self._item.batches[self._delivered.batches], self._delivered.records)
-            else:
-                self._finish_item()
+    # -- before anything is sent -------------------------------------------------------------------------------------
 
-    def _take(self, batch: SubBatch, appended: int) -> None:
-        try:
-            self._pieces = _remaining(batch, appended)
-        except RemoteProtocolError as error:
-            self._fail(CORRUPT_MESSAGE, f"{batch} cannot be split: {error}")
-
-    def _finish_item(self) -> None:
-        if self._index == 0:
-            self._base_offset = self._delivered.last if self._item.key else self._delivered.first
-        self._index += 1
-        if self._index < len(self._plan.items):
-            self._delivered = self._deliveries.recall(self.target, self._item.identity)
-        else:
-            self.outcome = Outcome(error_code=0, base_offset=self._base_offset)
-
-    def _divide(self, piece: SubBatch, error_code: int) -> None:
-        try:
-            smaller = _halves(piece)
-        except RemoteProtocolError as error:
-            return self._fail(CORRUPT_MESSAGE, f"{piece} cannot be split: {error}")
-        if len(smaller) > 1:
-            self._pieces[:1] = smaller
+    def _usable_doubt(self) -> Doubt | None:
+        """What an earlier request for the same data left in doubt; what it left for other data nobody will ask for again."""
+        sequence = self._sequence
+        if sequence is None or sequence.doubt is None:
             return None
+        waits = sequence.doubt.has_sets and not self.sets
+        if sequence.doubt.plan != self._plan.identity or (waits and sequence.postponed >= MAX_POSTPONED):
+            self._renew()
+            return None
+        if waits:
+            sequence.postponed += 1
+            self._fail(TRY_AGAIN, "a set is in doubt, and the broker is not yet known (again) to take one")
+        return sequence.doubt
+
+    def _renew(self) -> None:
+        """Go on in a new epoch, or without stamps where there is none."""
+        if self._sequence is not None and not self._sequence.raise_epoch():
+            self._without_stamps(stale=True)
+        self._primed = False
+
+    def _without_stamps(self, *, stale: bool) -> None:
+        self._sequence = None
+        self.id_is_stale = self.id_is_stale or stale
+
+    def _prepare(self) -> None:
+        """Go over what is appended, in records, and cut what was cut before; then `cut_due` is None."""
+        if self.outcome is not None:
+            return
+        while self._ahead and self._done_in(self._ahead[0]) > self._ahead[0].first:
+            piece = self._ahead[0]
+            if self._done_in(piece) < piece.first + piece.sub.records:
+                self.cut_due = piece.sub
+                return
+            self._ahead.popleft()
+        self.cut_due = self._replay.prepare(self._ahead)
+        if self._replay.failed:
+            self._replay = Replay(None)
+            self._renew()
+        self._finish()
+
+    def _done_in(self, piece: Piece) -> int:
+        done = self._delivered[piece.item]
+        return done.records if done.batches == piece.batch else 0
+
+    # -- cutting -----------------------------------------------------------------------------------------------------
+
+    def cut(self, pieces: Row[SubBatch] | RemoteProtocolError) -> None:
+        """What `halves` made of `cut_due`. It may be called in a thread; nothing may be asked of this partition meanwhile."""
+        batch, self.cut_due = self.cut_due, None
+        assert batch is not None
+        if isinstance(pieces, RemoteProtocolError):
+            return self._fail(CORRUPT_MESSAGE, f"{batch} cannot be split: {pieces}")
+        if len(pieces) < 2:
+            return self._fail_for_size(batch)
+        at = next(index for index, piece in enumerate(self._ahead) if piece.sub is batch)
+        whole, first = self._ahead[at], self._ahead[at].first
+        del self._ahead[at]
+        for index, sub in enumerate(pieces, at):
+            self._ahead.insert(index, Piece(whole.item, whole.batch, first, sub))
+            first += sub.records
+        return self._prepare()
+
+    def _fail_for_size(self, batch: SubBatch) -> None:
         # A Java producer splits a batch of several records that is too large. The plain ones among them would have another
         # outer batch then, and so be appended twice; nothing would be gained, since a single record is what is too large.
         code = MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else RECORD_LIST_TOO_LARGE
-        return self._fail(code, f"the target broker answered {error_code}: a single record is too large: {piece}")
+        self._fail(code, f"the target broker answered {self._suspicion}: a single record is too large: {batch}")
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def next_parcel(self, room: int | None = None) -> Parcel | None:
+        """The next record set to send, of at most `room` bytes; None: nothing (now). Without `room` it is one piece at least."""
+        if not self._may_send():
+            return None
+        pieces = self._replay.pieces(self._ahead) or self._gather(self._set_bytes if room is None else room)
+        parcel = Parcel(pieces, None)
+        if room is not None and parcel.size > room:
+            return None
+        for _ in pieces:
+            self._ahead.popleft()
+        if self._sequence is not None:
+            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].sub.records))
+        self._in_flight.append(parcel)
+        return parcel
+
+    def _may_send(self) -> bool:
+        if self.outcome or self._failure or self.cut_due or not self._ahead:
+            return False
+        in_flight = len(self._in_flight)
+        if self._replay.next_is_set and not self.sets:
+            if not in_flight:
+                self._doubt(())
+                self._fail(TRY_AGAIN, "a set is in doubt, and the broker is no longer known to take one")
+            return False
+        return not in_flight or (
+            self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
+        )
+
+    def _gather(self, room: int) -> tuple[Piece, ...]:
+        """As many pieces as may go together."""
+        most = (self._suspects + 1) // 2 if self._suspects else len(self._ahead)
+        room, pieces = min(room, self._set_bytes), list[Piece]()
+        for piece in self._ahead:
+            room -= piece.sub.size
+            if pieces and (room < 0 or not self.sets or len(pieces) >= most):
+                break
+            pieces.append(piece)
+        return tuple(pieces)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def answered(self, error_code: int, base_offset: int) -> Parcel:
+        """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
+        parcel = self._in_flight.popleft()
+        certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
+        if self._failure is not None:
+            so_far = self._failure
+            self.gap_ignored = self.gap_ignored or (so_far.certain and not error_code)
+            self._failure = _Failure(so_far.error_code, [*so_far.parcels, parcel], so_far.certain and certain)
+        elif error_code and error_code not in ALREADY_THERE:
+            self._failure = _Failure(error_code, [parcel], certain)
+        else:
+            self._appended(parcel, -1 if error_code else base_offset)
+        if self._failure is not None and not self._in_flight:
+            failure, self._failure = self._failure, None
+            self._decide(failure)
+        self._finish()
+        return parcel
+
+    def _appended(self, parcel: Parcel, base_offset: int) -> None:
+        self._primed = True
+        for index, (item, _, first, sub) in enumerate(parcel.pieces):
+            before = self._delivered[item]
+            whole = first + sub.records == self._plan.items[item].batches[before.batches].records
+            started = before.batches or before.records
+            self._delivered[item] = Delivered(
+                batches=before.batches + whole,
+                records=0 if whole else first + sub.records,
+                first=before.first if started else base_offset,
+                last=base_offset + sub.records - 1 if base_offset >= 0 else -1,
+            )
+            base_offset += sub.records if base_offset >= 0 else 0
+            if index + 1 == len(parcel.pieces) or parcel.pieces[index + 1].item != item:
+                self._deliveries.record(self.target, self._plan.items[item].identity, self._delivered[item])
+        self._replay.answered(self._sequence)
+        self._clear(len(parcel.pieces))
+
+    def _clear(self, taken: int) -> None:
+        """So many of the suspects were taken after all."""
+        if not self._suspects:
+            return
+        self._suspects -= taken
+        if not self._suspects and self._suspicion in CUTTABLE:
+            self._set_bytes //= 2  # it was the size of the whole
+        elif not self._suspects:
+            self.refused_set = f"error {self._suspicion} to a set of batches that were then taken one by one"
+
+    def _decide(self, failure: _Failure) -> None:
+        code, first = failure.error_code, failure.parcels[0]
+        if not failure.certain:
+            return self._leave_in_doubt(failure)
+        self._take_back(failure.parcels)
+        if code in DIVISIBLE and len(first.pieces) > 1:
+            self._suspects, self._suspicion = len(first.pieces), code
+        elif code in CUTTABLE:
+            self._suspects, self._suspicion = 0, code
+            self.cut_due = first.pieces[0].sub
+        elif code in LOST_TRACK and first.stamp and not self._renewed:
+            self._renewed = True
+            self._renew()
+        elif code in OF_STAMPS and first.stamp:
+            self.ids_refused = code == CLUSTER_AUTHORIZATION_FAILED
+            self._without_stamps(stale=not self.ids_refused)
+        else:
+            self._fail(*self._told(code, first))
+        return None
+
+    def _take_back(self, parcels: Row[Parcel]) -> None:
+        """Nothing of these was appended."""
+        self._ahead.extendleft(piece for parcel in reversed(parcels) for piece in reversed(parcel.pieces))
+        self._replay = Replay(None)
+        if self._sequence is not None and parcels[0].stamp is not None:
+            self._sequence.settle()
+            self._sequence.give_back(parcels[0].stamp)
+
+    def _leave_in_doubt(self, failure: _Failure) -> None:
+        self._doubt(failure.parcels)
+        self._fail(*self._told(failure.error_code, failure.parcels[0]))
+
+    def _doubt(self, parcels: Row[Parcel]) -> None:
+        shapes = [parcel.shape() for parcel in parcels if parcel.stamp] + self._replay.rest()
+        if self._sequence is not None:
+            self._sequence.doubt = Doubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
+
+    def abandon(self) -> None:
+        """No more answers will come."""
+        if self.outcome is None:
+            self._doubt([*(self._failure.parcels if self._failure else ()), *self._in_flight])
+            self._in_flight.clear()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _told(error_code: int, parcel: Parcel) -> tuple[int, str]:
+        """What the mirror is told: stamps are Shoal's own business."""
+        code = TRY_AGAIN if error_code in OF_STAMPS and parcel.stamp else error_code
+        return code, f"the target broker refused (error {error_code}) {parcel}"
 
     def _fail(self, error_code: int, message: str) -> None:
         self.outcome = Outcome(error_code=error_code, message=message)
 
-
-def _halves(batch: SubBatch) -> list[SubBatch]:
-    """Pieces of at most half the bytes, or the batch alone where it is one record. The same batch always gives the same ones:
-    that is how a retry finds the place up to which it is appended."""
-    if batch.records == 1:
-        return [batch]
-    whole = b"".join(batch.buffers)
-    return [
-        SubBatch((piece,), int.from_bytes(piece[57:61], "big"), batch.codec, f"a part of {batch.source}")
-        for piece in split_batch(whole, 0, len(whole), limit=len(whole) // 2)
-    ]
-
-
-def _remaining(batch: SubBatch, appended: int) -> list[SubBatch]:
-    """What is left of the batch when its first `appended` records are there already."""
-    if not appended:
-        return [batch]
-    rest: list[SubBatch] = []
-    for piece in _halves(batch):
-        skipped = min(appended, piece.records)
-        appended -= skipped
-        if skipped < piece.records:
-            rest += _remaining(piece, skipped)
-    return rest
-
-
-class Rounds:
-    """All partitions of one produce request: each round sends the next batch of every partition that is not done."""
-
-    def __init__(self, partitions: Iterable[PartitionProgress]) -> None:
-        self._partitions = {progress.target: progress for progress in partitions}
-
-    def next_round(self) -> dict[Target, SubBatch]:
-        """At most one batch per partition; empty = all is done. Answer each before the next round."""
-        batches = {target: progress.next_batch() for target, progress in self._partitions.items()}
-        return {target: batch for target, batch in batches.items() if batch is not None}
-
-    def answered(self, target: Target, error_code: int, base_offset: int) -> None:
-        self._partitions[target].answered(error_code, base_offset)
-
-    def outcomes(self) -> Mapping[Target, Outcome]:
-        """Of the partitions that are done."""
-        return {target: done.outcome for target, done in self._partitions.items() if done.outcome}
+    def _finish(self) -> None:
+        if not (self.outcome or self._ahead or self._in_flight or self._failure or self.cut_due):
+            first = self._delivered[0]
+            base_offset = first.last if self._plan.items[0].key else first.first
+            self.outcome = Outcome(error_code=0, base_offset=base_offset)

@@ -90,6 +90,16 @@ class Plan:
     outer_records: int
 
     @property
+    def identity(self) -> Hashable:
+        """Equal in a retry of the same outer batch only."""
+        return tuple(item.identity for item in self.items)
+
+    @property
+    def several(self) -> bool:
+        """More than one batch for the broker."""
+        return len(self.items) > 1 or len(self.items[0].batches) > 1
+
+    @property
     def envelopes(self) -> tuple[EnvelopeKey, ...]:
         return tuple(item.key for item in self.items if item.key)
 

@@ -7,10 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec
+from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.shallow.answers import Outcome
 from shoal.protocol.shallow.delivery import Deliveries, Target
-from shoal.protocol.shallow.progress import Outcome, PartitionProgress, Rounds
-from shoal.protocol.shallow.unwrap import Plan, plan_record_set
+from shoal.protocol.shallow.parcel import Parcel, halves
+from shoal.protocol.shallow.progress import PartitionProgress
+from shoal.protocol.shallow.rounds import Rounds
+from shoal.protocol.shallow.unwrap import Plan, SubBatch, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
 from tests.protocol.shallow.strategies import record_sets
 from tests.protocol.shallow.world import Broker, Seen, context, flat, plain, poll, produced, some_batch
@@ -37,8 +41,28 @@ def outer_of(*records: NewRecord) -> bytes:
     return encode_batch(records)
 
 
+def next_batch(progress: PartitionProgress) -> SubBatch | None:
+    """The one batch of the next parcel; what has to be cut before is cut."""
+    while progress.cut_due is not None:
+        progress.cut(cut(progress.cut_due))
+    parcel = progress.next_parcel()
+    return parcel and only(parcel)
+
+
+def only(parcel: Parcel) -> SubBatch:
+    (piece,) = parcel.pieces
+    return piece.sub
+
+
+def cut(batch: SubBatch) -> list[SubBatch] | RemoteProtocolError:
+    try:
+        return halves(batch)
+    except RemoteProtocolError as error:
+        return error
+
+
 def run(progress: PartitionProgress, broker: Broker) -> Outcome:
-    while (batch := progress.next_batch()) is not None:
+    while (batch := next_batch(progress)) is not None:
         progress.answered(*broker.produce(batch))
     assert progress.outcome
     return progress.outcome
@@ -75,14 +99,15 @@ def test_a_plain_row_answers_its_first_record() -> None:
 def test_an_unknown_offset_stays_unknown() -> None:
     progress = begun(produced(mirrored()))
     for _ in range(3):
-        assert progress.next_batch()
+        assert next_batch(progress)
         progress.answered(0, -1)
     assert progress.outcome == Outcome(error_code=0, base_offset=-1)
 
 
-def test_the_same_batch_is_given_until_it_is_answered() -> None:
+def test_without_stamps_one_batch_is_in_flight() -> None:
     progress = begun(produced(mirrored()))
-    assert progress.next_batch() is progress.next_batch()
+    assert next_batch(progress)
+    assert next_batch(progress) is None
     assert progress.outcome is None
 
 
@@ -91,9 +116,10 @@ def test_the_same_batch_is_given_until_it_is_answered() -> None:
 
 def test_an_error_ends_the_partition_and_says_which_batch() -> None:
     progress = begun(produced(mirrored()))
-    progress.answered(0, 50)
-    progress.answered(INVALID_RECORD, -1)
-    assert progress.next_batch() is None
+    for answer in ((0, 50), (INVALID_RECORD, -1)):
+        assert next_batch(progress)
+        progress.answered(*answer)
+    assert next_batch(progress) is None
     outcome = progress.outcome
     assert outcome
     assert (outcome.error_code, outcome.base_offset) == (INVALID_RECORD, -1)
@@ -103,9 +129,10 @@ def test_an_error_ends_the_partition_and_says_which_batch() -> None:
 def test_a_retry_appends_the_rest_and_answers_as_if_nothing_had_happened() -> None:
     outer, deliveries, broker = produced(mirrored()), Deliveries(), Broker()
     first = begun(outer, deliveries)
-    batch = first.next_batch()
+    batch = next_batch(first)
     assert batch
     first.answered(*broker.produce(batch))
+    assert next_batch(first)
     first.answered(NOT_LEADER, -1)
     broker.log.append(PLAIN)  # somebody else
     assert run(begun(outer, deliveries), broker) == Outcome(error_code=0, base_offset=15)
@@ -116,7 +143,7 @@ def test_a_lost_answer_costs_nothing() -> None:
     outer, deliveries, broker = produced(mirrored()), Deliveries(), Broker()
     outcome = run(begun(outer, deliveries), broker)
     again = begun(outer, deliveries)
-    assert again.next_batch() is None
+    assert next_batch(again) is None
     assert again.outcome == outcome
     assert broker.log == RECORDS
 
@@ -155,9 +182,9 @@ def test_a_retry_goes_on_between_two_pieces(limit: int, later_limit: int, failin
     outer, deliveries, broker = produced(mirrored(BIG)), Deliveries(), Broker(max_message_bytes=limit)
     first = begun(outer, deliveries)
     for _ in range(failing_at):
-        if (batch := first.next_batch()) is not None:
+        if (batch := next_batch(first)) is not None:
             first.answered(*broker.produce(batch))
-    if first.outcome is None:
+    if next_batch(first) is not None:
         first.answered(NOT_LEADER, -1)
     broker.max_message_bytes = later_limit
     assert run(begun(outer, deliveries), broker) == Outcome(error_code=0, base_offset=99)
@@ -177,7 +204,9 @@ def test_a_single_record_that_is_too_large_is_final(records: list[NewRecord], co
 def test_a_batch_that_cannot_be_split_is_damage() -> None:
     says_gzip = encode_batch([PLAIN, PLAIN], base_offset=7, attributes=Codec.GZIP)
     progress = begun(produced(mirrored(says_gzip)))
+    assert next_batch(progress)
     progress.answered(10, -1)
+    assert next_batch(progress) is None
     assert progress.outcome
     assert progress.outcome.error_code == 2
     assert "cannot be split" in str(progress.outcome.message)
@@ -191,9 +220,9 @@ def test_partitions_go_side_by_side() -> None:
     short = PartitionProgress(Target("t", 0), plan_of(produced(mirrored(some_batch(0)))), deliveries)
     long = PartitionProgress(Target("t", 1), plan_of(produced(mirrored(LOG, serials=lambda: 5))), deliveries)
     rounds, sent = Rounds([short, long]), []
-    while batches := rounds.next_round():
-        sent.append([target.partition for target in batches])
-        for target in batches:
+    while parcels := rounds.next_request():
+        sent.append([target.partition for target in parcels])
+        for target in parcels:
             rounds.answered(target, 0, 10 * len(sent))
     assert sent == [[0, 1], [1], [1]]
     assert {target.partition: outcome.base_offset for target, outcome in rounds.outcomes().items()} == {0: 12, 1: 34}
@@ -217,7 +246,7 @@ class Faults:
 
 def send(progress: PartitionProgress, broker: Broker, faults: Faults) -> Outcome | None:
     """One attempt of the client; None: the connection breaks."""
-    while (batch := progress.next_batch()) is not None:
+    while (batch := next_batch(progress)) is not None:
         fault = faults.next()
         if fault == "lost request":
             return None

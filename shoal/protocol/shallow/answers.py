@@ -1,0 +1,60 @@
+"""What a broker's answer to a produced partition means for the batches in it (org.apache.kafka.common.protocol.Errors)."""
+
+from dataclasses import dataclass
+
+from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
+
+__all__ = [
+    "ALREADY_THERE",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "CUTTABLE",
+    "DIVISIBLE",
+    "INVALID_PRODUCER_EPOCH",
+    "LOST_TRACK",
+    "NEVER_APPENDED",
+    "NOT_APPENDED",
+    "OF_STAMPS",
+    "RECORD_LIST_TOO_LARGE",
+    "TRY_AGAIN",
+    "Outcome",
+]
+
+TRY_AGAIN = 7  # REQUEST_TIMED_OUT: every producer retries it
+RECORD_LIST_TOO_LARGE = 18
+NOT_ENOUGH_REPLICAS = 19
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+INVALID_TIMESTAMP = 32
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+DUPLICATE_SEQUENCE_NUMBER = 46
+INVALID_PRODUCER_EPOCH = 47
+UNKNOWN_PRODUCER_ID = 59
+UNSUPPORTED_COMPRESSION_TYPE = 76
+
+# A repeated sequence that is too old for the broker to remember its offset (0.11, 1.0).
+ALREADY_THERE = frozenset({DUPLICATE_SEQUENCE_NUMBER})
+# The batch is cut in pieces.
+CUTTABLE = frozenset({MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
+# A set with one such batch in it is refused as a whole.
+DIVISIBLE = CUTTABLE | {CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD}
+# What the broker last appended is not what Shoal believes: acknowledged data was lost there, or its memory of the id.
+LOST_TRACK = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
+# Only a producer with an id hears these.
+OF_STAMPS = LOST_TRACK | ALREADY_THERE | {INVALID_PRODUCER_EPOCH, CLUSTER_AUTHORIZATION_FAILED}
+# The broker does not even look at the batch now, which says nothing about an earlier attempt to append it.
+_NOT_NOW = frozenset({NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED})
+# Never appended. (A batch that is refused for what it is was refused for it before; were the topic's settings changed in
+# between, records might come twice, but none is lost.)
+NEVER_APPENDED = DIVISIBLE | LOST_TRACK | {INVALID_PRODUCER_EPOCH, CLUSTER_AUTHORIZATION_FAILED}
+# This attempt appended nothing. Not among them: what a broker may also answer afterwards, while it waits for the followers
+# (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT), or for any reason.
+NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The answer for the mirror: an error code with its story for the log, or 0 and the base offset (-1: not known)."""
+
+    error_code: int
+    base_offset: int = -1
+    message: str | None = None

@@ -1,0 +1,59 @@
+"""What is in doubt is sent again as it was: the same batches cut in the same way, together, and with the same stamps."""
+
+from collections import deque
+from collections.abc import Sequence as Row
+
+from shoal.protocol.shallow.parcel import Piece
+from shoal.protocol.shallow.sequence import Doubt, Sequence, Shape, Stamp
+from shoal.protocol.shallow.unwrap import SubBatch
+
+__all__ = ["MAX_POSTPONED", "Replay"]
+
+# How often a mirror is told to come again while a set in doubt may not be sent: its retries come 0.1 to 1 s after each
+# other (retry.backoff.ms, KIP-580), and a broker is proven again within seconds.
+MAX_POSTPONED = 20
+
+
+class Replay:
+    """`prepare` until it returns None; then `pieces` and `stamp` for each parcel until they return nothing."""
+
+    def __init__(self, doubt: Doubt | None) -> None:
+        self._shapes = deque(doubt.shapes if doubt else ())
+        self.unanswered = len(self._shapes)  # of all these, also of what was sent again
+        self.failed = False  # the doubt is about something else than what is ahead
+
+    def prepare(self, ahead: Row[Piece]) -> SubBatch | None:
+        """-> the batch that was cut before, and has to be cut again."""
+        at = 0
+        for shape in self._shapes:
+            for number, records in enumerate(shape.records):
+                piece = ahead[at] if at < len(ahead) else None
+                if piece is None or piece.sub.records < records or (number == 0 and piece[:3] != shape[:3]):
+                    self.failed = True
+                    return None
+                if piece.sub.records > records:
+                    return piece.sub
+                at += 1
+        return None
+
+    @property
+    def next_is_set(self) -> bool:
+        return bool(self._shapes) and len(self._shapes[0].records) > 1
+
+    def pieces(self, ahead: Row[Piece]) -> tuple[Piece, ...]:
+        """Of the next parcel; () when there is no doubt left."""
+        return tuple(ahead[at] for at in range(len(self._shapes[0].records))) if self._shapes else ()
+
+    def stamp(self) -> Stamp | None:
+        return self._shapes.popleft().stamp if self._shapes else None
+
+    def answered(self, sequence: Sequence | None) -> None:
+        """One parcel more was appended."""
+        if self.unanswered:
+            self.unanswered -= 1
+            if not self.unanswered and sequence is not None:
+                sequence.settle()
+
+    def rest(self) -> list[Shape]:
+        """Still in doubt, and not even sent again."""
+        return list(self._shapes)

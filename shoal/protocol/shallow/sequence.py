@@ -1,0 +1,124 @@
+"""Producer ids of Shoal's own: what a broker knows a parcel by, so that it removes duplicates and refuses gaps.
+
+A broker keeps, for each producer id and partition, the last epoch and the last five (first, last sequence, offset) of that
+epoch (ProducerStateEntry). It takes a batch whose sequence follows, answers a repeated one of the five as it did the first
+time, and refuses any other (ProducerAppendInfo.checkSequence). So up to five parcels may be in flight in order, and one whose
+answer was lost is simply sent again with the stamp it had: over another connection, too, since an id belongs to no
+connection. Therefore the sequences here belong to the partition and live as long as the process.
+
+In a set of several batches only the FIRST is stamped. A set is appended whole or not at all, and a broker that finds any batch
+of a set to be a duplicate takes the whole set for one (UnifiedLog.analyzeAndValidateProducerState), and answers the offset of
+the batch that it found, which is the set's own. Stamping all of them would end sets at five batches.
+
+What a partition was sent without a clear answer is its `Doubt`. A retry of the same data resolves it, by the same stamps. If
+other data comes instead, nobody will ever ask for the doubtful data again; then the epoch is raised, which no coordinator need
+know of (KIP-360): from the first batch of the new epoch on, whatever is still under way in the old one is refused.
+Rejected: a new id for each connection (knows nothing of what the old one had under way); a new id instead of a new epoch (a
+late request with the old id would still be appended, behind newer data).
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal.protocol.shallow.delivery import Target
+
+__all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "Doubt", "Sequence", "Sequences", "Shape", "Stamp"]
+
+MAX_IN_FLIGHT = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+MAX_PARTITIONS = 100_000  # of one producer id; about 200 bytes each. Above it all begin again, with a new id.
+_MAX_EPOCH = 32767
+_SEQUENCE_MASK = 0x7FFFFFFF  # it wraps to 0 (DefaultRecordBatch.incrementSequence)
+
+
+class Stamp(NamedTuple):
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+class Shape(NamedTuple):
+    """A parcel without its bytes: where in its plan it begins, and the records of each of its batches."""
+
+    item: int
+    batch: int
+    first: int
+    records: tuple[int, ...]
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """What of a plan (`Plan.identity`) was sent, in order, and may or may not be appended."""
+
+    plan: Hashable
+    shapes: tuple[Shape, ...]
+
+    @property
+    def has_sets(self) -> bool:
+        return any(len(shape.records) > 1 for shape in self.shapes)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """Of one partition. Whoever holds the partition's lock works with it."""
+
+    producer_id: int
+    epoch: int
+    next: int = 0
+    doubt: Doubt | None = None
+    postponed: int = 0  # how often the doubt could not be resolved yet
+
+    def take(self, records: int) -> Stamp:
+        """The stamp of a batch of so many records."""
+        stamp = Stamp(self.producer_id, self.epoch, self.next)
+        self.next = (self.next + records) & _SEQUENCE_MASK
+        return stamp
+
+    def give_back(self, stamp: Stamp) -> None:
+        """Nothing from this stamp on was appended."""
+        self.next = stamp.sequence
+
+    def settle(self) -> None:
+        self.doubt, self.postponed = None, 0
+
+    def raise_epoch(self) -> bool:
+        """Begin again at 0, and leave behind what is in doubt; False: this was the last epoch of the producer id."""
+        self.settle()
+        if self.epoch >= _MAX_EPOCH:
+            return False
+        self.epoch, self.next = self.epoch + 1, 0
+        return True
+
+
+class Sequences:
+    """All partitions of one target cluster. `producer_id` is None until the cluster has given one.
+
+    A partition must never have two sequences of one producer id: a broker would take new data for a duplicate. So topics that
+    are named by id and topics that are named by name need a `Sequences` each, with an id each.
+    """
+
+    def __init__(self, limit: int = MAX_PARTITIONS) -> None:
+        self._limit = limit
+        self._known: dict[Target, Sequence] = {}
+        self._epoch = 0
+        self.producer_id: int | None = None
+
+    def begin(self, producer_id: int, epoch: int) -> None:
+        """The answer to InitProducerId: for partitions that have no sequence yet."""
+        self.producer_id, self._epoch = producer_id, epoch
+
+    def of(self, target: Target) -> Sequence | None:
+        known = self._known.get(target)
+        if known is None and self.producer_id is not None:
+            known = self._known[target] = Sequence(producer_id=self.producer_id, epoch=self._epoch)
+            if len(self._known) > self._limit:
+                self._known.clear()
+                self.producer_id = None
+        return known
+
+    def forget(self, target: Target) -> None:
+        """Its stamps are of no use any more: it needs another producer id."""
+        known = self._known.pop(target, None)
+        if known is not None and known.producer_id == self.producer_id:
+            self.producer_id = None

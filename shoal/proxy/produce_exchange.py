@@ -1,0 +1,237 @@
+"""One produce request with envelopes, from its plans to its answer.
+
+    post a request ──┐ up to five, in order (protocol/shallow/progress.py says how many of a partition)
+    take an answer ──┘ until every partition has its outcome; then one answer for the mirror
+
+What is in flight when the connection is lost stays in doubt with the partition, for the mirror's retry to resolve.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.messages.produce import encode_produce_request
+from shoal.protocol.shallow.delivery import Target
+from shoal.protocol.shallow.parcel import halves
+from shoal.protocol.shallow.progress import PartitionProgress
+from shoal.protocol.shallow.rounds import Rounds
+from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT
+from shoal.protocol.shallow.unwrap import Plan, Refused
+from shoal.proxy.in_flight import UpstreamFault, UpstreamLost
+from shoal.proxy.produce_answer import ProduceAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.shallow.parcel import Parcel
+    from shoal.protocol.shallow.sequence import Sequences
+    from shoal.protocol.shallow.unwrap import SubBatch
+    from shoal.protocol.wire import Topic
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import Asked
+    from shoal.proxy.produce_path import UnwrapPath
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["Exchange", "encode_sets"]
+
+log = logging.getLogger("shoal.unwrap")
+
+_NOBODY_ASKED = 0  # acks
+_LEADER = 1
+# Cutting a batch takes about 3 us per record. Above this, nothing else in the process would wait for it.
+_RECORDS_CUT_HERE = 300
+
+
+def encode_sets(
+    frame: bytearray, request: ProduceRequest, header: RequestHeader, sets: Sequence[tuple[Target, Sequence[Buffer]]]
+) -> list[Buffer]:
+    """A request like `request`, which lies in `frame`, with these record sets."""
+    topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+    for target, pieces in sets:
+        topics.setdefault(target.topic, []).append((target.partition, pieces))
+    return encode_produce_request(frame, request, header.correlation_id, list(topics.items()))
+
+
+class Exchange:
+    """Raises UpstreamLost and UpstreamFault: then it is not known what of that in flight was appended."""
+
+    def __init__(
+        self,
+        path: UnwrapPath,
+        connection: Connection,
+        frame: bytearray,
+        request: ProduceRequest,
+        header: RequestHeader,
+        plans: Mapping[Target, Plan | Refused],
+    ) -> None:
+        self._path = path
+        self._connection = connection
+        self._frame = frame
+        self._header = header
+        self._silent = request.acks == _NOBODY_ASKED
+        # An answer to each batch is what keeps the order, whether the mirror wants one or not.
+        self._request = replace(request, acks=_LEADER) if self._silent else request
+        self._plans = {target: plan for target, plan in plans.items() if isinstance(plan, Plan)}
+        self._refused = {target: plan for target, plan in plans.items() if isinstance(plan, Refused)}
+        self._plain = [
+            (Target(one.topic, one.partition), path.record_set(frame, one))
+            for one in request.partitions
+            if Target(one.topic, one.partition) not in plans
+        ]
+        self._answer = ProduceAnswer(header.api_version, connection.lookup)
+        self._posted: deque[tuple[Asked, dict[Target, Parcel], list[Target]]] = deque()
+
+    async def run(self) -> None:
+        path, connection = self._path, self._connection
+        sets = any(plan.several for plan in self._plans.values()) and await path.proofs(connection).ensure(connection)
+        sequences = await self._sequences()
+        self._rounds = Rounds(
+            (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items()),
+            own_bytes=len(self._frame),
+        )
+        try:
+            await self._converse()
+        except UpstreamLost:
+            self._lost()
+            raise
+        finally:
+            self._rounds.abandon()
+        self._conclude()
+        if not self._silent:
+            await connection.reply(self._answer.encode(self._header.correlation_id))
+
+    async def _sequences(self) -> Sequences | None:
+        if self._request.transactional_id is not None or not self._plans:
+            return None
+        return await self._path.ids.sequences_for(self._connection, self._header)
+
+    def _begin(self, target: Target, plan: Plan, sequences: Sequences | None, *, sets: bool) -> PartitionProgress:
+        deliveries = self._path.deliveries
+        avoided = deliveries.statistics().repeats_avoided
+        sequence = sequences.of(target) if sequences is not None else None
+        progress = PartitionProgress(target, plan, deliveries, sequence=sequence, sets=sets)
+        self._path.tally.retries_suppressed += deliveries.statistics().repeats_avoided - avoided
+        return progress
+
+    async def _converse(self) -> None:
+        while True:
+            for progress in list(self._rounds.cuts_due()):
+                await self._cut(progress)
+            while len(self._posted) < MAX_IN_FLIGHT and await self._post():
+                pass
+            if not self._posted:
+                return
+            asked, parcels, plain = self._posted[0]
+            answer = await asked.frame()
+            self._posted.popleft()
+            self._take(answer, parcels, plain)
+
+    async def _cut(self, progress: PartitionProgress) -> None:
+        while (batch := progress.cut_due) is not None:
+            here = batch.records <= _RECORDS_CUT_HERE
+            progress.cut(_halves(batch) if here else await trio.to_thread.run_sync(partial(_halves, batch)))
+
+    async def _post(self) -> bool:
+        """Send what may be sent; -> whether that was anything."""
+        path, connection = self._path, self._connection
+        self._rounds.allow_sets(path.proofs(connection).may_send_sets(connection))
+        parcels = self._rounds.next_request()
+        sends: list[tuple[Target, Sequence[Buffer]]] = list(self._plain)
+        sends += [(target, parcel.buffers()) for target, parcel in parcels.items()]
+        if not sends:
+            return False
+        plain, self._plain = [target for target, _ in self._plain], []
+        path.tally.produce_requests += 1
+        asked = await connection.post(encode_sets(self._frame, self._request, self._header, sends))
+        self._posted.append((asked, parcels, plain))
+        return True
+
+    def _take(self, answer: bytearray, parcels: dict[Target, Parcel], plain: Sequence[Target]) -> None:
+        answered = self._answer.take(answer)
+        for target in parcels.keys() & answered.keys():
+            self._count(parcels[target], answered[target][0])
+            self._rounds.answered(target, *answered[target])
+            self._act_on(target)
+        for target in (*parcels, *plain):
+            if target not in answered:
+                raise UpstreamFault(f"the broker's answer to Produce says nothing about {target}")
+
+    def _count(self, parcel: Parcel, error_code: int) -> None:
+        tally = self._path.tally
+        if error_code:
+            tally.partition_errors += 1
+            return
+        tally.unwrapped_batches += len(parcel.pieces)
+        tally.unwrapped_records += parcel.records
+        tally.unwrapped_bytes += parcel.size
+        if len(parcel.pieces) > 1:
+            self._path.sets_lost.pop(self._connection.door.node_id, None)
+
+    def _act_on(self, target: Target) -> None:
+        """What the partition has found out about the broker."""
+        progress, path, connection = self._rounds.partitions[target], self._path, self._connection
+        if progress.refused_set is not None:
+            path.proofs(connection).withdraw(connection, f"{progress.refused_set}, for {self._name(target)}")
+            progress.refused_set = None
+        if progress.ids_refused:
+            path.ids.refuse(connection)
+        if progress.id_is_stale:
+            path.ids.forget(target)
+            progress.id_is_stale = False
+        if progress.gap_ignored:
+            path.ids.give_up()
+
+    def _lost(self) -> None:
+        """A connection may be lost for any reason. If it happens with sets time and again, they may be the reason."""
+        connection, lost = self._connection, self._path.sets_lost
+        if not any(len(parcel.pieces) > 1 for _, parcels, _ in self._posted for parcel in parcels.values()):
+            return
+        lost[connection.door.node_id] += 1
+        if lost.pop(connection.door.node_id) > 1:
+            self._path.proofs(connection).withdraw(connection, "the connection ended on a set, twice in a row")
+        else:
+            lost[connection.door.node_id] = 1
+
+    def _conclude(self) -> None:
+        for target, refused in self._refused.items():
+            self._complain(target, refused.error_code, refused.message)
+            self._answer.refuse(target, refused.error_code, refused.message)
+        for target, outcome in self._rounds.outcomes().items():
+            if outcome.error_code:
+                self._complain(target, outcome.error_code, outcome.message or "")
+                self._answer.fail(target, outcome.error_code, outcome.message)
+            else:
+                self._answer.succeed(target, outcome.base_offset)
+
+    def _name(self, target: Target) -> str:
+        topic = target.topic
+        name = self._connection.cluster.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
+        return f"{name}-{target.partition}"
+
+    def _complain(self, target: Target, error_code: int, message: str) -> None:
+        connection = self._connection
+        log.warning(
+            "%s of cluster %r: error %d for %s (client id %s): %s",
+            self._name(target),
+            connection.cluster.name,
+            error_code,
+            connection.peer,
+            connection.client_id,
+            message,
+        )
+
+
+def _halves(batch: SubBatch) -> list[SubBatch] | RemoteProtocolError:
+    try:
+        return halves(batch)
+    except RemoteProtocolError as error:
+        return error

@@ -1,0 +1,151 @@
+"""Where Shoal's own producer id comes from: InitProducerId over the first connection that needs one and may have one.
+
+The id belongs to the listener's cluster, not to the connection (protocol/shallow/sequence.py). Whether a client may use it is
+the client's matter: brokers before 3.0 want IDEMPOTENT_WRITE on the cluster. A broker that does not offer InitProducerId would
+close the connection at it, so it is only asked where the answer to the client's own ApiVersions request names it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.messages.api_versions import offered
+from shoal.protocol.messages.init_producer_id import encode_init_producer_id, read_init_producer_id
+from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED
+from shoal.protocol.shallow.sequence import Sequences
+from shoal.proxy.in_flight import Edit, UpstreamLost, blaming_the_broker
+from shoal.proxy.plain_path import PLAIN_ROUTES
+from shoal.proxy.routes import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.shallow.delivery import Target
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import Answer, InFlight
+    from shoal.proxy.routes import Verdict
+    from shoal.proxy.transport import Buffer
+
+__all__ = ["WATCHED_VERSIONS", "ProducerIds", "Rights", "rights_of"]
+
+log = logging.getLogger("shoal.unwrap")
+
+# A broker remembers five batches of a producer since 1.0, which takes Produce v5; one in 0.11 (KAFKA-5494).
+_OLDEST_PRODUCE = 5
+_TOPIC_IDS_FROM = 13  # Produce
+# The broker closed the connection so many times in a row when it was asked: it is not asked any more.
+_MOST_LOSSES = 3
+
+_PLAIN = PLAIN_ROUTES[ApiKey.API_VERSIONS]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rights:
+    """What one client connection may do with producer ids."""
+
+    offered: bool = False  # the broker said that it takes InitProducerId
+    refused: bool = False  # ... and then, that it does not take it from this client
+
+
+def rights_of(connection: Connection) -> Rights:
+    if not isinstance(connection.context, Rights):
+        connection.context = Rights()
+    return connection.context
+
+
+def _decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    assert _PLAIN.decide is not None
+    plain = _PLAIN.decide(connection, first)
+    return Edit(partial(_noted, plain)) if isinstance(plain, Edit) else plain
+
+
+def _noted(plain: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    rights_of(connection).offered = ApiKey.INIT_PRODUCER_ID in offered(frame, entry.api_version)
+    return plain.edit(connection, entry, frame)
+
+
+WATCHED_VERSIONS = Route(decide=_decide, handle=_PLAIN.handle)
+"""The route of ApiVersions, which also remembers whether the broker takes InitProducerId."""
+
+
+class ProducerIds:
+    """Of one unwrapping listener."""
+
+    def __init__(self, listener: str) -> None:
+        self._by_name, self._by_id = Sequences(), Sequences()
+        self._cluster_id: str | None = None
+        self._listener = listener
+        self._losses = 0
+        self._useless = False  # the brokers pay no regard to sequences
+        self._told: set[str] = set()
+
+    async def sequences_for(self, connection: Connection, header: RequestHeader) -> Sequences | None:
+        """None: no stamps for this request. Raises UpstreamLost and UpstreamFault."""
+        rights = rights_of(connection)
+        if header.api_version < _OLDEST_PRODUCE or not rights.offered:
+            self._without("the broker or the client is too old for it")
+            return None
+        if rights.refused or self._useless or self._losses >= _MOST_LOSSES:
+            return None
+        self._note_cluster(connection.cluster.cluster_id)
+        sequences = self._by_id if header.api_version >= _TOPIC_IDS_FROM else self._by_name
+        if sequences.producer_id is None and not await self._ask(connection, rights, header, sequences):
+            return None
+        return sequences
+
+    def _note_cluster(self, cluster_id: str | None) -> None:
+        """Another cluster behind the same address may give our id to somebody else."""
+        if self._cluster_id is not None and cluster_id != self._cluster_id:
+            self._by_name, self._by_id = Sequences(), Sequences()
+        self._cluster_id = cluster_id or self._cluster_id
+
+    async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader, sequences: Sequences) -> bool:
+        question = encode_init_producer_id(header.correlation_id, header.client_id)
+        try:
+            answer = await connection.ask([question])
+        except UpstreamLost:
+            self._losses += 1
+            if self._losses >= _MOST_LOSSES:
+                self._without("the broker closes the connection when it is asked for one")
+            raise
+        self._losses = 0
+        with blaming_the_broker():
+            granted = read_init_producer_id(answer)
+        if granted.error_code:
+            rights.refused = granted.error_code == CLUSTER_AUTHORIZATION_FAILED
+            why = "not authorized: IDEMPOTENT_WRITE on the cluster, or since Kafka 3.0 WRITE on any topic"
+            self._without(why if rights.refused else f"error {granted.error_code}")
+            return False
+        if sequences.producer_id is None:  # another connection may have been faster
+            sequences.begin(granted.producer_id, granted.epoch)
+        return True
+
+    def forget(self, target: Target) -> None:
+        """The partition needs another producer id."""
+        (self._by_id if isinstance(target.topic, bytes) else self._by_name).forget(target)
+
+    def give_up(self) -> None:
+        """A broker appended what stood behind a gap."""
+        self._useless = True
+        self._without("the broker pays no regard to sequence numbers")
+
+    def refuse(self, connection: Connection) -> None:
+        """The broker does not take stamped batches from this client."""
+        rights_of(connection).refused = True
+        self._without("the broker refuses batches with a producer id from this client (error 31)")
+
+    def _without(self, why: str) -> None:
+        """Said once for each reason."""
+        if why not in self._told:
+            self._told.add(why)
+            log.info(
+                "listener %r: no producer id of Shoal's own for some clients (%s): one request in flight per partition, "
+                "and what is in flight when a connection is lost may be appended twice",
+                self._listener,
+                why,
+            )
