@@ -93,7 +93,7 @@ class Exchange:
     async def run(self) -> None:
         path, connection = self._path, self._connection
         sets = any(plan.several for plan in self._plans.values()) and await path.proofs(connection).ensure(connection)
-        sequences = await self._sequences()
+        sequences = await self._sequences(sets=sets)
         self._rounds = Rounds(
             (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items()),
             own_bytes=len(self._frame),
@@ -109,9 +109,11 @@ class Exchange:
         if not self._silent:
             await connection.reply(self._answer.encode(self._header.correlation_id))
 
-    async def _sequences(self) -> Sequences | None:
+    async def _sequences(self, *, sets: bool) -> Sequences | None:
         if self._request.transactional_id is not None or not self._plans:
             return None
+        if sets and not self._path.proofs(self._connection).repeats_are_known(self._connection):
+            return None  # a set that was sent twice would be stored twice, or refused: the stamp would only mislead
         return await self._path.ids.sequences_for(self._connection, self._header)
 
     def _begin(self, target: Target, plan: Plan, sequences: Sequences | None, *, sets: bool) -> PartitionProgress:

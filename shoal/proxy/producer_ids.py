@@ -38,6 +38,9 @@ log = logging.getLogger("shoal.unwrap")
 # A broker remembers five batches of a producer since 1.0, which takes Produce v5; one in 0.11 (KAFKA-5494).
 _OLDEST_PRODUCE = 5
 _TOPIC_IDS_FROM = 13  # Produce
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT: the next request asks again.
+# A broker that just started has to fetch a block of ids from its controller.
+_NOT_YET = frozenset({14, 15, 16, 7})
 # The broker closed the connection so many times in a row when it was asked: it is not asked any more.
 _MOST_LOSSES = 3
 
@@ -119,7 +122,8 @@ class ProducerIds:
         if granted.error_code:
             rights.refused = granted.error_code == CLUSTER_AUTHORIZATION_FAILED
             why = "not authorized: IDEMPOTENT_WRITE on the cluster, or since Kafka 3.0 WRITE on any topic"
-            self._without(why if rights.refused else f"error {granted.error_code}")
+            if granted.error_code not in _NOT_YET:
+                self._without(why if rights.refused else f"error {granted.error_code}")
             return False
         if sequences.producer_id is None:  # another connection may have been faster
             sequences.begin(granted.producer_id, granted.epoch)

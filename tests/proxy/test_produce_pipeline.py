@@ -46,8 +46,8 @@ MANY = [some_batch(100 + 2 * at, 2) for at in range(12)]
 class Vouched(MultiBatchProofs):
     """A proof that holds until it is withdrawn."""
 
-    def __init__(self) -> None:
-        self.holds = True
+    def __init__(self, *, repeats: bool = True) -> None:
+        self.holds, self.repeats = True, repeats
         self.why: list[str] = []
 
     def may_send_sets(self, connection: Connection) -> bool:
@@ -55,6 +55,9 @@ class Vouched(MultiBatchProofs):
 
     async def ensure(self, connection: Connection) -> bool:
         return self.holds
+
+    def repeats_are_known(self, connection: Connection) -> bool:
+        return self.repeats
 
     def withdraw(self, connection: Connection, why: str) -> None:
         self.holds = False
@@ -200,6 +203,15 @@ async def test_all_batches_of_a_proven_partition_go_in_one_request() -> None:
         assert r.target.log(1) == records(*OTHERS)
         assert len(r.target.requests) == 1
         assert r.unwrap.tally.unwrapped_batches == 14
+
+
+async def test_sets_are_not_stamped_where_a_repeated_set_is_not_known_again() -> None:
+    async with shallow_rig() as r:
+        vouch(r, Vouched(repeats=False))
+        client = await r.producer(agrees=True)
+        await client.produce(outer(*MANY))
+        assert await client.answers() == {0: (NONE, 23)}
+        assert [stamp_of(sent[ORDERS, 0]) for sent in r.target.requests] == [None]
 
 
 @pytest.mark.parametrize("appends", [False, True])
