@@ -1,4 +1,4 @@
-"""A small topic that is created while the mirror runs is not through before it is proven: most of it goes in envelopes."""
+"""A small topic is not through before it is proven: most of it goes in envelopes, also where another topic was proven first."""
 
 from __future__ import annotations
 
@@ -44,3 +44,26 @@ async def test_a_small_topic_created_while_running(pair: Pair, topic: str, alias
         await flow.check(second)
 
     assert_mostly_wrapped(before, flow.counts("total"), BATCHES)
+
+
+async def test_small_topics_behind_one_another_after_a_restart(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """MM2 begins a new life with every topic that it finds. So this is where topics follow in a flow that is proven."""
+    bootstrap, topics = pair.source.bootstrap, Topics(pair.source.bootstrap)
+    names = [f"{topic}-{name}" for name in ("first", "second", "third")]
+    await topics.create(names[0], 1)
+    await fill(bootstrap, names[0], orders(20_000), compression_type="zstd")
+
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=f"{topic}-.*", tasks=1)) as flow:
+        await flow.check(names[0])
+        before = flow.counts()
+        assert await flow.running.stop()
+        for name in names[1:]:
+            await topics.create(name, 1)
+        for name in names:
+            await fill(bootstrap, name, orders(RECORDS, seed=2), compression_type="zstd")
+        flow.running.restart()
+        await flow.check(*names)
+
+    assert_mostly_wrapped(before, flow.counts("total"), 3 * BATCHES)
