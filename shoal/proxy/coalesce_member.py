@@ -82,6 +82,7 @@ class Member:
         self.connection = connection
         self.own_way: str | None = None  # why this connection is never joined
         self.alone_until = -math.inf  # its requests may be retries until then
+        self.behind: float | None = None  # its next request goes alone, behind what was taken from others until then
         self.ended = False
         self.heard = -1  # bytes that its own broker connection has received,
         self.heard_at = 0.0  # and when that last changed

@@ -50,7 +50,7 @@ from shoal.proxy.routes import Route, Verdict, table
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Target
     from shoal.protocol.coalesce.joiner import Joined
@@ -211,12 +211,14 @@ class CoalescePath:
 
     def _pass_alone(self, member: Member, first: memoryview, found: Joinable, why: str) -> Answer | Verdict | None:
         """Behind what was taken for its partitions, whoever sent that."""
-        targets = [part.target for part in found.parts]
-        if self._holds(member.connection.door, targets):
-            member.wait = partial(self._until_clear, member.connection.door, targets)
+        since = member.behind if member.behind is not None else trio.current_time()
+        ahead = partial(self._holds, member.connection.door, [part.target for part in found.parts], since)
+        if ahead():
+            member.behind, member.wait = since, partial(self._while, ahead)
             return Verdict.WAIT
         decision = self._pass(member, first, why)
         if decision is not Verdict.WAIT:
+            member.behind = None
             for part in found.parts:
                 self._sequences.saw(part.target, part.header)
         return decision
@@ -236,8 +238,8 @@ class CoalescePath:
 
     def _take(self, member: Member, found: Joinable, correlation_id: int) -> Verdict:
         connection = member.connection
-        if self.held_bytes >= self.settings.queue_bytes:
-            member.wait = self._until_room
+        if self._is_full():
+            member.wait = partial(self._while, self._is_full)
             return Verdict.WAIT
         if member.is_full:
             member.wait = member.until_room
@@ -249,6 +251,7 @@ class CoalescePath:
         if self._gains_by_sets(lane, found):
             member.wait = partial(self.sets.ask, connection)
             return Verdict.WAIT
+        member.behind = None
         taken, now = member.take(found, correlation_id), trio.current_time()
         self.tally.taken += 1
         for part in found.parts:
@@ -268,16 +271,15 @@ class CoalescePath:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _holds(self, door: Door, targets: Iterable[Target]) -> bool:
+    def _holds(self, door: Door, targets: Iterable[Target], before: float) -> bool:
         lanes = [lane for lane in self._lanes.values() if lane.door is door]
-        return any(lane.joiner.holds(target) for target in targets for lane in lanes)
+        return any(lane.joiner.holds(target, before) for target in targets for lane in lanes)
 
-    async def _until_clear(self, door: Door, targets: list[Target]) -> None:
-        while self._holds(door, targets):
-            await self._moved.wait()
+    def _is_full(self) -> bool:
+        return self.held_bytes >= self.settings.queue_bytes
 
-    async def _until_room(self) -> None:
-        while self.held_bytes >= self.settings.queue_bytes:
+    async def _while(self, obstacle: Callable[[], bool]) -> None:
+        while obstacle():
             await self._moved.wait()
 
     # -- what lanes tell -------------------------------------------------------------------------------------------

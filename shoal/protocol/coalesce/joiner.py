@@ -99,9 +99,13 @@ class Joiner:
         """What waits and what is unanswered."""
         return self.waiting_bytes + sum(joined.size for joined in self._in_flight)
 
-    def holds(self, target: Hashable) -> bool:
-        """Whether a batch of this target waits or is unanswered."""
-        return target in self._busy or target in self._waiting
+    def holds(self, target: Hashable, before: float = math.inf) -> bool:
+        """Whether a batch of this target waits or is unanswered that arrived before, or right then."""
+        waiting = self._waiting.get(target)
+        if waiting is not None and waiting.batches[0].arrived <= before:
+            return True
+        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
+        return any(batch.arrived <= before for chosen in flying for batch in chosen)
 
     def add(self, batch: Batch) -> None:
         """The caller bounds what waits: see `waiting_batches` and `waiting_bytes`."""
