@@ -54,6 +54,8 @@ _ERROR_NAMES: Final = {
     9: "REPLICA_NOT_AVAILABLE",
     10: "MESSAGE_TOO_LARGE",
     13: "NETWORK_EXCEPTION",
+    14: "COORDINATOR_LOAD_IN_PROGRESS",
+    15: "COORDINATOR_NOT_AVAILABLE",
     17: "INVALID_TOPIC_EXCEPTION",
     18: "RECORD_LIST_TOO_LARGE",
     19: "NOT_ENOUGH_REPLICAS",
@@ -74,8 +76,8 @@ _ERROR_NAMES: Final = {
     89: "THROTTLING_QUOTA_EXCEEDED",
 }
 
-PASSING: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78, 89})
-"""Errors of a topic that has just been made, or of a leader that has just changed."""
+PASSING: Final = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 19, 20, 56, 74, 75, 78, 89})
+"""Errors of a topic or broker that has just begun, or of a leader that has just changed."""
 
 _PAUSES: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
 """Seconds before each try."""

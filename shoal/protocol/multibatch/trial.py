@@ -120,10 +120,12 @@ class Trial:
     def _repeat(self, end: int) -> Talk[tuple[bool, str]]:
         """Is a set with a producer id stored once, though it comes twice? What the broker does instead is no danger, if known."""
         try:
-            asked = yield from self._dialogue.ask(ApiKey.INIT_PRODUCER_ID, messages.init_producer())
+            answer = yield from self._dialogue.insist(
+                ApiKey.INIT_PRODUCER_ID, messages.init_producer(), messages.producer
+            )
         except Ended:
             return False, "it gives no producer ids"
-        error_code, producer_id, epoch = messages.producer(*asked)
+        error_code, producer_id, epoch = answer
         if error_code:
             return False, f"it gives no producer id: {error_name(error_code)}"
         one = repeated_set(self._token, self._now, producer_id, epoch)

@@ -57,6 +57,7 @@ class Habits:
     repeats: Literal["once", "again", "refused", "in part"] = "once"  # a set whose first batch came before
     stamped_error: ErrorCode = ErrorCode.none  # of sets with a producer id
     producer_error: ErrorCode = ErrorCode.none  # of InitProducerId
+    loading: int = 0  # first InitProducerIds that are answered with error 14, as by a broker that has just started
     appends_time: bool = False  # LogAppendTime
     create_error: ErrorCode = ErrorCode.none
     delete_error: ErrorCode = ErrorCode.none
@@ -211,7 +212,9 @@ class BatchBroker:
     # -- records
 
     def init_producer(self, request: Entity, schema: Any) -> Entity:
-        error = self.habits.producer_error
+        asked = self.asked.count(ApiKey.INIT_PRODUCER_ID)
+        loading = ErrorCode.coordinator_load_in_progress
+        error = loading if asked <= self.habits.loading else self.habits.producer_error
         fields = {"throttle_time": NO_TIME, "error_code": error, "producer_id": 7, "producer_epoch": 0}
         return _make(schema, "InitProducerIdResponse", **fields)
 

@@ -206,6 +206,10 @@ def test_a_broker_may_take_sets_and_not_know_repeats(habits: dict[str, Any], tol
     assert told in proof.why
 
 
+def test_a_broker_that_has_just_started_is_asked_again_for_a_producer_id() -> None:
+    assert judge(loading=3).repeats
+
+
 class Shared(BatchBroker):
     """Others produce to the named topic, too: between any two requests of the probe."""
 
