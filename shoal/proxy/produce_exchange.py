@@ -18,6 +18,7 @@ import trio
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
+from shoal.protocol.shallow.answers import named
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
@@ -222,10 +223,10 @@ class Exchange:
     def _complain(self, target: Target, error_code: int, message: str) -> None:
         connection = self._connection
         log.warning(
-            "%s of cluster %r: error %d for %s (client id %s): %s",
+            "%s of cluster %r: error %s for %s (client id %s): %s",
             self._name(target),
             connection.cluster.name,
-            error_code,
+            named(error_code),
             connection.peer,
             connection.client_id,
             message,

@@ -38,8 +38,9 @@ class Mirror:
         self.number = 0
 
     @classmethod
-    async def of(cls, r: ShallowRig) -> Mirror:
-        return cls(r, await r.consumer(), await r.producer())
+    async def of(cls, r: ShallowRig, node: int | None = None) -> Mirror:
+        """`node`: its producer comes by the port of this target broker."""
+        return cls(r, await r.consumer(), await r.producer(agrees=node is not None, node=node))
 
     async def fetch(self) -> list[Seen]:
         seen = poll(await self.consumer.fetch(SIZE * self.number))

@@ -189,9 +189,12 @@ class ShallowRig:
     brokers: tuple[FakeBroker, FakeBroker]
     clients: AsyncExitStack
 
-    async def producer(self, *, agrees: bool = False) -> Producer:
-        """`agrees`: Shoal gets to know which APIs the broker offers."""
-        producer = Producer(await self._connect("to"))
+    async def producer(self, *, agrees: bool = False, node: int | None = None) -> Producer:
+        """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker."""
+        port = None
+        if node is not None:
+            _, port = self.server.listeners["to"].advertise(self.brokers[1].address, node, "127.0.0.1")
+        producer = Producer(await self._connect("to", port))
         if agrees:
             await producer.agree()
         return producer
@@ -199,8 +202,8 @@ class ShallowRig:
     async def consumer(self) -> Consumer:
         return Consumer(await self._connect("from"))
 
-    async def _connect(self, listener: str) -> trio.SocketStream:
-        stream = await trio.open_tcp_stream("127.0.0.1", self.server.listeners[listener].port)
+    async def _connect(self, listener: str, port: int | None = None) -> trio.SocketStream:
+        stream = await trio.open_tcp_stream("127.0.0.1", port or self.server.listeners[listener].port)
         return await self.clients.enter_async_context(stream)
 
     @property

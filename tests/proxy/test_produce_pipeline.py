@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -15,7 +14,6 @@ import trio
 from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.envelope import decode_key, encode_key
-from shoal.proxy.multi_batch import MultiBatchProofs
 from shoal.proxy.statistics import CloseCause
 from tests.protocol.shallow.partition import Partition, stamp_of
 from tests.protocol.shallow.world import some_batch
@@ -33,44 +31,12 @@ from tests.proxy.shallow_batches import (
     records,
 )
 from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Script
+from tests.proxy.shallow_proofs import Vouched, vouch
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
-
-if TYPE_CHECKING:
-    from shoal.proxy.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("lane")
 
 MANY = [some_batch(100 + 2 * at, 2) for at in range(12)]
-
-
-class Vouched(MultiBatchProofs):
-    """A proof that holds until it is withdrawn."""
-
-    def __init__(self, *, repeats: bool = True) -> None:
-        self.holds, self.repeats = True, repeats
-        self.why: list[str] = []
-
-    def may_send_sets(self, connection: Connection) -> bool:
-        return self.holds
-
-    async def ensure(self, connection: Connection) -> bool:
-        return self.holds
-
-    def repeats_are_known(self, connection: Connection) -> bool:
-        return self.repeats
-
-    def withdraw(self, connection: Connection, why: str) -> None:
-        self.holds = False
-        self.why.append(why)
-
-    def ended(self, connection: Connection) -> None:
-        pass
-
-
-def vouch(rig: ShallowRig, proof: Vouched, partitions: int = 2) -> None:
-    rig.server.listeners["to"].cluster.proofs = proof
-    for index in range(partitions):
-        rig.target.logs[ORDERS, index].takes_sets = True
 
 
 def in_flight(rig: ShallowRig) -> int:
@@ -256,7 +222,9 @@ async def test_a_broker_that_refuses_sets_after_all_gets_them_one_by_one() -> No
         await client.produce(outer(*MANY))
         assert await client.answers() == {0: (NONE, 23)}
         assert r.target.log() == records(*MANY)
-        assert proof.why == ["error 87 to a set of batches that were then taken one by one, for orders-0"]
+        assert proof.why == [
+            "error 87 INVALID_RECORD to a set of batches that were then taken one by one, for orders-0"
+        ]
         sizes = [len(sent[ORDERS, 0]) for sent in r.target.requests]
         assert sizes[0] > sum(sizes) / 4, "the set was tried"
 

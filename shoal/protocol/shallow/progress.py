@@ -35,6 +35,7 @@ from shoal.protocol.shallow.answers import (
     RECORD_LIST_TOO_LARGE,
     TRY_AGAIN,
     Outcome,
+    named,
 )
 from shoal.protocol.shallow.delivery import Delivered, Deliveries, Target
 from shoal.protocol.shallow.parcel import Parcel, Piece
@@ -168,7 +169,7 @@ class PartitionProgress:
         # A Java producer splits a batch of several records that is too large. The plain ones among them would have another
         # outer batch then, and so be appended twice; nothing would be gained, since a single record is what is too large.
         code = MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else RECORD_LIST_TOO_LARGE
-        self._fail(code, f"the target broker answered {self._suspicion}: a single record is too large: {batch}")
+        self._fail(code, f"the target broker answered {named(self._suspicion)}: a single record is too large: {batch}")
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +258,7 @@ class PartitionProgress:
         if not self._suspects and self._suspicion in CUTTABLE:
             self._set_bytes //= 2  # it was the size of the whole
         elif not self._suspects:
-            self.refused_set = f"error {self._suspicion} to a set of batches that were then taken one by one"
+            self.refused_set = f"error {named(self._suspicion)} to a set of batches that were then taken one by one"
 
     def _decide(self, failure: _Failure) -> None:
         code, first = failure.error_code, failure.parcels[0]
@@ -308,7 +309,7 @@ class PartitionProgress:
     def _told(error_code: int, parcel: Parcel) -> tuple[int, str]:
         """What the mirror is told: stamps are Shoal's own business."""
         code = TRY_AGAIN if error_code in OF_STAMPS and parcel.stamp else error_code
-        return code, f"the target broker refused (error {error_code}) {parcel}"
+        return code, f"the target broker refused (error {named(error_code)}) {parcel}"
 
     def _fail(self, error_code: int, message: str) -> None:
         self.outcome = Outcome(error_code=error_code, message=message)

@@ -1,0 +1,205 @@
+"""The unwrap listener before a real broker that is killed, and over connections that are cut, by a client as stubborn as a mirror.
+
+The client sends each request again, the same bytes, over a new connection where the old one is lost, until it is answered without an
+error. Unlike a mirror it never reads again, so at the end every record has to be on the target once, in order.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.shallow.wrap import wrap_record_set
+from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.process import until
+from shoal.scenarios.kafka.topics import Topics
+from tests.mirror.flow import logged
+from tests.mirror.relay import RELAY_HOST, Faults, relay
+from tests.protocol.shallow.world import context, flat, poll
+from tests.proxy.shallow_rig import Producer
+from tests.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from shoal.scenarios.kafka.broker import Cluster
+    from tests.kafka_clusters import Pair
+
+PARTITIONS = 2
+REQUESTS = 60
+BATCHES = 30  # of an envelope
+RECORDS = 3  # of a batch
+WITHIN = 120.0
+
+
+@dataclass
+class Stubborn:
+    """A producer that gives nothing up. Its topic has `PARTITIONS` partitions."""
+
+    port: int
+    topic: str
+    client: Producer | None = None
+    losses: int = 0
+    errors: list[str] = field(default_factory=list)
+    last: dict[int, int] = field(default_factory=dict)  # base offset of the last answer, by partition
+
+    async def send(self, sets: dict[int, bytes]) -> None:
+        """Until each partition was answered without an error."""
+        with trio.fail_after(WITHIN):
+            while sets:
+                try:
+                    answers = await self._attempt(sets)
+                except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, AssertionError):
+                    self.losses += 1
+                    await self.leave()
+                    await trio.sleep(0.1)
+                    continue
+                self.errors += [code.name for code, _ in answers.values() if code is not ErrorCode.none]
+                done = {index: offset for index, (code, offset) in answers.items() if code is ErrorCode.none}
+                self.last |= done
+                sets = {index: outer for index, outer in sets.items() if index not in done}
+
+    async def _attempt(self, sets: dict[int, bytes]) -> dict[int, tuple[ErrorCode, int]]:
+        if self.client is None:
+            self.client = Producer(await trio.open_tcp_stream("127.0.0.1", self.port))
+            self.client.version = 9
+            await self.client.agree()
+        await self.client.send(self.client.request({(self.topic, index): outer for index, outer in sets.items()}))
+        return await self.client.answers()
+
+    async def leave(self) -> None:
+        if self.client is not None:
+            await trio.aclose_forcefully(self.client.stream)
+            self.client = None
+
+
+class Load:
+    """Requests with one envelope per partition, and the records that are in them."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._serials = count(seed << 32)
+        self.records: dict[int, list[NewRecord]] = {index: [] for index in range(PARTITIONS)}
+
+    def requests(self, number: int) -> Iterator[dict[int, bytes]]:
+        for _ in range(number):
+            yield {index: self._envelope(index) for index in range(PARTITIONS)}
+
+    def _envelope(self, index: int) -> bytes:
+        source = b"".join(self._batch(index) for _ in range(BATCHES))
+        made = wrap_record_set(source, 0, len(source), context(partition=index, serials=lambda: next(self._serials)))
+        assert made.parts
+        return encode_batch([seen.record for seen in poll(flat(made.parts))])
+
+    def _batch(self, index: int) -> bytes:
+        base = len(self.records[index])
+        new = [
+            NewRecord(1_700_000_000_000 + base + at, b"%d" % (base + at), self._random.randbytes(200))
+            for at in range(RECORDS)
+        ]
+        self.records[index] += new
+        stamps = {"producer_id": 9, "producer_epoch": 1, "base_sequence": base}
+        return encode_batch(new, base_offset=base, codec=self._random.choice((Codec.LZ4, Codec.NONE)), **stamps)
+
+
+async def check(load: Load, cluster: Cluster, topic: str, sender: Stubborn) -> None:
+    """Every record is there once, in order, and the last answer was the offset of the last record."""
+    copy = await read_copy(cluster.bootstrap, topic)
+    for index, records in load.records.items():
+        there = copy.partitions[index]
+        assert len(there.offsets) == len(records), f"{len(records)} were sent, {len(there.offsets)} are there"
+        assert list(there.offsets) == list(range(len(records)))
+        assert list(there.fingerprints) == [hash((*one[:1], None, *one[1:3], ())) for one in records]
+        assert sender.last[index] == len(records) - 1
+
+
+def shoal_before(bootstrap: str, work: Path, multi_batch: str = "never") -> tuple[ShoalProcess, int]:
+    """An unwrapping Shoal, and the port on which it stands for broker 1."""
+    port = free_port_block(3)
+    document = {
+        "state-dir": str(work / "state"),
+        "cluster": [{"name": "target", "bootstrap": bootstrap, "multi-batch": multi_batch}],
+        "listener": [
+            {
+                "name": "target",
+                "cluster": "target",
+                "listen": f"127.0.0.1:{port}",
+                "ports": {"1": port + 1},
+                "mode": "unwrap",
+            }
+        ],
+    }
+    argv = [
+        "run",
+        "-c",
+        str(write_toml(work / "shoal.toml", document)),
+        "--log-format",
+        "json",
+        "--report-every",
+        "0.5",
+    ]
+    return ShoalProcess(argv, work=work, ports=[port]), port + 1
+
+
+def unwrapped(shoal: ShoalProcess) -> int:
+    """Batches that the broker has acknowledged to Shoal."""
+    return sum(int(str(event["unwrapped_batches"])) for event in logged(shoal, "flow"))
+
+
+async def flowed(shoal: ShoalProcess, batches: float) -> None:
+    process = shoal.process
+    await until(lambda: unwrapped(shoal) >= batches, within=WITHIN, what="the load to flow", process=process)
+
+
+async def cut_now_and_then(load: Load, sender: Stubborn, faults: Faults) -> None:
+    """Every few requests an answer of the broker is lost with all behind it, or a request to it breaks off."""
+    kinds = random.Random(3)
+    faults.cut_from = 200
+    for number, sets in enumerate(load.requests(REQUESTS)):
+        if number % 4 == 3:
+            what = kinds.choice(("swallow_answers", "swallow_answers", "cut_requests"))
+            setattr(faults, what, 1)
+        await sender.send(sets)
+
+
+async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
+    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
+    port = pair.target.nodes[1].settings.ports.proxied
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", tmp_path)
+    load, sender = Load(1), Stubborn(node_port, topic)
+    async with relay(port) as faults, running_shoal(shoal):
+        await cut_now_and_then(load, sender, faults)
+        await sender.leave()
+        await check(load, pair.target, topic, sender)
+    assert sum(faults.done.values()) > 10
+    assert sender.losses >= 10
+
+
+async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
+    """Twice, with -9, in the middle of a pipeline."""
+    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
+    node = pair.target.nodes[1]
+    shoal, node_port = shoal_before(node.address, tmp_path)
+    load, sender = Load(2), Stubborn(node_port, topic)
+
+    async def kill_and_start() -> None:
+        for share in (0.2, 0.5):
+            await flowed(shoal, share * REQUESTS * PARTITIONS * BATCHES)
+            node.kill()
+            await node.start()
+
+    async with running_shoal(shoal), trio.open_nursery() as nursery:
+        nursery.start_soon(kill_and_start)
+        for sets in load.requests(REQUESTS):
+            await sender.send(sets)
+        await sender.leave()
+        await check(load, pair.target, topic, sender)
+    assert sender.losses >= 2
