@@ -78,6 +78,7 @@ _COUNTS = (
     "unwrapped_batches",
     "unwrapped_records",
     "unwrapped_bytes",
+    "produce_requests",
     "retries_suppressed",
     "partition_errors",
 )
@@ -158,7 +159,8 @@ class _Change(NamedTuple):
     def _unwrapped(self) -> Iterator[str]:
         envelopes = self.shallow.more("opened_envelopes")
         if envelopes or self.shallow.more("unwrapped_batches"):
-            yield f"opened {_counted(envelopes, 'envelope')}, appended {self._data('unwrapped')}"
+            requests = _counted(self.shallow.more("produce_requests"), "request")
+            yield f"opened {_counted(envelopes, 'envelope')}, appended {self._data('unwrapped')} in {requests}"
 
     def _trouble(self) -> Iterator[str]:
         if again := self.shallow.more("retries_suppressed"):

@@ -45,7 +45,11 @@ WRAPPED = ShallowStatistics(
     raw_batches={"first batch after a start or seek": 4, "compaction left holes in the batch": 12},
 )  # fmt: skip
 OPENED = ShallowStatistics(
-    opened_envelopes=741, unwrapped_batches=12_022, unwrapped_records=4_000_000, unwrapped_bytes=366_000_000
+    opened_envelopes=741,
+    unwrapped_batches=12_022,
+    unwrapped_records=4_000_000,
+    unwrapped_bytes=366_000_000,
+    produce_requests=6_100,
 )
 
 
@@ -58,7 +62,7 @@ def test_a_wrap_listener_tells_what_was_wrapped_and_what_not_and_why() -> None:
 
 def test_an_unwrap_listener_tells_what_was_appended() -> None:
     assert told(START, snapshot(105.0, listener("target", active=1, in_flight=3), target=OPENED)) == (
-        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s); "
+        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 requests; "
         "1 connection, 3 requests in flight"
     )
 
