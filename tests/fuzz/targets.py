@@ -1,7 +1,10 @@
 """Every target, by name."""
 
-from tests.fuzz import coalesce, frames, records, shallow
+from tests.fuzz import coalesce, frames, multibatch, records, shallow
 
 __all__ = ["TARGETS"]
 
-TARGETS = {target.name: target for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS, *coalesce.TARGETS)}
+TARGETS = {
+    target.name: target
+    for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS, *coalesce.TARGETS, *multibatch.TARGETS)
+}
