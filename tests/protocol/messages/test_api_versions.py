@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.api import API, ApiKey
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.messages.api_versions import EDITED, intersect, unsupported
+from shoal.protocol.messages.api_versions import EDITED, intersect, offered, unsupported
 from tests.protocol.kio_messages import Case, decode_response, entity_type, for_any, response_frame
 
 KEYS = st.sampled_from([*ApiKey, 93, 1000])
@@ -31,6 +31,7 @@ def test_only_maxima_of_edited_keys_are_lowered(case: Case, entity: Any, data: s
     frame = response_frame(entity)
     keys = [replace(one, max_version=capped(one.api_key, one.max_version)) for one in entity.api_keys]
     expected = replace(entity, api_keys=tuple(keys))
+    assert offered(frame, case.version) == {one.api_key: one.max_version for one in entity.api_keys}
     made = intersect(frame, case.version)
     assert bytes(made) == response_frame(expected)
     assert (made is frame) == (expected == entity)

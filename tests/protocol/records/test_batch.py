@@ -25,6 +25,7 @@ from shoal.protocol.records.batch import (
     producible_header,
     read_batch_header,
     require_crc,
+    stamped_header,
     synthetic_header,
 )
 from shoal.protocol.records.record import encode_single_record_head
@@ -275,3 +276,20 @@ def test_null_value_in_a_single_record() -> None:
         base_offset=0, max_timestamp=1, body_length=len(head + tail), crc_of_body=crc32c(head + tail)
     )
     assert consumed(header + head + tail) == [NewRecord(1, None, None, (), 0)]
+
+
+@given(record_lists(), codecs, st.integers(0, 1 << 62), st.integers(0, 32767), st.integers(0, (1 << 31) - 1))
+def test_stamping_gives_what_a_producer_with_that_id_would_have_made(
+    records: list[NewRecord], codec: Codec, producer_id: int, epoch: int, sequence: int
+) -> None:
+    plain = encode_batch(records, codec=codec)
+    stamped = stamped_header(plain[:61], len(plain) - 61, producer_id, epoch, sequence) + plain[61:]
+    assert stamped == encode_batch(
+        records, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
+
+
+def test_stamping_keeps_damage_visible() -> None:
+    batch = damaged(encode_batch([NewRecord(1, b"k", b"v")]), -1)
+    stamped = stamped_header(batch[:61], len(batch) - 61, 1, 2, 3) + batch[61:]
+    assert crc32c(stamped[21:]) != int.from_bytes(stamped[17:21], "big")
