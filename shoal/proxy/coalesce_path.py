@@ -90,6 +90,8 @@ SILENT = "acks=0 behind one that went alone"
 BOOTSTRAP = "over a bootstrap port"
 AUTHENTICATED = "authenticated client"
 
+_AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
+
 _plain_produce = PLAIN_ROUTES[ApiKey.PRODUCE].decide
 _plain_handshake = PLAIN_ROUTES[ApiKey.SASL_HANDSHAKE].decide
 
@@ -100,14 +102,9 @@ class CoalescePath:
         self.settings = listener.settings.coalescing
         self.tally = CoalesceTally()
         self.held_bytes = 0  # of batches that were taken and are not answered
-        produce = Route(decide=self._decide, takes=True)
-        authenticate = Route(decide=self._authenticates)
-        own: dict[int, Route] = {
-            ApiKey.PRODUCE: produce,
-            ApiKey.SASL_HANDSHAKE: authenticate,
-            ApiKey.SASL_AUTHENTICATE: authenticate,
-        }
-        self.routes = table({**PLAIN_ROUTES, **own})
+        own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
+        sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
+        self.routes = table({**PLAIN_ROUTES, **own, **sasl})
         self._limits = JoinLimits(
             linger=self.settings.linger,
             request_bytes=self.settings.request_bytes,

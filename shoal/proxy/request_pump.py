@@ -119,19 +119,13 @@ class RequestPump(Pump):
                 queue.append(correlation_id)
             else:
                 decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
-                if decision is Verdict.MORE:
-                    return pos, None
-                if decision is Verdict.HOLD:
-                    return pos, self._held(route, size)
-                if decision is Verdict.TAKEN:
-                    self.requests += 1
-                    return pos, Interruption(_SIZE.size + size, (), None)
-                if decision is Verdict.WAIT:
-                    return pos, self._waiting_turn()
-                if decision is None:
-                    queue.append(correlation_id)
-                elif not isinstance(decision, Verdict):
-                    queue.append(InFlight(correlation_id, key, version, decision))
+                if isinstance(decision, Verdict):
+                    if decision is not Verdict.SILENT:
+                        return pos, self._stopped(decision, route, size)
+                else:
+                    queue.append(
+                        correlation_id if decision is None else InFlight(correlation_id, key, version, decision)
+                    )
             self.requests += 1
             pos += _SIZE.size + size
             if pos > end:
@@ -140,6 +134,14 @@ class RequestPump(Pump):
         if len(queue) > self._limits.in_flight:
             self.attention = True
         return self._tokens(view, pos, end), None
+
+    def _stopped(self, verdict: Verdict, route: Route, size: int) -> Interruption | None:
+        if verdict is Verdict.HOLD:
+            return self._held(route, size)
+        if verdict is Verdict.TAKEN:
+            self.requests += 1
+            return Interruption(_SIZE.size + size, (), None)
+        return self._waiting_turn() if verdict is Verdict.WAIT else None
 
     def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | None:
         if self._connection.client_id is None:
