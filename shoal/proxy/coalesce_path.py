@@ -127,6 +127,9 @@ class CoalescePath:
         if connection.door.node_id is None or connection.provisional:
             member.own_way = BOOTSTRAP
 
+    def end(self) -> None:
+        pass
+
     def closed(self, connection: Connection) -> None:
         member = self._members.pop(connection)
         if member.unanswered:

@@ -193,6 +193,7 @@ class _Reader:
             shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable()),
             coalesce=table.coalesce,
             coalescing=self._merge(f"{path}.coalescing", CoalesceSettings(), table.coalescing or CoalescingTable()),
+            producers_file=state_dir / f"{table.name}.producers" if state_dir and mode == Mode.UNWRAP else None,
         )
         return (
             settings

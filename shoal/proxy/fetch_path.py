@@ -84,6 +84,9 @@ class WrapPath:
         if isinstance(connection.context, Consumer):
             self.interlock.consumer_closed(connection.context.flow, connection.context.number)
 
+    def end(self) -> None:
+        pass
+
     # -- request -----------------------------------------------------------------------------------------------------
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:

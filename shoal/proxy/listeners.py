@@ -258,6 +258,7 @@ class Listener:
     def close(self) -> None:
         for door in self.doors.values():
             door.sock.close()
+        self.path.end()
 
     def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run a task for the path. A drained listener waits for it, as it does for connections."""

@@ -68,6 +68,7 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
             nodes=_ports(flags, side),
             mode=mode,
             pair=pair,
+            producers_file=_producers_file(flags, side) if mode is Mode.UNWRAP else None,
             shallow=shallow,
         )
         for side, mode, pair in (("source", Mode.WRAP, "target"), ("target", Mode.UNWRAP, None))
@@ -81,6 +82,11 @@ def _ports(flags: argparse.Namespace, side: str) -> PortRange:
     first, last = (written.first, written.last) if written else (port + 1, min(port + _BROKER_PORTS, 65535))
     bootstrap: tuple[Address, ...] = getattr(flags, side, ())
     return PortRange(first=first, last=last, state_file=_state_file(flags, side, port, bootstrap))
+
+
+def _producers_file(flags: argparse.Namespace, side: str) -> Path | None:
+    state_file = _ports(flags, side).state_file
+    return state_file and state_file.with_suffix(".producers")
 
 
 def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:

@@ -49,6 +49,9 @@ class Path(Protocol):
 
     def closed(self, connection: Connection) -> None: ...
 
+    def end(self) -> None:
+        """The listener is closed, and so are its connections."""
+
 
 class PlainPath:
     def __init__(self, listener: Listener) -> None:
@@ -58,6 +61,9 @@ class PlainPath:
         pass
 
     def closed(self, connection: Connection) -> None:
+        pass
+
+    def end(self) -> None:
         pass
 
 

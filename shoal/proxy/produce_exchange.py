@@ -20,6 +20,7 @@ from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
 from shoal.protocol.shallow.answers import named
 from shoal.protocol.shallow.delivery import Target
+from shoal.protocol.shallow.mirror_producers import Prepared
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.rounds import Rounds
@@ -72,7 +73,7 @@ class Exchange:
         frame: bytearray,
         request: ProduceRequest,
         header: RequestHeader,
-        plans: Mapping[Target, Plan | Refused],
+        plans: Mapping[Target, Plan | Prepared | Refused],
     ) -> None:
         self._path = path
         self._connection = connection
@@ -82,6 +83,7 @@ class Exchange:
         # An answer to each batch is what keeps the order, whether the mirror wants one or not.
         self._request = replace(request, acks=_LEADER) if self._silent else request
         self._plans = {target: plan for target, plan in plans.items() if isinstance(plan, Plan)}
+        self._stamped = {target: plan for target, plan in plans.items() if isinstance(plan, Prepared)}
         self._refused = {target: plan for target, plan in plans.items() if isinstance(plan, Refused)}
         self._plain = [
             (Target(one.topic, one.partition), path.record_set(frame, one))
@@ -95,10 +97,9 @@ class Exchange:
         path, connection = self._path, self._connection
         sets = any(plan.several for plan in self._plans.values()) and await path.proofs(connection).ensure(connection)
         sequences = await self._sequences(sets=sets)
-        self._rounds = Rounds(
-            (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items()),
-            own_bytes=len(self._frame),
-        )
+        ours = (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items())
+        theirs = (self._go_on(target, prepared) for target, prepared in self._stamped.items())
+        self._rounds = Rounds((*ours, *theirs), own_bytes=len(self._frame))
         try:
             await self._converse()
         except UpstreamLost:
@@ -124,6 +125,11 @@ class Exchange:
         progress = PartitionProgress(target, plan, deliveries, sequence=sequence, sets=sets)
         self._path.tally.retries_suppressed += deliveries.statistics().repeats_avoided - avoided
         return progress
+
+    def _go_on(self, target: Target, prepared: Prepared) -> PartitionProgress:
+        """Of a mirror with stamps of its own: one batch in flight, since a restarted broker may remember the last one only."""
+        self._path.tally.retries_suppressed += prepared.deliveries.placed.appended > 0
+        return PartitionProgress(target, prepared.plan, prepared.deliveries)
 
     async def _converse(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.shallow.delivery import Deliveries, Target
+from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
@@ -26,6 +27,7 @@ from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_exchange import Exchange, encode_sets
 from shoal.proxy.producer_ids import WATCHED_VERSIONS, ProducerIds
+from shoal.proxy.producers_file import ProducersFile
 from shoal.proxy.routes import Route, RouteTable, Verdict, table
 from shoal.proxy.shallow_statistics import ShallowTally
 
@@ -60,6 +62,8 @@ class UnwrapPath:
         self.sets_lost: Counter[int | None] = Counter()  # connections in a row that ended on a set, by node id
         codec = listener.settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
+        self._file = ProducersFile(listener.settings.name, listener.settings.producers_file)
+        self._producers = MirrorProducers(self._file.slots, plain_codec=self._plain_codec)
         produce = Route(since=_OLDEST, handle=self._handle)
         own: dict[int, Route] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable = table({**PLAIN_ROUTES, **own})
@@ -69,6 +73,9 @@ class UnwrapPath:
 
     def closed(self, connection: Connection) -> None:
         self._interlock.producer_closed(connection)
+
+    def end(self) -> None:
+        self._file.close()
 
     def proofs(self, connection: Connection) -> MultiBatchProofs:
         return connection.cluster.proofs
@@ -88,9 +95,10 @@ class UnwrapPath:
             )
         await self._prove(connection)
         async with self._locks.held(targets):
-            if plans:
-                await Exchange(self, connection, frame, request, header, plans).run()
-        if not plans:
+            works = self._prepared(frame, request, plans)
+            if works:
+                await Exchange(self, connection, frame, request, header, works).run()
+        if not works:
             await self._forward(connection, frame, request, header)
 
     async def _prove(self, connection: Connection) -> None:
@@ -99,6 +107,21 @@ class UnwrapPath:
         if self._interlock.paired and node_id is not None:
             self._takes_sets[node_id] = await self.proofs(connection).ensure(connection)
             self._interlock.takes_sets = all(self._takes_sets.values())
+
+    def _prepared(
+        self, frame: bytearray, request: ProduceRequest, plans: dict[Target, Plan | Refused]
+    ) -> dict[Target, Plan | Prepared | Refused]:
+        """The partitions of which something changes. Whoever asks holds their locks."""
+        works: dict[Target, Plan | Prepared | Refused] = dict(plans)
+        for topic, index, start, end in request.partitions:
+            target = Target(topic, index)
+            plan = plans.get(target)
+            if isinstance(plan, Refused):
+                continue
+            prepared = self._producers.prepare(target, frame, start, end, plan)
+            if prepared is not None:
+                works[target] = prepared
+        return works
 
     async def _forward(
         self, connection: Connection, frame: bytearray, request: ProduceRequest, header: RequestHeader

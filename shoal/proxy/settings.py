@@ -140,6 +140,7 @@ class ListenerSettings:
     shallow: ShallowSettings = field(default_factory=ShallowSettings)
     coalesce: bool = False  # plain: produce requests of several clients are joined
     coalescing: CoalesceSettings = field(default_factory=CoalesceSettings)
+    producers_file: Path | None = None  # unwrap: what is known of idempotent mirrors, over restarts
     max_connections: int = 10_000  # two descriptors and ~40 KiB each
 
 

@@ -7,9 +7,12 @@ from shoal.protocol.crc import crc32c
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
+from shoal.protocol.shallow.delivery import Target as Partition
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 from shoal.protocol.shallow.fingerprint import produced_fingerprints, sample_record_set
-from shoal.protocol.shallow.unwrap import plan_record_set
+from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
+from shoal.protocol.shallow.sequence_slots import SLOT_SIZE, SlotTable
+from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from tests.fuzz.records import batch_seeds, sealed, set_seeds
 from tests.fuzz.target import Target, padded
@@ -115,10 +118,51 @@ def _fingerprints(data: bytes) -> None:
     list(produced_fingerprints(*padded(data), salt=SALT, partition=1))
 
 
+def _stamped(data: bytes) -> None:
+    """As an idempotent mirror's, twice: what is taken can be written down, and a retry is known again."""
+    frame, start, end = padded(data)
+    slots = bytearray(2 * SLOT_SIZE)
+    producers, place = MirrorProducers(slots), Partition("orders", 3)
+    plan = plan_record_set(frame, start, end, limit=LIMIT)
+    if isinstance(plan, Refused):
+        return
+    first = producers.prepare(place, frame, start, end, plan)
+    again = MirrorProducers(slots).prepare(place, frame, start, end, plan)
+    assert isinstance(first, Prepared) == isinstance(again, Prepared)
+    if isinstance(first, Prepared) and isinstance(again, Prepared):
+        assert _joined(first.plan) == _joined(again.plan)
+
+
+def _joined(plan: Plan) -> bytes:
+    return b"".join(bytes(part) for item in plan.items for batch in item.batches for part in batch.buffers)
+
+
+def _of_a_mirror() -> list[bytes]:
+    """What is produced, with the stamps of an idempotent mirror."""
+    return [seed[:43] + bytes(14) + seed[57:] for seed in _produced() if len(seed) > 61]
+
+
+def _slots(data: bytes) -> None:
+    whole = data[: len(data) // SLOT_SIZE * SLOT_SIZE]
+    versions = (whole[at : at + 256] for at in range(0, len(whole), 256))
+    sealed_ones = b"".join(crc32c(one[4:]).to_bytes(4, "big") + one[4:] for one in versions)
+    for variant in (whole, sealed_ones):
+        SlotTable(bytearray(variant)).load()
+
+
+def _some_slots() -> list[bytes]:
+    slots = bytearray(2 * SLOT_SIZE)
+    for seed in _of_a_mirror():
+        MirrorProducers(slots).prepare(Partition("orders", len(seed)), seed, 0, len(seed), None)
+    return [bytes(slots)]
+
+
 TARGETS = [
     Target("envelope.decode_key", _decode_key, lambda: [encode_key(_KEY)]),
     Target("unwrap.plan_record_set", _nothing_raised(_plan), _produced),
     Target("wrap.wrap_record_set", _nothing_raised(_wrap), _fetched),
     Target("wrap.next_offset", _nothing_raised(lambda data: next_offset(*padded(data), 0)), _fetched),
+    Target("mirror_producers.prepare", _nothing_raised(_stamped), _of_a_mirror),
+    Target("sequence_slots.load", _nothing_raised(_slots), _some_slots),
     Target("fingerprint", _nothing_raised(_fingerprints), _produced),
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,8 @@ from tests.proxy.shallow_brokers import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path as FilePath
+
     from kio.schema.errors import ErrorCode
 
 __all__ = ["MIRROR", "Consumer", "Producer", "ShallowRig", "shallow_rig"]
@@ -232,15 +234,21 @@ async def shallow_rig(
     limits: Limits | None = None,
     scripts: Mapping[int, Script] | None = None,
     source: SourceBroker | None = None,
+    target: TargetBroker | None = None,
+    producers_file: FilePath | None = None,
     **shallow: Any,
 ) -> AsyncIterator[ShallowRig]:
     """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may be."""
-    source, target = source or SourceBroker(), TargetBroker(scripts=dict(scripts or {}))
+    source, target = source or SourceBroker(), target or TargetBroker()
+    target.scripts.update(scripts or {})
     brokers = FakeBroker(source.answer), FakeBroker(target.answer)
     async with trio.open_nursery() as nursery:
         for broker in brokers:
             await nursery.start(broker.run)
         settings = _settings(brokers, paired, limits or Limits(), ShallowSettings(unpaired=not paired, **shallow))
+        if producers_file is not None:
+            wrap, unwrap = settings.listeners
+            settings = replace(settings, listeners=(wrap, replace(unwrap, producers_file=producers_file)))
         server = Server(settings, shallow_paths(settings), learn=False)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)

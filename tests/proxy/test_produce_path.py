@@ -156,17 +156,18 @@ async def test_requests_behind_an_envelope_wait_for_their_turn() -> None:
 # Refused
 
 
-IDEMPOTENT = partial(encode_batch, producer_id=5, producer_epoch=0, base_sequence=0)
+IN_AN_EPOCH = partial(encode_batch, producer_id=5, producer_epoch=0, base_sequence=7)
 
 
 @pytest.mark.parametrize(
     ("batch", "error"),
     [
-        (IDEMPOTENT([item.record for item in envelope(*BATCHES)]), ErrorCode.invalid_record),
+        (IN_AN_EPOCH([item.record for item in envelope(*BATCHES)]), ErrorCode.out_of_order_sequence_number),
+        (IN_AN_EPOCH([EARLIER]), ErrorCode.out_of_order_sequence_number),
         (damaged(outer(*BATCHES), -200), ErrorCode.corrupt_message),
         (damaged(produced(envelope(*BATCHES), Codec.GZIP), -50), ErrorCode.corrupt_message),
     ],
-    ids=["idempotent", "damaged", "damaged and compressed"],
+    ids=["numbers not known", "nor those of plain records", "damaged", "damaged and compressed"],
 )
 async def test_what_cannot_be_opened_is_refused_and_nothing_of_it_sent(
     batch: bytes, error: ErrorCode, caplog: pytest.LogCaptureFixture

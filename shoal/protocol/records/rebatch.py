@@ -13,6 +13,7 @@ from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
+    TRANSACTIONAL,
     UNPRODUCIBLE,
     BatchHeader,
     read_batch_header,
@@ -61,7 +62,20 @@ class _Cutter:
             record_count=last - first,
             base_timestamp=header.base_timestamp,
             max_timestamp=newest,
+            **self._stamps(first),
         )
+
+    def _stamps(self, first: int) -> dict[str, int]:
+        """Those of the piece that begins with record `first`: the sequence goes on counting, and wraps to 0."""
+        header = self.header
+        if header.producer_id < 0 or header.base_sequence < 0:
+            return {}
+        return {
+            "attributes": header.attributes & TRANSACTIONAL,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": (header.base_sequence + first) & 0x7FFFFFFF,
+        }
 
     def _append(self, body: bytearray, index: int, offset_delta: int) -> int:
         """Returns the record's timestamp."""
@@ -84,8 +98,8 @@ def split_batch(
 ) -> list[bytes]:
     """The records of the batch `buf[start:end]` as two or more producible batches, of at most `limit` bytes where possible.
 
-    Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; producer id, epoch, sequence
-    and leader epoch -1; attribute bits 3-6 clear. A single record cannot be cut: it is a batch of its own, however large.
+    Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; leader epoch -1; producer id,
+    epoch and transactional bit kept, the sequence counted on (-1 where there are none); attribute bits 3, 5 and 6 clear. A single record cannot be cut: it is a batch of its own, however large.
     No record, a control or LogAppendTime batch, a CRC mismatch, damage, more than `max_decompressed` plain bytes or MAX_RECORDS records:
     RemoteProtocolError.
     """

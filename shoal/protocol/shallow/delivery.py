@@ -12,11 +12,11 @@ as it would be without Shoal. Outer batches without an envelope never come here.
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal.protocol.wire import Topic
 
-__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Target"]
+__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Target"]
 
 # A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by default.
 # Twice that, since several mirrors may share a Shoal. An entry takes about 600 bytes.
@@ -43,6 +43,14 @@ class Delivered(NamedTuple):
 
 
 NOTHING = Delivered()
+
+
+class Ledger(Protocol):
+    """What `PartitionProgress` asks and tells."""
+
+    def recall(self, target: Target, identity: Hashable) -> Delivered: ...
+
+    def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

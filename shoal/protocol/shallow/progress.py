@@ -37,7 +37,7 @@ from shoal.protocol.shallow.answers import (
     Outcome,
     named,
 )
-from shoal.protocol.shallow.delivery import Delivered, Deliveries, Target
+from shoal.protocol.shallow.delivery import Delivered, Ledger, Target
 from shoal.protocol.shallow.parcel import Parcel, Piece
 from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
@@ -69,7 +69,7 @@ class PartitionProgress:
         self,
         target: Target,
         plan: Plan,
-        deliveries: Deliveries,
+        deliveries: Ledger,
         *,
         sequence: Sequence | None = None,
         sets: bool = False,

@@ -34,6 +34,7 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.record import Record, read_records
 from shoal.protocol.records.recordset import Span, split
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
+from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
 
 __all__ = [
     "CORRUPT_MESSAGE",
@@ -84,10 +85,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`outer_records`: how many records the mirror's producer believes to send."""
+    """`outer_records`: how many records the mirror's producer believes to send. With a `stamp` it is idempotent, and nothing may
+    be sent before its batches are stamped (mirror_producers.py)."""
 
     items: tuple[Item, ...]
     outer_records: int
+    stamp: OuterStamp | None = None
 
     @property
     def identity(self) -> Hashable:
@@ -165,7 +168,7 @@ def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int
         return _blame(outer, f"an envelope that cannot be opened: {error}")
     if not any(item.key for item in items):
         return None
-    return _vet(outer) or Plan(items=tuple(items), outer_records=count)
+    return _vet(outer) or Plan(items=tuple(items), outer_records=count, stamp=outer_stamp(outer.header))
 
 
 def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
@@ -196,16 +199,14 @@ def _blame(outer: _Outer, problem: str) -> Refused:
 
 
 def _vet(outer: _Outer) -> Refused | None:
-    """What the outer batch itself must be. Its stamps cannot be kept: they count records that the broker will not see."""
+    """What the outer batch itself must be."""
     header = outer.header
     if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
         return _blame(outer, "CRC mismatch")
-    if header.is_control or header.is_transactional or header.producer_id >= 0:
-        message = (
-            "envelopes from an idempotent or transactional producer are not supported by this version of Shoal: set "
-            "producer enable.idempotence=false (Connect's default) and exactly.once.source.support=disabled"
-        )
-        return Refused(error_code=INVALID_RECORD, message=message)
+    if header.is_control or (header.producer_id < 0 and header.is_transactional):
+        return Refused(error_code=INVALID_RECORD, message="envelopes in a control batch, or in a transaction of nobody")
+    if header.producer_id >= 0 and header.record_count != header.last_offset_delta + 1:
+        return Refused(error_code=INVALID_RECORD, message="an idempotent producer's batch that leaves out offsets")
     return None
 
 

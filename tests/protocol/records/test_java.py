@@ -80,11 +80,9 @@ async def test_java_reads_what_we_write(tmp_path: Path) -> None:
     batches = []
     for codec in Codec:
         batch = stamped(codec)
-        batches += [
-            encode_batch(RECORDS, codec=codec),
-            producible_header(batch, 0, len(batch)) + batch[HEADER_SIZE:],
-            *split_batch(batch, 0, len(batch), limit=len(batch) // 3),
-        ]
+        producible = producible_header(batch, 0, len(batch)) + batch[HEADER_SIZE:]
+        pieces = split_batch(producible, 0, len(producible), limit=len(producible) // 3)
+        batches += [encode_batch(RECORDS, codec=codec), producible, *pieces]
     log = laid_in_log(batches)
     (tmp_path / f"{0:020}.log").write_bytes(log)
     output = await run_tool(

@@ -168,15 +168,23 @@ def test_an_envelope_of_a_newer_shoal_is_refused() -> None:
 @pytest.mark.parametrize(
     "stamps",
     [
-        {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0},
-        {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL},
+        {"attributes": TRANSACTIONAL},
         {"attributes": CONTROL},
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "last_offset_delta": 7},
     ],
 )
-def test_an_idempotent_producer_is_told_what_to_set(stamps: dict[str, int]) -> None:
-    answer = refused(outer_of(envelope(), **stamps))
-    assert answer.error_code == INVALID_RECORD
-    assert "enable.idempotence=false" in answer.message
+def test_an_outer_batch_that_no_producer_makes_is_refused(stamps: dict[str, int]) -> None:
+    assert refused(outer_of(envelope(), **stamps)).error_code == INVALID_RECORD
+
+
+def test_the_plan_says_whose_stamps_its_batches_must_get() -> None:
+    outer = outer_of(envelope(), PLAIN, producer_id=5, producer_epoch=3, base_sequence=9, attributes=TRANSACTIONAL)
+    plan = planned(outer)
+    assert isinstance(plan, Plan)
+    stamp = plan.stamp
+    assert stamp
+    assert stamp[:5] == (5, 3, 9, 2, True)
+    assert stamp.identity[0] == int.from_bytes(outer[17:21], "big")
 
 
 def test_a_second_batch_beside_an_envelope_is_refused() -> None:

@@ -1,0 +1,161 @@
+"""An idempotent mirror through the unwrap listener: its own stamps on everything, over lost answers and restarts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.records.batch import BatchHeader, encode_batch, read_batch_header
+from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.producers_file import ProducersFile
+from shoal.proxy.settings import Limits
+from tests.proxy.rig import until
+from tests.proxy.shallow_batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, leave, records
+from tests.proxy.shallow_brokers import Script, TargetBroker
+from tests.proxy.shallow_rig import shallow_rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+OUT_OF_ORDER = ErrorCode.out_of_order_sequence_number
+QUICK = Limits(close_seconds=0.01)
+by_the_mirror = partial(encode_batch, producer_id=5, producer_epoch=2)
+
+
+def opened(*batches: bytes, sequence: int) -> bytes:
+    return by_the_mirror([seen.record for seen in envelope(*batches)], base_sequence=sequence)
+
+
+def headers(target: TargetBroker, partition: int = 0) -> list[BatchHeader]:
+    """Of all batches that came for a partition."""
+    sets = (sent for request in target.requests for (_, index), sent in request.items() if index == partition)
+    return [read_batch_header(sent, 0, len(sent)) for sent in sets]
+
+
+async def test_every_batch_has_the_mirrors_stamps_and_a_sequence_of_its_own() -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        plain = by_the_mirror([EARLIER], base_sequence=0)
+        await client.produce(plain)
+        await client.produce(opened(*BATCHES, sequence=1))
+        await client.produce(by_the_mirror([LATER, EARLIER], base_sequence=2))
+        await client.produce(opened(*OTHERS, sequence=4))
+        assert [await client.answers() for _ in range(4)] == [{0: (NONE, at)} for at in (0, 15, 16, 22)]
+        assert r.target.log() == [EARLIER, *records(*BATCHES), LATER, EARLIER, *records(*OTHERS)]
+        came = headers(r.target)
+        assert {(one.producer_id, one.producer_epoch) for one in came} == {(5, 2)}
+        assert [one.base_sequence for one in came] == [0, 1, 5, 11, 16, 18, 20]
+        assert plain in r.target.requests[0].values(), "what came before the first envelope is untouched"
+
+
+async def test_numbers_diverge_in_each_partition_by_itself() -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        await client.produce(opened(*BATCHES, sequence=0), by_the_mirror([EARLIER], base_sequence=0))
+        await client.produce(by_the_mirror([LATER], base_sequence=1), by_the_mirror([LATER], base_sequence=1))
+        assert [await client.answers() for _ in range(2)] == [
+            {0: (NONE, 14), 1: (NONE, 0)},
+            {0: (NONE, 15), 1: (NONE, 1)},
+        ]
+        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 10, 15]
+        assert [one.base_sequence for one in headers(r.target, 1)] == [0, 1]
+
+
+async def test_plain_batches_behind_an_envelope_are_compressed_too() -> None:
+    async with shallow_rig(plain_compression="zstd") as r:
+        client = await r.producer()
+        many = [EARLIER._replace(value=b"x" * 200)] * 20
+        await client.produce(opened(*BATCHES, sequence=0))
+        await client.produce(by_the_mirror(many, base_sequence=1))
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 15)}]
+        assert headers(r.target)[-1].codec is Codec.ZSTD
+        assert r.target.log()[15:] == many
+
+
+async def test_an_error_in_the_middle_goes_on_there_with_the_same_numbers() -> None:
+    async with shallow_rig(scripts={1: Script(errors={0: NOT_LEADER})}) as r:
+        client = await r.producer()
+        batch = opened(*BATCHES, sequence=0)
+        await client.produce(batch)
+        assert await client.answers() == {0: (NOT_LEADER, -1)}
+        await client.produce(opened(*OTHERS, sequence=1))
+        assert await client.answers() == {0: (OUT_OF_ORDER, -1)}, "it was in flight behind the first"
+        await client.produce(batch)
+        await client.produce(opened(*OTHERS, sequence=1))
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 19)}]
+        assert r.target.log() == [*records(*BATCHES), *records(*OTHERS)]
+        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 4, 10, 15, 17]
+
+
+async def test_what_is_too_large_is_cut_and_its_pieces_are_numbered() -> None:
+    async with shallow_rig() as r:
+        r.target.logs["orders", 0].max_message_bytes = 150
+        client = await r.producer()
+        await client.produce(opened(*BATCHES, sequence=0))
+        await client.produce(by_the_mirror([LATER], base_sequence=1))
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 15)}]
+        assert r.target.log() == [*records(*BATCHES), LATER]
+        assert len(headers(r.target)) > 4
+
+
+@pytest.mark.parametrize("lost", range(4))
+async def test_another_shoal_with_the_same_file_goes_on(lost: int, tmp_path: Path) -> None:
+    """The answer to one of the three batches is lost with Shoal, or that to the mirror."""
+    target, path = TargetBroker(), tmp_path / "state" / "to.producers"
+    batch = opened(*BATCHES, sequence=1)
+    async with shallow_rig(
+        target=target, producers_file=path, scripts={1 + lost: Script(closes=True)}, limits=QUICK
+    ) as r:
+        client = await r.producer()
+        await client.produce(by_the_mirror([EARLIER], base_sequence=0))
+        assert await client.answers() == {0: (NONE, 0)}
+        await client.produce(batch)
+        if lost < 3:
+            await r.closed()
+        else:
+            await until(lambda: len(target.log()) == 16)
+            await leave(client)
+    target.scripts.clear()
+    async with shallow_rig(target=target, producers_file=path) as r:
+        client = await r.producer()
+        await client.produce(batch)
+        await client.produce(by_the_mirror([LATER], base_sequence=2))
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 15)}, {0: (NONE, 16)}]
+    assert target.log() == [EARLIER, *records(*BATCHES), LATER]
+
+
+async def test_a_lost_file_makes_the_mirror_begin_anew(tmp_path: Path) -> None:
+    target = TargetBroker()
+    for name in ("one", "other"):
+        async with shallow_rig(target=target, producers_file=tmp_path / name) as r:
+            client = await r.producer()
+            await client.produce(opened(*BATCHES, sequence=0) if name == "one" else opened(*OTHERS, sequence=1))
+            assert await client.answers() == {0: (NONE, 14) if name == "one" else (OUT_OF_ORDER, -1)}
+    assert target.log() == records(*BATCHES)
+
+
+def test_two_processes_cannot_share_the_file(tmp_path: Path) -> None:
+    first = ProducersFile("to", tmp_path / "file")
+    with pytest.raises(OperatorError, match="in use by another process"):
+        ProducersFile("to", tmp_path / "file")
+    first.close()
+    ProducersFile("to", tmp_path / "file").close()
+
+
+def test_a_file_that_cannot_be_had_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "no directory").write_text("")
+    ProducersFile("to", tmp_path / "no directory" / "file").close()
+    assert "a restart makes transactional mirrors abort" in caplog.text
+
+
+def test_a_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"rubbish")
+    file = ProducersFile("to", tmp_path / "file")
+    assert not bytes(file.slots[:100]).strip(b"\0")
+    file.close()
