@@ -48,6 +48,7 @@ class Wiring:
     host: str = "127.0.0.1"  # where MM2 finds Shoal: another one is that of a relay
     extra: Mapping[str, str | None] = field(default_factory=dict)
     other_targets: tuple[str, ...] = ()
+    exactly_once: bool = False
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
     mirror: type[Mirror] = Mirror
@@ -91,6 +92,7 @@ class Flow:
             source_alias=aliases.source,
             target_alias=aliases.target,
             other_targets=wiring.other_targets,
+            exactly_once=wiring.exactly_once,
             extra={"refresh.topics.interval.seconds": "2", **wiring.extra},
         )
         if wiring.version:

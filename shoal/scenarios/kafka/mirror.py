@@ -62,6 +62,9 @@ class MirrorSpec:
     """Worker group, internal topics and offset syncs are named after both: other aliases are a mirror with no past."""
     other_targets: tuple[str, ...] = ()
     """Aliases of more target clusters, which `extra` describes."""
+    exactly_once: bool = False
+    """Committed records in transactions with their offsets (KIP-618), with the internal REST server (KIP-710). All clients of the
+    target go where the producer goes: else Connect writes the offsets a second time, outside the transaction."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
     """Properties over all others; None takes one away."""
 
@@ -79,7 +82,7 @@ class MirrorSpec:
         properties: dict[str, str | None] = {
             "clusters": f"{source}, {target}",
             f"{source}.bootstrap.servers": self.source,
-            f"{target}.bootstrap.servers": self.target,
+            f"{target}.bootstrap.servers": self.producer or self.target if self.exactly_once else self.target,
             f"{source}.consumer.bootstrap.servers": self.consumer,
             f"{target}.producer.bootstrap.servers": self.producer,
             f"{target}.producer.compression.type": "none" if self.producer else None,
@@ -94,9 +97,18 @@ class MirrorSpec:
             f"{target}.heartbeat.interval.ms": "2000",
             **(_QUICK if self.quick else {}),
             **_SMALL,
+            **(self._exactly_once() if self.exactly_once else {}),
             **self.extra,
         }
         return {key: value for key, value in properties.items() if value is not None}
+
+    def _exactly_once(self) -> dict[str, str]:
+        return {
+            f"{self.target_alias}.exactly.once.source.support": "enabled",
+            f"{self.source_alias}.consumer.isolation.level": "read_committed",
+            "dedicated.mode.enable.internal.rest": "true",
+            "listeners": "http://127.0.0.1:0",
+        }
 
 
 class Mirror:

@@ -1,0 +1,155 @@
+"""MirrorMaker 2 in exactly-once mode: whatever is killed, a read_committed consumer sees every record exactly once, in order."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.scenarios.kafka.catchup import until_copied
+from shoal.scenarios.kafka.compare import first_difference
+from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
+from shoal.scenarios.kafka.reading import READ_COMMITTED
+from shoal.scenarios.kafka.topics import Topics
+from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
+from tests.mirror.steady import PARTITIONS, put, steady, wrapped_more
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.conftest import Aliases
+    from tests.kafka_clusters import Pair
+
+
+def long_transactions(aliases: Aliases) -> dict[str, str]:
+    """By default each poll is a transaction, of few envelopes. In longer ones, whatever happens happens inside of one."""
+    flow = f"{aliases.source}->{aliases.target}"
+    return {f"{flow}.transaction.boundary": "interval", f"{flow}.transaction.boundary.interval.ms": "1500"}
+
+
+@asynccontextmanager
+async def exactly_once(
+    pair: Pair, topic: str, aliases: Aliases, work: Path, *, long: bool = True
+) -> AsyncIterator[Flow]:
+    """Shoal and the mirror at work with envelopes."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    wiring = Wiring(topics=topic, exactly_once=True, extra=long_transactions(aliases) if long else {})
+    async with flowing(pair, aliases, work, wiring) as flow:
+        async with steady(pair, topic):
+            await wrapped_more(flow, 1)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        yield flow
+    assert flow.counts()["unwrapped_records"] > 0
+
+
+async def markers(flow: Flow, topic: str) -> int:
+    """Offsets of the copy that no reader is given a record of, not even of aborted transactions: the ends of transactions."""
+    remote, bootstrap = flow.remote(topic), flow.pair.target.bootstrap
+    return await Topics(bootstrap).total(remote) - (await read_copy(bootstrap, remote)).records
+
+
+async def killed_at_work(flow: Flow, pair: Pair, topic: str) -> None:
+    async with steady(pair, topic):
+        await wrapped_more(flow)
+        flow.shoal.kill()
+        await flow.shoal.start()
+        await wrapped_more(flow)
+
+
+async def test_through_shoal_and_shoal_is_killed(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    async with exactly_once(pair, topic, aliases, tmp_path, long=False) as flow:
+        await killed_at_work(flow, pair, topic)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        assert await markers(flow, topic) > PARTITIONS
+        assert "error 45" not in flow.shoal.log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+async def test_shoal_is_killed_many_times(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path, long: bool) -> None:
+    async with exactly_once(pair, topic, aliases, tmp_path, long=long) as flow:
+        for _ in range(8):
+            await killed_at_work(flow, pair, topic)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        assert "error 45" not in flow.shoal.log.read_text()
+
+
+@pytest.mark.slow
+async def test_brokers_with_the_older_transactions(pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    """Below Kafka 4 an epoch lasts for many transactions."""
+    async with exactly_once(pair_39, topic, aliases, tmp_path) as flow:
+        for _ in range(3):
+            await killed_at_work(flow, pair_39, topic)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        assert "error 45" not in flow.shoal.log.read_text()
+
+
+@pytest.mark.slow
+async def test_shoal_comes_back_without_its_file(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    """In the middle of a transaction: the task fails, and once it is started again nothing is lost or twice."""
+    async with exactly_once(pair, topic, aliases, tmp_path) as flow:
+        async with steady(pair, topic):
+            await wrapped_more(flow)
+            flow.shoal.kill()
+            for file in (tmp_path / "state").glob("*.producers"):
+                file.unlink()
+            await flow.shoal.start()
+            await flow.until_said("error 45")
+            await flow.running.process.until_printed("OutOfOrderSequenceException", within=WITHIN)
+            flow.running.kill()
+            flow.running.restart()
+            await wrapped_more(flow)
+        await flow.check(topic, isolation=READ_COMMITTED)
+
+
+@pytest.mark.slow
+async def test_the_mirror_is_killed(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    async with exactly_once(pair, topic, aliases, tmp_path) as flow:
+        for _ in range(2):
+            async with steady(pair, topic):
+                await wrapped_more(flow)
+                flow.running.kill()
+                flow.running.restart()
+                await wrapped_more(flow)
+        await flow.check(topic, isolation=READ_COMMITTED)
+
+
+@pytest.mark.slow
+async def test_the_target_broker_is_killed(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    async with exactly_once(pair, topic, aliases, tmp_path) as flow:
+        for _ in range(2):
+            async with steady(pair, topic):
+                await wrapped_more(flow)
+                pair.target.nodes[1].kill()
+                await pair.target.nodes[1].start()
+                await wrapped_more(flow)
+        await flow.check(topic, isolation=READ_COMMITTED)
+
+
+@pytest.mark.slow
+async def test_without_shoal(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    """The harness, and what MirrorMaker 2 promises by itself."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    await put(pair, topic, 20_000, seed=1)
+    spec = MirrorSpec(
+        source=pair.source.bootstrap,
+        target=pair.target.bootstrap,
+        topics=topic,
+        tasks=2,
+        exactly_once=True,
+        source_alias=aliases.source,
+        target_alias=aliases.target,
+    )
+    async with running_mirror(tmp_path, spec) as mirror:
+        for seed in (2, 3):
+            ours, remote = await read_copy(pair.source.bootstrap, topic), spec.remote_topic(topic)
+            theirs = await until_copied(
+                ours, pair.target.bootstrap, remote, within=WITHIN, isolation=READ_COMMITTED, process=mirror.process
+            )
+            assert await first_difference(ours, theirs) is None
+            await put(pair, topic, 20_000, seed=seed)
+            mirror.kill()
+            mirror.restart()
