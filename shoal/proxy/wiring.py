@@ -44,6 +44,7 @@ def dedicated(wiring: Wiring) -> str:
     a, b = wiring.source_alias, wiring.target_alias
     return f"""\
 # Add to mm2.properties; {a}.bootstrap.servers and {b}.bootstrap.servers stay as they are.
+# (In exactly-once mode {b}.bootstrap.servers must be {wiring.target}, too: `shoal check` finds what it needs.)
 {a}.consumer.bootstrap.servers = {wiring.source}
 {b}.producer.bootstrap.servers = {wiring.target}
 {b}.producer.compression.type = none

@@ -68,8 +68,7 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
         ("B.producer.buffer.memory = 1000000", SHOULD, "fewer than four envelopes"),
         ("B.producer.acks = 0", MUST, "nobody knows what was appended"),
         ("B.producer.acks = 1", SHOULD, "lost with it"),
-        ("B.producer.enable.idempotence = true", MUST, "numbers envelopes, not the records"),
-        ("B.producer.transactional.id = mirror", MUST, "this version refuses it"),
+        ("B.producer.transactional.id = mirror", MUST, "Connect begins no transactions with it"),
         ("B.producer.max.in.flight.requests.per.connection = 5", SHOULD, "records change places"),
         ("B.producer.request.timeout.ms = 1000", SHOULD, "30000 is the default"),
         ("B.producer.interceptor.classes = x.Y", SHOULD, "sees envelopes instead of records"),
@@ -79,8 +78,6 @@ MUST, SHOULD = Severity.MUST, Severity.SHOULD
         ("A.consumer.max.poll.records = 1", SHOULD, "500 is the default"),
         ("A.security.protocol = SSL", MUST, "Shoal speaks no TLS in this version"),
         ("B.producer.security.protocol = SASL_SSL", MUST, "Shoal speaks no TLS in this version"),
-        ("B.exactly.once.source.support = enabled", MUST, "in transactions"),
-        ("B.exactly.once.source.support = preparing", MUST, "in transactions"),
         ("header.converter = org.apache.kafka.connect.storage.StringConverter", MUST, "ByteArrayConverter"),
         ("producer.compression.type = zstd", SHOULD, "MM2 ignores this line: the data producer reads B.producer.compression.type"),
         ("consumer.max.poll.records = 10", SHOULD, "MM2 ignores this line: the data consumer reads A.consumer.max.poll.records"),
@@ -99,6 +96,38 @@ def test_a_line_that_is_wrong_is_found_and_mended(line: str, severity: Severity,
     assert text.splitlines()[finding.at.line - 1] == line
     assert why in finding.why
     assert grave(check(mended(text, report))) == [] or "ignores" in why or "offset-syncs producer" in why
+
+
+EXACTLY_ONCE = (
+    "B.exactly.once.source.support = enabled",
+    "B.bootstrap.servers = 127.0.0.1:29092",
+    "dedicated.mode.enable.internal.rest = true",
+    "A.consumer.isolation.level = read_committed",
+)
+
+
+def test_an_exactly_once_mirror_passes_as_it_is_documented() -> None:
+    assert grave(check(wired(*EXACTLY_ONCE))) == []
+    assert grave(check(wired("B.producer.enable.idempotence = true"))) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "severity", "why"),
+    [
+        (1, MUST, "must be the very list that the data producer has"),
+        (2, MUST, "needs its internal REST server"),
+        (3, SHOULD, "aborted records are copied"),
+    ],
+)
+def test_what_exactly_once_needs_is_found_and_mended(missing: int, severity: Severity, why: str) -> None:
+    text = wired(*(line for at, line in enumerate(EXACTLY_ONCE) if at != missing))
+
+    finding = the_one(report := check(text))
+
+    assert finding.severity is severity
+    assert why in finding.why
+    assert " = ".join(finding.write[0]) == EXACTLY_ONCE[missing]
+    assert grave(check(mended(text, report))) == []
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "AWS_MSK_IAM"])

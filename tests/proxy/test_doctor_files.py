@@ -18,7 +18,7 @@ from shoal.proxy.doctor.properties import Entry, read_properties
 from tests.proxy.mirror_configs import BYTES, WIRED, check, check_json, grave, mended, shoal, the_one, wired
 from tests.proxy.record_mm2_settings import RECORDED, SETTINGS
 
-MUST = Severity.MUST
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 # -- flows ---------------------------------------------------------------------------------------------------------
 
@@ -78,11 +78,9 @@ def test_a_key_that_stands_twice_is_found() -> None:
         ("source.consumer.bootstrap.servers", None, "reads past Shoal"),
         ("producer.override.bootstrap.servers", None, "writes past Shoal"),
         ("producer.override.compression.type", "gzip", "would compress envelopes"),
-        ("producer.override.enable.idempotence", "true", "numbers envelopes"),
         ("producer.override.max.request.size", 1000, "RecordTooLarge"),
         ("header.converter", None, "ByteArrayConverter"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConverter", "ByteArrayConverter"),
-        ("exactly.once.support", "required", "in transactions"),
         ("transforms", "mask", "transform mask"),
     ],
 )
@@ -94,6 +92,14 @@ def test_a_connector_that_is_wrong_is_found(key: str, value: object, why: str) -
     if finding.write:
         assert grave(check_json(**{key: finding.write[0][1]})) == []
         assert f"{json.dumps(finding.write[0][0])}: {json.dumps(finding.write[0][1])}" in render(report, "c.json")
+
+
+def test_a_connector_that_is_to_be_exactly_once_is_told_what_its_worker_needs() -> None:
+    report = check_json(**{"exactly.once.support": "required", "source.consumer.isolation.level": "read_committed"})
+
+    assert [finding.severity for finding in grave(report)] == [SHOULD]
+    assert "the worker's own bootstrap.servers must be this very list" in grave(report)[0].why
+    assert [finding.severity for finding in grave(check_json(**{"exactly.once.support": "required"}))] == [MUST, SHOULD]
 
 
 def test_a_connector_without_converters_is_told_once_with_all_three() -> None:

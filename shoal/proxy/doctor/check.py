@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.exactly_once_rules import check_exactly_once
 from shoal.proxy.doctor.finding import Case, Finding, Severity
 from shoal.proxy.doctor.mirror_rules import (
     check_converters,
@@ -29,6 +30,7 @@ RULES = (
     check_spelling,
     check_numbers,
     check_values,
+    check_exactly_once,
     check_converters,
     check_transforms,
     check_ignored,

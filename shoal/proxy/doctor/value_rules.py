@@ -81,9 +81,6 @@ _SIGNS_THE_HOST = (
     "this mechanism signs the name of the host that the client connects to, so it cannot pass a proxy; "
     "PLAIN, SCRAM and OAUTHBEARER pass"
 )
-_NO_TRANSACTIONS = (
-    "the mirror would produce in transactions, which do not cover the records in an envelope: this version refuses it"
-)
 _SEES_ENVELOPES = "an interceptor sees envelopes instead of records"
 
 VALUE_RULES = (
@@ -111,13 +108,8 @@ VALUE_RULES = (
         "records that only the leader has are lost with it, as without Shoal; MM2's own default is all",
     ),
     ValueRule(
-        "producer", "enable.idempotence", _is("true"), MUST, "false",
-        "an idempotent producer numbers envelopes, not the records in them: this version refuses it. "
-        "Connect's default is false (with max.in.flight 1, which keeps the order)",
-    ),
-    ValueRule(
         "producer", "transactional.id", _any, MUST, None,
-        "the transaction of the mirror would not cover the records in an envelope: this version refuses it",
+        "Connect begins no transactions with it, so nothing could be sent; in exactly-once mode it gives each task one of its own",
     ),
     ValueRule(
         "producer", "max.in.flight.requests.per.connection", _is_not("1"), SHOULD, "1",
@@ -181,14 +173,6 @@ VALUE_RULES = (
     ValueRule(
         "producer", "sasl.mechanism", _is("gssapi", "aws_msk_iam"), MUST, "",
         _SIGNS_THE_HOST,
-    ),
-    ValueRule(
-        "worker", "exactly.once.source.support", _is("enabled", "preparing"), MUST, "disabled",
-        _NO_TRANSACTIONS,
-    ),
-    ValueRule(
-        "connector", "exactly.once.support", _is("required"), MUST, "requested",
-        _NO_TRANSACTIONS,
     ),
 )  # fmt: skip
 

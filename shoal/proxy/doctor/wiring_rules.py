@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.doctor.exactly_once_rules import is_exactly_once
 from shoal.proxy.doctor.finding import Case, Finding, Severity
 from shoal.proxy.doctor.places import Place, client_address
 
@@ -116,6 +117,8 @@ def _wrong(places: dict[str, Place], side: _Side) -> tuple[Severity, str]:
 def _check_whole_cluster(case: Case, side: _Side) -> Iterator[Finding]:
     """The cluster's own line is at Shoal too: it works, with more clients than needed."""
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
+    if side is _PRODUCER and is_exactly_once(case):  # then it must be so
+        return
     if whole is not None and side.right in case.shoal.places(whole.value).values():
         why = "admin clients and internal topics go through Shoal too: it works, but only the data clients need it"
         yield case.finding(Severity.NOTE, whole, why)
