@@ -154,6 +154,41 @@ def test_a_file_that_cannot_be_had_is_told_of(tmp_path: Path, caplog: pytest.Log
     assert "a restart makes transactional mirrors abort" in caplog.text
 
 
+def reopened(path: Path, boot: Path) -> bytes:
+    """What another process finds in the first byte of the slots."""
+    file = ProducersFile("to", path, boot=boot)
+    found = bytes(file.slots[:1])
+    file.close()
+    return found
+
+
+def test_a_file_is_good_for_the_boot_that_wrote_it_or_once_closed(tmp_path: Path) -> None:
+    boot, path = tmp_path / "boot", tmp_path / "file"
+    boot.write_text("this boot\n")
+    file = ProducersFile("to", path, boot=boot)
+    file.slots[:1] = b"x"
+    image = path.read_bytes()
+    file.close()
+    assert reopened(path, boot) == b"x"
+    boot.write_text("another boot\n")
+    assert reopened(path, boot) == b"x", "it was closed in order"
+    path.write_bytes(image)  # as the machine left it when it stopped
+    assert reopened(path, boot) == b"\0"
+    assert reopened(path, tmp_path / "no proc") == b"\0"
+
+
+def test_the_file_of_a_killed_process_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = ProducersFile("to", path)
+    file.slots[:1] = b"x"
+    image = path.read_bytes()
+    file.close()
+    path.write_bytes(image)
+    file = ProducersFile("to", path)
+    assert bytes(file.slots[:1]) == b"x"
+    file.close()
+
+
 def test_a_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"rubbish")
     file = ProducersFile("to", tmp_path / "file")

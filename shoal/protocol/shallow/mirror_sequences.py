@@ -25,7 +25,7 @@ INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there
 
 The map lives in a buffer (sequence_slots.py). When that is the memory of a file, it outlives the process: a killed Shoal
 finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is sent is
-always known. It may be too old (a machine that lost power): then rules 1, 3 and 4 apply, and no batch passes by mistake.
+always known. A map that is too old would be worse than none; whoever keeps the buffer must not bring one back.
 """
 
 from collections import OrderedDict
