@@ -16,6 +16,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** Many Java producers in one process, with their defaults but for linger.ms: the twin of load.py, and with its arguments. */
 public class Producers {
     private static final ConcurrentLinkedQueue<Integer> LATENCIES = new ConcurrentLinkedQueue<>();
+    private static final double WARM_UP_S = 4;
     private static final AtomicInteger FAILED = new AtomicInteger();
     private static final Map<String, String> OPTIONS = new HashMap<>();
 
@@ -30,25 +31,13 @@ public class Producers {
             producers.add(new KafkaProducer<>(settings(), new StringSerializer(), new StringSerializer()));
             send(producers.get(at), at, sent, chance).get();
         }
+        run(producers, sent, chance, WARM_UP_S);
         LATENCIES.clear();
         System.out.println("ready");
         while (!new java.io.File(OPTIONS.get("go")).exists()) {
             Thread.sleep(10);
         }
-        long begin = System.nanoTime();
-        long count = (long) (decimal("rate") * decimal("seconds"));
-        for (long done = 0; done < count; ) {
-            long due = Math.min(count, (long) ((System.nanoTime() - begin) / 1e9 * decimal("rate")) + 1);
-            for (; done < due; done++) {
-                int at = (int) (done % sent.length);
-                send(producers.get(at), at, sent, chance);
-            }
-            Thread.sleep(0, 500_000);
-        }
-        for (KafkaProducer<String, String> producer : producers) {
-            producer.flush();
-        }
-        double seconds = (System.nanoTime() - begin) / 1e9;
+        double seconds = run(producers, sent, chance, decimal("seconds"));
         write();
         int total = 0;
         for (int each : sent) {
@@ -56,6 +45,24 @@ public class Producers {
         }
         System.out.printf("{\"sent\": %d, \"failed\": %d, \"seconds\": %f}%n", total, FAILED.get(), seconds);
         System.exit(0);
+    }
+
+    private static double run(List<KafkaProducer<String, String>> producers, int[] sent, Random chance, double length)
+            throws Exception {
+        long begin = System.nanoTime();
+        long count = (long) (decimal("rate") * length);
+        for (long done = 0; done < count; ) {
+            long due = Math.min(count, (long) ((System.nanoTime() - begin) / 1e9 * decimal("rate")) + 1);
+            for (; done < due; done++) {
+                int at = (int) (done % sent.length);
+                send(producers.get(at), at, sent, chance);
+            }
+            Thread.sleep(1);
+        }
+        for (KafkaProducer<String, String> producer : producers) {
+            producer.flush();
+        }
+        return (System.nanoTime() - begin) / 1e9;
     }
 
     private static java.util.concurrent.Future<?> send(

@@ -25,7 +25,7 @@ from shoal.scenarios.progress import Progress
 
 TOPIC = "crowd"
 PARTITIONS = 200
-LINGER_MS = 5
+LINGER_MS = 10
 COALESCING = """
 coalesce = true
 [listener.coalescing]
@@ -65,8 +65,7 @@ async def measure(options: argparse.Namespace, progress: Progress) -> dict[str, 
         ]
         progress.say("warming up the broker")
         await Topics(cluster.bootstrap).create(TOPIC, PARTITIONS)
-        for way in (ways[0], ways[-1]):
-            await run(way, loads[-1], cluster, TOPIC, work / f"warm-up-{way.name}")
+        await run(ways[-1], loads[-1], cluster, TOPIC, work / "warm-up")
         figures: dict[str, dict[str, object]] = {}
         for load in loads:
             for at, way in enumerate(ways):

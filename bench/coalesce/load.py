@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 WAIT_S = 60.0
 GO_S = 0.01
-PAUSE_S = 0.0005  # between two looks at what has been answered
+WARM_UP_S = 4.0
+PAUSE_S = 0.001  # between two looks at what has been answered
 
 
 class Crowd:
@@ -38,16 +39,17 @@ class Crowd:
         self._chance = random.Random(options.first)
 
     def warm_up(self) -> None:
-        """Every producer has its connections when this returns."""
+        """Every producer has its connections when this returns, and what is compiled late has been."""
         for number, producer in enumerate(self.producers):
             self._produce(number, producer)
         for producer in self.producers:
             producer.flush(WAIT_S)
+        self.run(WARM_UP_S)
         self.latencies = array("I")
 
-    def run(self) -> float:
-        """-> seconds that it took to hand over everything."""
-        interval, count = 1 / self.options.rate, int(self.options.rate * self.options.seconds)
+    def run(self, seconds: float) -> float:
+        """-> seconds until everything was acknowledged."""
+        interval, count = 1 / self.options.rate, int(self.options.rate * seconds)
         begin, done = time.monotonic(), 0
         while done < count:
             due = min(count, int((time.monotonic() - begin) / interval) + 1)
@@ -93,7 +95,7 @@ def main() -> None:
     print("ready", flush=True)
     while not os.path.exists(crowd.options.go):
         time.sleep(GO_S)
-    seconds = crowd.run()
+    seconds = crowd.run(crowd.options.seconds)
     with open(crowd.options.out, "wb") as file:
         crowd.latencies.tofile(file)
     print(json.dumps({"sent": sum(crowd.sent), "failed": crowd.failed, "seconds": seconds}), flush=True)

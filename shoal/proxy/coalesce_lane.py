@@ -135,6 +135,8 @@ class Lane:
         finally:
             self._tasks -= 1
             task.carrier.close()
+            if self._ending:
+                self.end_soon()
             if self.ended:
                 self._path.lane_ended(self)
 

@@ -193,6 +193,18 @@ async def test_what_a_client_sent_with_acks_0_arrives_though_it_has_gone() -> No
         await until(lambda: r.broker.log() == ["a", "b"])
 
 
+async def test_behind_a_request_with_acks_0_that_went_alone_nothing_is_joined() -> None:
+    """Nobody says when the broker has worked on it: only its own connection keeps the order."""
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        large = "x" * 100_000
+        for value in (large, "b", "c"):
+            await client.send_only({0: batch(value)}, acks=0)
+        await until(lambda: r.broker.log() == [large, "b", "c"])
+        assert r.path.tally.taken == 0
+        assert r.path.tally.alone == {"large": 1, "acks=0 behind one that went alone": 2}
+
+
 # Order in a connection
 
 
