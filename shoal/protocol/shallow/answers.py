@@ -14,6 +14,7 @@ __all__ = [
     "NEVER_APPENDED",
     "NOT_APPENDED",
     "OF_STAMPS",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "RECORD_LIST_TOO_LARGE",
     "TRY_AGAIN",
     "Outcome",

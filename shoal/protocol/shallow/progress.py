@@ -8,7 +8,8 @@ plain row. With one envelope per outer batch it is exact.
 
 Each success is remembered at once. The first error stops the sending; when all that is in flight is answered, it is decided:
 
-    nothing of it was appended, and the set can be divided      go on with the first half of it
+    nothing of it was appended, and it was in doubt before      all of it again, in a new epoch
+    ... and the set can be divided                              go on with the first half of it
     ... and one batch is too large                              it is cut, deep, and its pieces go on
     ... and the broker lost track of the sequence               a new epoch, once
     else                                                        the mirror is told, and what may be appended is in doubt
@@ -32,6 +33,7 @@ from shoal.protocol.shallow.answers import (
     NEVER_APPENDED,
     NOT_APPENDED,
     OF_STAMPS,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
     RECORD_LIST_TOO_LARGE,
     TRY_AGAIN,
     Outcome,
@@ -217,13 +219,18 @@ class PartitionProgress:
     def answered(self, error_code: int, base_offset: int) -> Parcel:
         """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
         parcel = self._in_flight.popleft()
+        alone = not (self._in_flight or self._failure)
+        if error_code == OUT_OF_ORDER_SEQUENCE_NUMBER and alone and self._replay.passes_over(parcel):
+            return parcel
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
         if self._failure is not None:
             so_far = self._failure
             self.gap_ignored = self.gap_ignored or (so_far.certain and not error_code)
             self._failure = _Failure(so_far.error_code, [*so_far.parcels, parcel], so_far.certain and certain)
         elif error_code and error_code not in ALREADY_THERE:
-            self._failure = _Failure(error_code, [parcel], certain)
+            self._failure = _Failure(error_code, [*self._replay.take_passed(), parcel], certain)
+        elif self._sequence and not self._replay.leaves_room(self._sequence.end, -1 if error_code else base_offset):
+            self._failure = _Failure(OUT_OF_ORDER_SEQUENCE_NUMBER, [*self._replay.take_passed(), parcel], certain=True)
         else:
             self._appended(parcel, -1 if error_code else base_offset)
         if self._failure is not None and not self._in_flight:
@@ -234,6 +241,12 @@ class PartitionProgress:
 
     def _appended(self, parcel: Parcel, base_offset: int) -> None:
         self._primed = True
+        for passed in self._replay.take_passed():
+            self._remember(passed, -1)
+        self._remember(parcel, base_offset)
+        self._clear(len(parcel.pieces))
+
+    def _remember(self, parcel: Parcel, base_offset: int) -> None:
         for index, (item, _, first, sub) in enumerate(parcel.pieces):
             before = self._delivered[item]
             whole = first + sub.records == self._plan.items[item].batches[before.batches].records
@@ -248,7 +261,8 @@ class PartitionProgress:
             if index + 1 == len(parcel.pieces) or parcel.pieces[index + 1].item != item:
                 self._deliveries.record(self.target, self._plan.items[item].identity, self._delivered[item])
         self._replay.answered(self._sequence)
-        self._clear(len(parcel.pieces))
+        if self._sequence is not None:
+            self._sequence.end = base_offset
 
     def _clear(self, taken: int) -> None:
         """So many of the suspects were taken after all."""
@@ -264,8 +278,11 @@ class PartitionProgress:
         code, first = failure.error_code, failure.parcels[0]
         if not failure.certain:
             return self._leave_in_doubt(failure)
+        again = self._replay.unanswered > 0
         self._take_back(failure.parcels)
-        if code in DIVISIBLE and len(first.pieces) > 1:
+        if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
+            self._renew()
+        elif code in DIVISIBLE and len(first.pieces) > 1:
             self._suspects, self._suspicion = len(first.pieces), code
         elif code in CUTTABLE:
             self._suspects, self._suspicion = 0, code
@@ -293,7 +310,8 @@ class PartitionProgress:
         self._fail(*self._told(failure.error_code, failure.parcels[0]))
 
     def _doubt(self, parcels: Row[Parcel]) -> None:
-        shapes = [parcel.shape() for parcel in parcels if parcel.stamp] + self._replay.rest()
+        sent = (*self._replay.take_passed(), *parcels)
+        shapes = [parcel.shape() for parcel in sent if parcel.stamp] + self._replay.rest()
         if self._sequence is not None:
             self._sequence.doubt = Doubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
 

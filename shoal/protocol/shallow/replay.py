@@ -1,9 +1,15 @@
-"""What is in doubt is sent again as it was: the same batches cut in the same way, together, and with the same stamps."""
+"""What is in doubt is sent again as it was: the same batches cut in the same way, together, and with the same stamps.
+
+A broker that was stopped in an orderly way remembers the last batch of a producer only (the snapshot in ProducerStateManager
+has no more). If all five were appended, it calls the first four out of order. So such a parcel is passed over: where one behind
+it is known or follows, it is appended, too, and its offset is not known; where none is, the broker has lost track. It has also
+where the offsets leave no room for what was passed over: then a late request came to a broker that knew nothing of the id.
+"""
 
 from collections import deque
 from collections.abc import Sequence as Row
 
-from shoal.protocol.shallow.parcel import Piece
+from shoal.protocol.shallow.parcel import Parcel, Piece
 from shoal.protocol.shallow.sequence import Doubt, Sequence, Shape, Stamp
 from shoal.protocol.shallow.unwrap import SubBatch
 
@@ -20,6 +26,7 @@ class Replay:
     def __init__(self, doubt: Doubt | None) -> None:
         self._shapes = deque(doubt.shapes if doubt else ())
         self.unanswered = len(self._shapes)  # of all these, also of what was sent again
+        self._passed = list[Parcel]()
         self.failed = False  # the doubt is about something else than what is ahead
 
     def prepare(self, ahead: Row[Piece]) -> SubBatch | None:
@@ -46,6 +53,22 @@ class Replay:
 
     def stamp(self) -> Stamp | None:
         return self._shapes.popleft().stamp if self._shapes else None
+
+    def passes_over(self, parcel: Parcel) -> bool:
+        """This parcel is out of order for the broker; -> whether one behind it may still tell that it is appended."""
+        if self._shapes:
+            self._passed.append(parcel)
+        return bool(self._shapes)
+
+    def leaves_room(self, end: int, base_offset: int) -> bool:
+        """Between `end`, behind what was acknowledged last, and `base_offset`, for what was passed over (-1: not known)."""
+        passed = sum(parcel.records for parcel in self._passed)
+        return not passed or (end >= 0 and base_offset - end >= passed)
+
+    def take_passed(self) -> list[Parcel]:
+        """What was passed over, in order: it shares the fate of the next one."""
+        passed, self._passed = self._passed, []
+        return passed
 
     def answered(self, sequence: Sequence | None) -> None:
         """One parcel more was appended."""

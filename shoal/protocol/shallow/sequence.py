@@ -66,6 +66,7 @@ class Sequence:
     producer_id: int
     epoch: int
     next: int = 0
+    end: int = -1  # the offset behind what was acknowledged last; -1 = not known
     doubt: Doubt | None = None
     postponed: int = 0  # how often the doubt could not be resolved yet
 

@@ -52,6 +52,11 @@ class Partition:
     producers: dict[int, Producer] = field(default_factory=dict)
     sets: int = 0
 
+    def restart(self) -> None:
+        """After an orderly stop: the snapshot of the producers has the last batch of each (ProducerStateManager)."""
+        for producer in self.producers.values():
+            producer.kept = deque([producer.kept[-1]], maxlen=REMEMBERED)
+
     def produce(self, record_set: bytes) -> tuple[int, int]:
         """Error code, and base offset of the first record of the first batch."""
         spans, tail = split(record_set, 0, len(record_set))

@@ -18,7 +18,7 @@ from shoal.protocol.records.batch import NewRecord
 from shoal.protocol.shallow.answers import TRY_AGAIN, Outcome
 from shoal.protocol.shallow.delivery import Deliveries, Target
 from shoal.protocol.shallow.parcel import Parcel, halves
-from shoal.protocol.shallow.progress import PartitionProgress
+from shoal.protocol.shallow.progress import SET_BYTES, PartitionProgress
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Sequences
 from shoal.protocol.shallow.unwrap import Plan, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
@@ -43,6 +43,7 @@ class World:
     deliveries: Deliveries = field(default_factory=Deliveries)
     most_in_flight: int = 0
     steps: int = 0
+    set_bytes: int = SET_BYTES
 
     def __post_init__(self) -> None:
         self.sequences.begin(7, 0)
@@ -69,6 +70,7 @@ def attempt(world: World, plan: Plan, *, stamped: bool = True) -> Outcome | None
     """One request of the mirror over a connection of its own; None: it is lost."""
     sequence = world.sequences.of(TARGET) if stamped else None
     progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=sequence, sets=world.partition.takes_sets)
+    progress._set_bytes = world.set_bytes
     unread, unheard, posted = deque[bytes](), deque[tuple[int, int]](), 0
     while True:
         while progress.cut_due is not None:
@@ -80,6 +82,11 @@ def attempt(world: World, plan: Plan, *, stamped: bool = True) -> Outcome | None
         if not posted:
             return progress.outcome
         step = world.draw()
+        if step == "stopped":
+            world.late.clear()
+            world.partition.restart()
+            progress.abandon()
+            return None
         if step == "lost":
             world.late.append(unread)
             progress.abandon()
@@ -120,7 +127,7 @@ def records_of(log: bytes) -> list[NewRecord]:
     return plain([seen.record for seen in poll(log)])
 
 
-STEPS = st.sampled_from(["ok", "ok", "ok", "unheard", "heard", "lost", "late", *BEFORE, *AFTER])
+STEPS = st.sampled_from(["ok", "ok", "ok", "unheard", "unheard", "heard", "lost", "stopped", "late", *BEFORE, *AFTER])
 SIZES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=3)
 
 
@@ -131,12 +138,18 @@ SIZES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size
     st.booleans(),
     st.sampled_from([400, 700, 1 << 20]),
     st.sampled_from([0, LAST_SEQUENCE - 30]),
+    st.sampled_from([250, 500, SET_BYTES]),
 )
 def test_everything_is_appended_once_and_in_order(
-    requests: list[list[int]], draws: list[str], takes_sets: bool, max_message_bytes: int, first_sequence: int
+    requests: list[list[int]],
+    draws: list[str],
+    takes_sets: bool,
+    max_message_bytes: int,
+    first_sequence: int,
+    set_bytes: int,
 ) -> None:
     partition = Partition(takes_sets=takes_sets, max_message_bytes=max_message_bytes, segment_bytes=3000)
-    world, expected = World(partition, draws), list[NewRecord]()
+    world, expected = World(partition, draws, set_bytes=set_bytes), list[NewRecord]()
     sequence = world.sequences.of(TARGET)
     assert sequence
     sequence.next = first_sequence

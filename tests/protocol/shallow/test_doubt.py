@@ -1,0 +1,108 @@
+"""What is in doubt after a lost connection, where the broker then does not answer as it would have done the first time."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.protocol.shallow.parcel import halves
+from shoal.protocol.shallow.progress import PartitionProgress
+from tests.protocol.shallow.partition import Partition
+from tests.protocol.shallow.test_exactly_once import TARGET, World, attempt, log_of, mirrored, plan_of, records_of
+
+if TYPE_CHECKING:
+    from shoal.protocol.shallow.unwrap import Plan
+
+
+def begun(world: World, plan: Plan) -> PartitionProgress:
+    sequence = world.sequences.of(TARGET)
+    return PartitionProgress(TARGET, plan, world.deliveries, sequence=sequence, sets=world.partition.takes_sets)
+
+
+def next_set(progress: PartitionProgress) -> bytes:
+    parcel = progress.next_parcel()
+    assert parcel
+    return b"".join(parcel.buffers())
+
+
+def test_a_late_set_does_not_fit_behind_a_part_of_one_that_was_refused() -> None:
+    """It would be appended too early, and have the stamp of the rest of the refused set, which would be lost."""
+    log = log_of([2] * 6 + [60] + [2] * 9)
+    plan = plan_of(mirrored(log, run_limit=1 << 30))
+    world = World(Partition(takes_sets=True, max_message_bytes=600), [])
+    partition, late = world.partition, deque[bytes]()
+    progress = begun(world, plan)
+    for size in (250, 1100, 500):
+        progress._set_bytes = size
+        late.append(next_set(progress))
+        if len(late) == 1:
+            progress.answered(*partition.produce(late[0]))
+    progress.abandon()
+    progress = begun(world, plan)
+    while progress.outcome is None:
+        while progress.cut_due is not None:
+            progress.cut(halves(progress.cut_due))
+        answer = partition.produce(next_set(progress))
+        progress.answered(*answer)
+        while late and not answer[0]:
+            partition.produce(late.popleft())
+    assert partition.log == records_of(log)
+    assert progress.outcome.base_offset == len(partition.log) - 1
+
+
+def in_doubt(world: World, plan: Plan, appended: int) -> list[bytes]:
+    """The first parcel is acknowledged, five are in flight, and so many of them are appended; -> the others."""
+    progress = begun(world, plan)
+    progress.answered(*world.partition.produce(next_set(progress)))
+    flying = [next_set(progress) for _ in range(5)]
+    for one in flying[:appended]:
+        world.partition.produce(one)
+    progress.abandon()
+    return flying[appended:]
+
+
+@pytest.mark.parametrize("appended", range(6))
+def test_a_broker_stopped_in_an_orderly_way_knows_the_last_one_only(appended: int) -> None:
+    log = log_of([2] * 8)
+    plan, world = plan_of(mirrored(log)), World(Partition(), [])
+    in_doubt(world, plan, appended)
+    world.partition.restart()
+    outcome = attempt(world, plan)
+    assert outcome
+    assert outcome.base_offset == 15
+    assert world.partition.log == records_of(log)
+
+
+@pytest.mark.parametrize("step", ["lost", "not leader"])
+def test_what_was_passed_over_stays_in_doubt_with_what_is_behind_it(step: str) -> None:
+    log = log_of([2] * 8)
+    plan, world = plan_of(mirrored(log)), World(Partition(), [])
+    in_doubt(world, plan, 4)
+    world.partition.restart()
+    world.draws = [step, "ok", "ok"]
+    outcome = attempt(world, plan)
+    assert outcome is None or outcome.error_code
+    sequence = world.sequences.of(TARGET)
+    assert sequence
+    assert sequence.doubt
+    assert [shape.batch for shape in sequence.doubt.shapes] == [1, 2, 3, 4, 5]
+    outcome = attempt(world, plan)
+    assert outcome
+    assert outcome.base_offset == 15
+    assert world.partition.log == records_of(log)
+
+
+def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None:
+    """The broker has lost the id, and then took a late request for the first of it."""
+    log = log_of([2] * 8)
+    plan, world = plan_of(mirrored(log)), World(Partition(), [])
+    late = in_doubt(world, plan, 0)
+    world.partition.producers.clear()
+    world.partition.produce(late[3])
+    outcome = attempt(world, plan)
+    assert outcome
+    assert outcome.error_code == 0
+    whole = records_of(log)
+    assert world.partition.log == [*whole[:2], *whole[8:10], *whole[2:]]
