@@ -170,17 +170,25 @@ async def cut_now_and_then(load: Load, sender: Stubborn, faults: Faults) -> None
         await sender.send(sets)
 
 
-async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
-    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
-    port = pair.target.nodes[1].settings.ports.proxied
-    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", tmp_path)
+async def cut_and_compared(cluster: Cluster, topic: str, work: Path) -> None:
+    await Topics(cluster.bootstrap).create(topic, PARTITIONS)
+    port = cluster.nodes[1].settings.ports.proxied
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", work)
     load, sender = Load(1), Stubborn(node_port, topic)
     async with relay(port) as faults, running_shoal(shoal):
         await cut_now_and_then(load, sender, faults)
         await sender.leave()
-        await check(load, pair.target, topic, sender)
+        await check(load, cluster, topic, sender)
     assert sum(faults.done.values()) > 10
     assert sender.losses >= 10
+
+
+async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
+    await cut_and_compared(pair.target, topic, tmp_path)
+
+
+async def test_connections_to_a_39_broker_that_are_cut_cost_nothing(pair_39: Pair, topic: str, tmp_path: Path) -> None:
+    await cut_and_compared(pair_39.target, topic, tmp_path)
 
 
 async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
