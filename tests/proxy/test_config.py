@@ -267,6 +267,41 @@ def test_a_file_without_clusters_or_listeners_says_what_to_write(text: str) -> N
     assert "is missing: write a [[" in problems(text)
 
 
+COALESCING = """
+[[listener]]
+name = "producers"
+cluster = "target"
+listen = "127.0.0.1:39092"
+ports = "39093-39099"
+coalesce = true
+[listener.coalescing]
+linger = 0.005
+queue-bytes = "8MiB"
+ignore-client-ids = true
+"""
+
+
+def test_a_listener_may_coalesce() -> None:
+    (listener,) = [one for one in read(GOOD + COALESCING).settings.listeners if one.name == "producers"]
+
+    assert listener.coalesce
+    assert listener.coalescing == CoalesceSettings(linger=0.005, queue_bytes=8 << 20, ignore_client_ids=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("coalesce = true\n", "", "listener[2].coalescing: needs coalesce = true"),
+        ("coalesce = true\n", 'coalesce = true\nmode = "unwrap"\n', 'listener[2].coalesce: needs mode = "plain"'),
+        ("0.005", "-1.0", "listener[2].coalescing.linger: -1.0 is too small"),
+        ('"8MiB"', '"100KiB"', "listener[2].coalescing.request-bytes: 1048576 is above queue-bytes"),
+        ("linger", "linger-ms", 'listener[2].coalescing.linger-ms: unknown key; did you mean "linger"?'),
+    ],
+)
+def test_what_is_wrong_with_coalescing_is_told(old: str, new: str, expected: str) -> None:
+    assert expected in problems(GOOD + COALESCING.replace(old, new))
+
+
 def test_empty_arrays_are_errors_too() -> None:
     told = problems("cluster = []\nlistener = []")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.protocol.shallow.eligible import Reason
+from shoal.proxy.coalesce_statistics import CoalesceStatistics
 from shoal.proxy.report import Line, Snapshot, report
 from shoal.proxy.shallow_statistics import ShallowStatistics, ShallowTally
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, ServerStatistics, Traffic
@@ -65,6 +66,21 @@ def test_an_unwrap_listener_tells_what_was_appended() -> None:
         "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 requests; "
         "1 connection, 3 requests in flight"
     )
+
+
+def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why() -> None:
+    before = CoalesceStatistics(taken=1_000, requests=90, alone={"large": 2, "possible retry": 5})
+    now = CoalesceStatistics(taken=13_345, requests=213, alone={"large": 9, "possible retry": 5, "transactional": 30})
+    flow = {"requests": 12_382, "from_client": 3_000_000, "to_client": 700_000}
+    line = report(
+        dataclasses.replace(snapshot(100.0), coalescing={"p": before}),
+        dataclasses.replace(snapshot(105.0, listener("p", **flow)), coalescing={"p": now}),
+    )[0]
+    assert line.text == (
+        "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; "
+        "37 produce requests alone (transactional: 30, large: 7); 4 connections"
+    )
+    assert (line.values["coalesced_taken"], line.values["alone"]) == (12_345, {"transactional": 30, "large": 7})
 
 
 def test_a_plain_listener_tells_requests_and_bytes() -> None:
