@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Question", "topic_name"]
 
 _PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
+_TRIAL_SECONDS = 2.0  # so does one that is proven and reads nothing that could be wrapped
 
 
 class Consumer:
     """A connection on which somebody fetches."""
 
-    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proving_since", "sessions")
+    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proven_since", "proving_since", "sessions")
 
     def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
         self.flow = flow
@@ -31,15 +32,27 @@ class Consumer:
         self.sessions = FetchSessions()
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None
+        self.proven_since: float | None = None
 
     def is_proving(self, now: float) -> bool:
         """Not one envelope has come through yet, and there is hope."""
         if self.flow.arrived:
-            self.proving_since = None
+            self.proving_since = self.proven_since = None
             return False
         if self.proving_since is None:
             self.proving_since = now
-        return now - self.proving_since < _PROVING_SECONDS
+        if now - self.proving_since >= _PROVING_SECONDS:
+            return False
+        return not self._is_idle_proven(now)
+
+    def _is_idle_proven(self, now: float) -> bool:
+        """It could have been given an envelope for a while, and there was none to give."""
+        if not self.flow.is_proven or self.flow.silent_since is not None:
+            self.proven_since = None
+            return False
+        if self.proven_since is None:
+            self.proven_since = now
+        return now - self.proven_since >= _TRIAL_SECONDS
 
 
 class Question(NamedTuple):

@@ -90,6 +90,18 @@ async def test_a_mirror_that_produces_elsewhere_is_never_wrapped(
     assert r.source.requests[-1].max_bytes == 8 * MIB, "a mirror that cannot be proven is as fast as ever"
 
 
+async def test_a_proven_mirror_that_reads_nothing_to_wrap_is_as_fast_as_ever(clock: MockClock) -> None:
+    async with shallow_rig(min_batch_bytes=MIB) as r:
+        r.source.sets = [{(ORDERS, 0): log(number)} for number in range(5)]
+        mirror = await Mirror.of(r)
+        for _ in range(3):
+            assert not await mirror.copy()
+        assert r.source.requests[-1].max_bytes == 256 * KIB, "the next answer might be the trial"
+        await trio.sleep(2.5)
+        assert not await mirror.copy()
+    assert r.source.requests[-1].max_bytes == 8 * MIB
+
+
 async def test_a_mirror_that_changes_records_is_never_wrapped(r: ShallowRig, clock: MockClock) -> None:
     mirror = await Mirror.of(r)
     for _ in range(5):
