@@ -2,9 +2,11 @@
 KAFKA ?= 4.3.0
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
+AGENT = build/agent/shoal-agent.jar
+AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv demo test test-slow check fuzz bench bench-coalesce clean
+.PHONY: help venv agent demo test test-slow test-agent check fuzz bench bench-coalesce bench-agent clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,17 +14,27 @@ help: ## This list
 venv: ## Virtual environment with Shoal and its tools, in .venv
 	@scripts/setup
 
+agent: $(AGENT) ## The Java agent by which a Kafka broker takes several batches per partition
+
+$(AGENT): agent/pom.xml $(shell find agent/src -type f)
+	@scripts/setup jdk
+	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
+
 demo: ## MirrorMaker 2 alone and through Shoal, side by side on real brokers (KAFKA=3.9.1 for another version)
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA)
 
-test: ## All tests but the slow ones, with real brokers
+test: $(AGENT) ## All tests but the slow ones, with real brokers
 	@scripts/setup kcat $(KAFKA_TESTED)
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -m "not slow and not agent"
 
-test-slow: ## The slow tests
+test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat $(KAFKA_TESTED)
 	@$(BIN)/pytest -m slow
+
+test-agent: $(AGENT) ## The agent on brokers of every version that it knows, for some minutes
+	@scripts/setup $(AGENT_TESTED)
+	@$(BIN)/pytest tests/agent
 
 check: ## Lint, format, types, import contracts
 	@scripts/setup
@@ -42,6 +54,10 @@ bench: ## Shoal against HAProxy and a direct connection, side by side
 bench-coalesce: ## 200 producers directly, through Shoal, and joined: broker requests, CPU, latency
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m bench.coalesce --kafka $(KAFKA)
+
+bench-agent: $(AGENT) ## Ordinary produce to a broker with the agent and to one without
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m bench.agent --kafka $(KAFKA)
 
 clean: ## Remove what the targets above made
 	rm -rf build .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,75 @@
+package shoal.agent;
+
+import java.util.Optional;
+import net.bytebuddy.asm.Advice;
+import net.bytebuddy.implementation.bytecode.assign.Assigner;
+
+/**
+ * What is put into Kafka's methods. Byte Buddy copies these bodies to the beginning and the end of a method; where the value of
+ * the beginning is not the default one (false, null), the method's own code is skipped. What they call is public, because they
+ * end up in Kafka's packages.
+ */
+final class Advices {
+    private Advices() {}
+
+    static final class ValidateRecords {
+        private ValidateRecords() {}
+
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        static boolean enter(@Advice.Argument(0) short version, @Advice.Argument(1) Object records) throws Throwable {
+            return RequestGate.validateEach(version, records);
+        }
+    }
+
+    static final class AssignOffsets {
+        private AssignOffsets() {}
+
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        static Object enter(
+                @Advice.This Object validator,
+                @Advice.Argument(0) Object counter,
+                @Advice.Argument(1) Object metrics,
+                @Advice.Argument(2) Object buffers)
+                throws Throwable {
+            return SetValidator.validate(validator, counter, metrics, buffers);
+        }
+
+        @Advice.OnMethodExit
+        static void exit(
+                @Advice.Enter Object ofSet,
+                @Advice.Return(readOnly = false, typing = Assigner.Typing.DYNAMIC) Object result) {
+            if (ofSet != null) {
+                result = ofSet;
+            }
+        }
+    }
+
+    static final class TargetCompression {
+        private TargetCompression() {}
+
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        static Object enter(@Advice.Argument(0) Optional<?> ofTopic, @Advice.Argument(1) Object source) {
+            return ProducerCodecs.target(ofTopic, source);
+        }
+
+        @Advice.OnMethodExit
+        static void exit(
+                @Advice.Enter Object known,
+                @Advice.Return(readOnly = false, typing = Assigner.Typing.DYNAMIC) Object result) {
+            if (known != null) {
+                result = known;
+            }
+        }
+    }
+
+    static final class ProducerState {
+        private ProducerState() {}
+
+        @Advice.OnMethodEnter
+        static void enter(
+                @Advice.This Object log, @Advice.Argument(1) Object records, @Advice.Argument(2) Object origin)
+                throws Throwable {
+            Duplicates.check(log, records, origin);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+package shoal.agent;
+
+import java.lang.instrument.Instrumentation;
+import java.util.List;
+
+/**
+ * The start: {@code KAFKA_OPTS=-javaagent:shoal-agent.jar}.
+ *
+ * <p>Kafka's scripts hand KAFKA_OPTS to every program, not only to brokers; the others are left alone, in silence. Nothing that
+ * goes wrong here keeps a broker from starting: it starts as stock, and one line on standard error says so.
+ */
+public final class Agent {
+    private static final List<String> OTHER_PROGRAMS = List.of(
+            "org.apache.kafka.tools.", "kafka.tools.", "kafka.admin.", "org.apache.kafka.connect.", "org.apache.kafka.shell.");
+
+    private Agent() {}
+
+    /** Called by the JVM before the program's main method. */
+    public static void premain(String arguments, Instrumentation jvm) {
+        String program = System.getProperty("sun.java.command", "");
+        if (OTHER_PROGRAMS.stream().anyMatch(program::startsWith)) {
+            return;
+        }
+        try {
+            Status status = patch(jvm);
+            tell(status);
+            status.register();
+        } catch (Throwable e) {
+            say("its MBean is missing: " + e);
+        }
+    }
+
+    private static Status patch(Instrumentation jvm) {
+        String kafka = "unknown";
+        try {
+            kafka = Broker.version();
+            var line = Broker.line(kafka);
+            if (line.isEmpty()) {
+                return new Status(kafka, List.of(), "this version is none of " + Broker.knownLines());
+            }
+            Broker.use(line.get());
+            return new Status(kafka, Patches.apply(jvm), "");
+        } catch (Throwable e) {
+            return new Status(kafka, List.of(), reason(e));
+        }
+    }
+
+    /** What the innermost cause says: members that are not as expected come wrapped in ExceptionInInitializerError. */
+    private static String reason(Throwable e) {
+        Throwable cause = e;
+        while (cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        return cause instanceof Members.Unexpected ? cause.getMessage() : cause.toString();
+    }
+
+    private static void tell(Status status) {
+        if (status.isActive()) {
+            say("Kafka " + status.getKafkaVersion() + " takes several batches per partition; patched: "
+                    + String.join(", ", status.getPatchedMethods()));
+        } else {
+            say("Kafka " + status.getKafkaVersion() + " is left as it is, nothing is patched: " + status.getReason());
+        }
+    }
+
+    private static void say(String what) {
+        System.err.println("shoal-agent " + Status.version() + ": " + what);
+    }
+}

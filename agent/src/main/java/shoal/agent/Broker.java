@@ -1,0 +1,88 @@
+package shoal.agent;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.List;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+
+/** The Kafka on the class path: its version, and where that line of versions has the classes that matter here. */
+final class Broker {
+    static final ClassLoader LOADER = ClassLoader.getSystemClassLoader();
+    private static final String VERSION_FILE = "kafka/kafka-version.properties"; // in the jar of kafka-clients
+    private static final Pattern RELEASE = Pattern.compile("(\\d+\\.\\d+)\\.\\d+"); // a vendor's build says more than that
+
+    private static final String SCALA_LOG = "kafka.log.UnifiedLog";
+    private static final String JAVA_LOG = "org.apache.kafka.storage.internals.log.UnifiedLog";
+    private static final String STORAGE_ISOLATION = "org.apache.kafka.storage.internals.log.FetchIsolation";
+    private static final String SERVER_ISOLATION = "org.apache.kafka.server.storage.log.FetchIsolation";
+    private static final String RECORD = "org.apache.kafka.common.record";
+    private static final String INTERNAL = RECORD + ".internal";
+
+    /** What differs between lines of versions; Members tells when a release differs from its line. */
+    private static final List<Line> LINES = List.of(
+            new Line("3.9", RECORD, SCALA_LOG, STORAGE_ISOLATION, true),
+            new Line("4.0", RECORD, SCALA_LOG, SERVER_ISOLATION, false),
+            new Line("4.1", RECORD, JAVA_LOG, SERVER_ISOLATION, false),
+            new Line("4.2", RECORD, JAVA_LOG, SERVER_ISOLATION, false),
+            new Line("4.3", INTERNAL, JAVA_LOG, SERVER_ISOLATION, false));
+
+    private static Line current;
+
+    static final class Line {
+        final String name;
+        /** The package of MemoryRecords and CompressionType. */
+        final String recordPackage;
+        /** The class UnifiedLog, Scala up to 4.0. */
+        final String log;
+        /** The class FetchIsolation. */
+        final String fetchIsolation;
+        /** LogValidator is also told the inter-broker protocol version. */
+        final boolean validatorHasProtocol;
+
+        private Line(String name, String recordPackage, String log, String fetchIsolation, boolean validatorHasProtocol) {
+            this.name = name;
+            this.recordPackage = recordPackage;
+            this.log = log;
+            this.fetchIsolation = fetchIsolation;
+            this.validatorHasProtocol = validatorHasProtocol;
+        }
+    }
+
+    private Broker() {}
+
+    /** The version of the Kafka on the class path, "none" without one. */
+    static String version() throws IOException {
+        try (InputStream file = LOADER.getResourceAsStream(VERSION_FILE)) {
+            Properties properties = new Properties();
+            if (file != null) {
+                properties.load(file);
+            }
+            return properties.getProperty("version", "none").trim();
+        }
+    }
+
+    /** The line of a released version, empty where it is none that is known. */
+    static Optional<Line> line(String version) {
+        var release = RELEASE.matcher(version);
+        if (!release.matches()) {
+            return Optional.empty();
+        }
+        return LINES.stream().filter(line -> line.name.equals(release.group(1))).findFirst();
+    }
+
+    static String knownLines() {
+        return LINES.stream().map(line -> line.name + ".x").collect(Collectors.joining(", "));
+    }
+
+    /** To be set before any class that looks up members of Kafka is initialised. */
+    static void use(Line line) {
+        current = line;
+    }
+
+    static Line current() {
+        return current;
+    }
+}

@@ -1,0 +1,101 @@
+package shoal.agent;
+
+import java.lang.instrument.ClassFileTransformer;
+import java.lang.instrument.Instrumentation;
+import java.lang.reflect.Method;
+import java.security.ProtectionDomain;
+import java.util.List;
+import java.util.stream.Collectors;
+import net.bytebuddy.ByteBuddy;
+import net.bytebuddy.asm.Advice;
+import net.bytebuddy.dynamic.ClassFileLocator;
+import net.bytebuddy.dynamic.DynamicType;
+import net.bytebuddy.matcher.ElementMatchers;
+
+/** Puts the advices into Kafka's methods: into all of them, or after a failure into none. */
+final class Patches implements ClassFileTransformer {
+    private final List<Patch> patches;
+    private Throwable failure;
+
+    private static final class Patch {
+        final Method method;
+        final Class<?> advice;
+
+        Patch(Method method, Class<?> advice) {
+            this.method = method;
+            this.advice = advice;
+        }
+    }
+
+    private Patches() {
+        patches = List.of(
+                new Patch(RequestGate.PATCHED, Advices.ValidateRecords.class),
+                new Patch(SetValidator.PATCHED, Advices.AssignOffsets.class),
+                new Patch(ProducerCodecs.PATCHED, Advices.TargetCompression.class),
+                new Patch(Duplicates.PATCHED, Advices.ProducerState.class));
+    }
+
+    /** The names of the methods that are patched now. Raises whatever went wrong; then none is. */
+    static List<String> apply(Instrumentation jvm) throws Throwable {
+        Patches patches = new Patches(); // looks up all that is expected of Kafka
+        loadAll();
+        Class<?>[] classes = patches.patches.stream()
+                .map(patch -> patch.method.getDeclaringClass())
+                .distinct()
+                .toArray(Class<?>[]::new);
+        jvm.addTransformer(patches, true);
+        try {
+            jvm.retransformClasses(classes);
+            if (patches.failure != null) {
+                throw patches.failure;
+            }
+        } catch (Throwable e) {
+            jvm.removeTransformer(patches);
+            jvm.retransformClasses(classes);
+            throw e;
+        }
+        return patches.names();
+    }
+
+    /** What is only used once the broker runs is loaded now: the jar may be replaced meanwhile. */
+    private static void loadAll() throws ClassNotFoundException {
+        for (Class<?> type : List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class)) {
+            Class.forName(type.getName());
+            for (Class<?> inner : type.getDeclaredClasses()) {
+                Class.forName(inner.getName(), false, type.getClassLoader());
+            }
+        }
+    }
+
+    private List<String> names() {
+        return patches.stream()
+                .map(patch -> patch.method.getDeclaringClass().getSimpleName() + "." + patch.method.getName())
+                .collect(Collectors.toList());
+    }
+
+    @Override
+    public byte[] transform(
+            ClassLoader loader, String name, Class<?> type, ProtectionDomain domain, byte[] classFile) {
+        List<Patch> wanted = patches.stream() // another loader's class of that name is another class
+                .filter(patch -> patch.method.getDeclaringClass() == type)
+                .collect(Collectors.toList());
+        if (wanted.isEmpty()) {
+            return null;
+        }
+        try {
+            return patched(wanted, type, classFile);
+        } catch (Throwable e) { // the JVM would swallow it
+            failure = e;
+            return null;
+        }
+    }
+
+    private static byte[] patched(List<Patch> patches, Class<?> type, byte[] classFile) {
+        DynamicType.Builder<?> builder =
+                new ByteBuddy().redefine(type, ClassFileLocator.Simple.of(type.getName(), classFile));
+        for (Patch patch : patches) {
+            builder = builder.visit(Advice.to(patch.advice).on(ElementMatchers.is(patch.method)));
+        }
+        return builder.make().getBytes();
+    }
+}

@@ -1,0 +1,141 @@
+package shoal.agent;
+
+import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * The batches of a record set that the agent takes over: two or more whole batches of magic 2 that fill the set, none a
+ * control batch, all transactional or none, all of one producer where they are; batches of one producer id follow each other.
+ *
+ * <p>One transaction, because the broker looks at the first batch only when it asks whether a request is transactional, and so
+ * needs a transactional id (RequestUtils). Sequences without a gap, because the broker takes any sequence from a producer id that
+ * it does not know yet, from every batch of a set, and would write a batch twice that is in the set twice (ProducerAppendInfo).
+ */
+final class RecordSet {
+    // Positions in a v2 batch (DefaultRecordBatch): baseOffset, batchLength, ...
+    private static final int LENGTH = 8;
+    private static final int LOG_OVERHEAD = 12;
+    private static final int MAGIC = 16;
+    private static final int ATTRIBUTES = 21;
+    private static final int LAST_OFFSET_DELTA = 23;
+    private static final int PRODUCER_ID = 43;
+    private static final int PRODUCER_EPOCH = 51;
+    private static final int BASE_SEQUENCE = 53;
+    private static final int HEADER = 61;
+
+    private static final int CODEC = 0x07;
+    private static final int LAST_CODEC = 4; // zstd
+    private static final int TRANSACTIONAL = 0x10;
+    private static final int CONTROL = 0x20;
+
+    private final ByteBuffer bytes;
+    private final int[] starts;
+
+    private RecordSet(ByteBuffer bytes, int[] starts) {
+        this.bytes = bytes;
+        this.starts = starts;
+    }
+
+    /** The set in {@code bytes} (big-endian, from 0 to the limit), or null where Kafka's own code is to have it. */
+    static RecordSet of(ByteBuffer bytes) {
+        long first = end(bytes, 0);
+        if (first < 0 || first >= bytes.limit() || bytes.position() != 0) {
+            return null; // one batch: what ordinary clients send comes no further
+        }
+        int[] starts = new int[8];
+        int count = 0;
+        for (int at = 0; at < bytes.limit(); at = (int) end(bytes, at)) {
+            if (!fits(bytes, at)) {
+                return null;
+            }
+            starts = count == starts.length ? Arrays.copyOf(starts, 2 * count) : starts;
+            starts[count++] = at;
+        }
+        RecordSet set = new RecordSet(bytes, Arrays.copyOf(starts, count));
+        return set.isInSequence() ? set : null;
+    }
+
+    int size() {
+        return starts.length;
+    }
+
+    /** The bytes of one batch; writing to them writes to the set. */
+    ByteBuffer batch(int index) {
+        int end = index + 1 < starts.length ? starts[index + 1] : bytes.limit();
+        ByteBuffer part = bytes.duplicate();
+        part.limit(end).position(starts[index]);
+        return part.slice();
+    }
+
+    /** Kafka's id of the codec of one batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. */
+    int codec(int index) {
+        return bytes.getShort(starts[index] + ATTRIBUTES) & CODEC;
+    }
+
+    long producerId(int index) {
+        return bytes.getLong(starts[index] + PRODUCER_ID);
+    }
+
+    boolean hasProducerIds() {
+        for (int i = 0; i < starts.length; i++) {
+            if (producerId(i) >= 0) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Whether the batches of each producer id are of one epoch, each beginning where the last one ended. */
+    private boolean isInSequence() {
+        Map<Long, Integer> last = null;
+        for (int i = 0; i < starts.length; i++) {
+            if (producerId(i) >= 0) {
+                last = last == null ? new HashMap<>() : last;
+                Integer before = last.put(producerId(i), i);
+                if (before != null && !follows(before, i)) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private boolean follows(int before, int index) {
+        int records = bytes.getInt(starts[before] + LAST_OFFSET_DELTA) + 1;
+        int next = (bytes.getInt(starts[before] + BASE_SEQUENCE) + records) & Integer.MAX_VALUE; // 0 comes after the largest
+        return bytes.getInt(starts[index] + BASE_SEQUENCE) == next
+                && bytes.getShort(starts[index] + PRODUCER_EPOCH) == bytes.getShort(starts[before] + PRODUCER_EPOCH);
+    }
+
+    private static boolean fits(ByteBuffer bytes, int at) {
+        long end = end(bytes, at);
+        return end - at >= HEADER
+                && end <= bytes.limit()
+                && bytes.get(at + MAGIC) == 2
+                && (attributes(bytes, at) & CONTROL) == 0
+                && (attributes(bytes, at) & CODEC) <= LAST_CODEC
+                && sameTransaction(bytes, at);
+    }
+
+    private static boolean sameTransaction(ByteBuffer bytes, int at) {
+        int transactional = attributes(bytes, at) & TRANSACTIONAL;
+        return transactional == (attributes(bytes, 0) & TRANSACTIONAL)
+                && (transactional == 0
+                        || bytes.getLong(at + PRODUCER_ID) == bytes.getLong(PRODUCER_ID)
+                                && bytes.getShort(at + PRODUCER_EPOCH) == bytes.getShort(PRODUCER_EPOCH));
+    }
+
+    private static int attributes(ByteBuffer bytes, int at) {
+        return bytes.getShort(at + ATTRIBUTES);
+    }
+
+    /** Where the batch that starts at {@code at} says it ends; -1 where no length can be read. */
+    private static long end(ByteBuffer bytes, int at) {
+        if (bytes.limit() - at < LOG_OVERHEAD) {
+            return -1;
+        }
+        return (long) at + LOG_OVERHEAD + bytes.getInt(at + LENGTH);
+    }
+}

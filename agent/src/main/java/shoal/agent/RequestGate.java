@@ -1,0 +1,34 @@
+package shoal.agent;
+
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodType;
+import java.lang.reflect.Method;
+
+/** The first gate, ProduceRequest.validateRecords: what a batch must be before its request is looked at any further. */
+public final class RequestGate {
+    static final Method PATCHED = Members.method(
+            Members.type("org.apache.kafka.common.requests.ProduceRequest"),
+            "validateRecords",
+            void.class,
+            short.class,
+            Members.recordType("BaseRecords"));
+    private static final MethodHandle VALIDATE =
+            Members.handle(PATCHED).asType(MethodType.methodType(void.class, short.class, Object.class));
+
+    private RequestGate() {}
+
+    /** Lets Kafka look at each batch by itself. False where this is no set to take over: nothing was done then. */
+    public static boolean validateEach(short version, Object records) throws Throwable {
+        if (!KafkaRecords.TYPE.isInstance(records)) {
+            return false;
+        }
+        RecordSet set = RecordSet.of(KafkaRecords.bytes(records));
+        if (set == null) {
+            return false;
+        }
+        for (int i = 0; i < set.size(); i++) {
+            VALIDATE.invokeExact(version, KafkaRecords.of(set.batch(i)));
+        }
+        return true;
+    }
+}

@@ -1,0 +1,91 @@
+package shoal.agent;
+
+import java.lang.management.ManagementFactory;
+import java.util.List;
+import java.util.concurrent.atomic.LongAdder;
+import javax.management.JMException;
+import javax.management.ObjectName;
+
+/** What the agent did and does, for JMX. */
+final class Status implements MultiBatchAgentMXBean {
+    private static final LongAdder SETS = new LongAdder();
+    private static final LongAdder BATCHES = new LongAdder();
+    private static final LongAdder IN_PLACE = new LongAdder();
+    private static final LongAdder REFUSED = new LongAdder();
+
+    private final String kafka;
+    private final List<String> patched;
+    private final String reason;
+
+    Status(String kafka, List<String> patched, String reason) {
+        this.kafka = kafka;
+        this.patched = patched;
+        this.reason = reason;
+    }
+
+    void register() throws JMException {
+        ManagementFactory.getPlatformMBeanServer().registerMBean(this, new ObjectName("shoal:type=MultiBatchAgent"));
+    }
+
+    static void validated(int batches, boolean inPlace) {
+        SETS.increment();
+        BATCHES.add(batches);
+        if (inPlace) {
+            IN_PLACE.increment();
+        }
+    }
+
+    static void refused() {
+        REFUSED.increment();
+    }
+
+    static String version() {
+        String version = Status.class.getPackage().getImplementationVersion();
+        return version == null ? "unknown" : version;
+    }
+
+    @Override
+    public boolean isActive() {
+        return !patched.isEmpty();
+    }
+
+    @Override
+    public String getVersion() {
+        return version();
+    }
+
+    @Override
+    public String getKafkaVersion() {
+        return kafka;
+    }
+
+    @Override
+    public List<String> getPatchedMethods() {
+        return patched;
+    }
+
+    @Override
+    public String getReason() {
+        return reason;
+    }
+
+    @Override
+    public long getSets() {
+        return SETS.sum();
+    }
+
+    @Override
+    public long getBatches() {
+        return BATCHES.sum();
+    }
+
+    @Override
+    public long getSetsInPlace() {
+        return IN_PLACE.sum();
+    }
+
+    @Override
+    public long getSetsRefusedAsRepeated() {
+        return REFUSED.sum();
+    }
+}

@@ -1,0 +1,76 @@
+package shoal.agent;
+
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodType;
+import java.util.Iterator;
+
+/** Looks into a partition's log, for a set that may be there already. */
+final class WrittenLog {
+    private static final String LOG = "org.apache.kafka.storage.internals.log.";
+    static final Class<?> TYPE = Members.type(Broker.current().log);
+    private static final Class<?> FETCHED = Members.type(LOG + "FetchDataInfo");
+    private static final Class<?> ISOLATION = Members.type(Broker.current().fetchIsolation);
+    private static final Class<?> RECORDS = Members.recordType("Records");
+    private static final Class<?> BATCH = Members.recordType("RecordBatch");
+
+    private static final MethodHandle READ = Members.handle(
+                    Members.method(TYPE, "read", FETCHED, long.class, int.class, ISOLATION, boolean.class))
+            .asType(MethodType.methodType(
+                    Object.class, Object.class, long.class, int.class, Object.class, boolean.class));
+    private static final MethodHandle TO_THE_END = generic(Members.getter(Members.field(ISOLATION, "LOG_END", ISOLATION)));
+    private static final MethodHandle READ_RECORDS = generic(Members.getter(Members.field(FETCHED, "records", RECORDS)));
+    private static final MethodHandle BATCHES = generic(Members.handle(Members.method(RECORDS, "batches", Iterable.class)));
+    private static final MethodHandle BASE_OFFSET = ofBatch("baseOffset", long.class);
+    private static final MethodHandle CHECKSUM = ofBatch("checksum", long.class);
+    private static final MethodHandle SIZE = ofBatch("sizeInBytes", int.class);
+
+    private WrittenLog() {}
+
+    /** The batches of a MemoryRecords or of what was read from a log. */
+    static Iterator<?> batches(Object records) throws Throwable {
+        return ((Iterable<?>) (Object) BATCHES.invokeExact(records)).iterator();
+    }
+
+    /**
+     * Whether the log has these very batches from {@code offset} on, one behind the other: their sizes, their CRCs (which do not
+     * cover offsets) and the distances of their offsets. False, too, where they can't be read any more.
+     */
+    static boolean holds(Object log, long offset, Object records, int size) throws Throwable {
+        Object written;
+        try {
+            Object isolation = (Object) TO_THE_END.invokeExact();
+            written = (Object) READ_RECORDS.invokeExact((Object) READ.invokeExact(log, offset, size, isolation, true));
+        } catch (RuntimeException e) { // OffsetOutOfRangeException: deleted meanwhile
+            return false;
+        }
+        Iterator<?> theirs = batches(written);
+        Iterator<?> ours = batches(records);
+        long distance = 0;
+        for (boolean first = true; ours.hasNext(); first = false) {
+            Object our = ours.next();
+            Object their = theirs.hasNext() ? theirs.next() : null;
+            if (their == null || !same(our, their)) {
+                return false;
+            }
+            long apart = (long) BASE_OFFSET.invokeExact(our) - (long) BASE_OFFSET.invokeExact(their);
+            if (!first && apart != distance) {
+                return false;
+            }
+            distance = apart;
+        }
+        return true;
+    }
+
+    private static boolean same(Object one, Object other) throws Throwable {
+        return (int) SIZE.invokeExact(one) == (int) SIZE.invokeExact(other)
+                && (long) CHECKSUM.invokeExact(one) == (long) CHECKSUM.invokeExact(other);
+    }
+
+    private static MethodHandle generic(MethodHandle handle) {
+        return handle.asType(handle.type().generic());
+    }
+
+    private static MethodHandle ofBatch(String name, Class<?> type) {
+        return Members.handle(Members.method(BATCH, name, type)).asType(MethodType.methodType(type, Object.class));
+    }
+}
