@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from .clients import client_config
 from .errors import HarnessError, NotReady
 from .jars import DEFAULT_VERSION, jars
-from .jvm import Jvm, jmx_options, write_properties
+from .jvm import Jvm, agent_option, jmx_options, write_properties
 from .ports import LOOPBACK
 from .process import Process, Usage, together, until
 from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments
@@ -43,14 +43,20 @@ class ClusterSpec:
     heap: str = "512m"
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
+    agent: bool = False
+    """Brokers take several batches per partition in a produce request: `Node.agent` of every node."""
 
 
 class Node:
     """One broker process and its directory."""
 
-    def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path) -> None:
+    agent: bool
+    """Start with the Java agent of `agent/` (`make agent` builds it). May change between a stop and a start."""
+
+    def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path, *, agent: bool) -> None:
         self.settings = settings
         self.home = home
+        self.agent = agent
         self._jvm = jvm
         self._config = write_properties(home / "server.properties", settings.properties())
         self._process: Process | None = None
@@ -96,10 +102,14 @@ class Node:
             raise NotReady(f"node {self.settings.node_id} could not be formatted\n{formatter.tail()}")
 
     async def start(self) -> None:
-        """Returns once this node answers and names itself as a broker. Raises NotReady with the end of its log."""
+        """Returns once this node answers and names itself as a broker.
+
+        Raises NotReady with the end of its log, SetupError when the agent is wanted and not built.
+        """
         if self.running:
             raise HarnessError(f"node {self.settings.node_id} is running already")
-        argv = self._jvm.argv("kafka.Kafka", str(self._config))
+        agent = (agent_option(),) if self.agent else ()
+        argv = replace(self._jvm, options=(*self._jvm.options, *agent)).argv("kafka.Kafka", str(self._config))
         self._process = Process(argv, log=self.log, name=f"broker {self.settings.node_id}")
         try:
             await self._process.until_printed("Kafka Server started", within=START_TIMEOUT_S)
@@ -148,7 +158,7 @@ class Cluster:
 
     @classmethod
     async def start(cls, work: Path, spec: ClusterSpec | None = None) -> "Cluster":
-        """Raises SetupError (no Java, no jars) or NotReady; leaves nothing running then."""
+        """Raises SetupError (no Java, no jars, no agent) or NotReady; leaves nothing running then."""
         spec = spec or ClusterSpec()
         cluster = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
         try:
@@ -208,7 +218,8 @@ class Cluster:
             overrides=self.spec.properties,
         )
         jmx = jmx_options(ports.jmx) if self.spec.jmx else ()
-        self.nodes[node_id] = Node(settings, replace(self._jvm, options=(*self._jvm.options, *jmx)), home)
+        jvm = replace(self._jvm, options=(*self._jvm.options, *jmx))
+        self.nodes[node_id] = Node(settings, jvm, home, agent=self.spec.agent)
 
     async def _bring_up(self, *node_ids: int) -> None:
         nodes = [self.nodes[node_id] for node_id in node_ids]

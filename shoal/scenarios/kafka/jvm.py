@@ -1,9 +1,11 @@
-"""How a Java program of Kafka is started."""
+"""How a Java program of Kafka is started, with the agent of `agent/` where a broker is to take several batches per partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import SetupError
+from .jars import BUILD
 from .ports import LOOPBACK
 
 _HERE = Path(__file__).parent
@@ -29,6 +31,14 @@ class Jvm:
             *("java", f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError", *quick, *self.options, *_LOGGING),
             *("-cp", f"{self.lib}/*", main, *args),
         ]
+
+
+def agent_option() -> str:
+    """The JVM option that attaches the agent. Raises SetupError when `make agent` has not built it."""
+    jar = BUILD / "agent" / "shoal-agent.jar"
+    if not jar.is_file():
+        raise SetupError(f"{jar} is missing: `make agent` builds it")
+    return f"-javaagent:{jar}"
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
