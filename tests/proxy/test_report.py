@@ -71,10 +71,10 @@ def test_an_unwrap_listener_tells_what_was_appended() -> None:
 def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why() -> None:
     before = CoalesceStatistics(taken=1_000, requests=90, alone={"large": 2, "possible retry": 5})
     now = CoalesceStatistics(taken=13_345, requests=213, alone={"large": 9, "possible retry": 5, "transactional": 30})
-    flow = {"requests": 12_382, "from_client": 3_000_000, "to_client": 700_000}
+    flows = listener("p", requests=12_382, from_client=3_000_000, to_client=700_000)
     line = report(
         dataclasses.replace(snapshot(100.0), coalescing={"p": before}),
-        dataclasses.replace(snapshot(105.0, listener("p", **flow)), coalescing={"p": now}),
+        dataclasses.replace(snapshot(105.0, flows), coalescing={"p": now}),
     )[0]
     assert line.text == (
         "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; "
