@@ -128,7 +128,24 @@ def records_of(log: bytes) -> list[NewRecord]:
 
 
 STEPS = st.sampled_from(["ok", "ok", "ok", "unheard", "unheard", "heard", "lost", "stopped", "late", *BEFORE, *AFTER])
+LOSSES = st.sampled_from(["ok", "unheard", "unheard", "lost", "stopped"])
 SIZES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=3)
+
+
+@settings(max_examples=400)
+@given(st.lists(st.integers(5, 12), min_size=1, max_size=2), st.lists(LOSSES, min_size=12, max_size=30), st.booleans())
+def test_what_is_in_doubt_is_resolved_whatever_the_broker_remembers(
+    batches: list[int], draws: list[str], takes_sets: bool
+) -> None:
+    partition = Partition(takes_sets=takes_sets, segment_bytes=600)
+    world, expected = World(partition, draws), list[NewRecord]()
+    for number, count in enumerate(batches):
+        log = log_of([2] * count)
+        plan, outcome = plan_of(mirrored(log, serials=lambda number=number: number)), None
+        while outcome is None or outcome.error_code:
+            outcome = attempt(world, plan)
+        expected += records_of(log)
+        assert partition.log == expected
 
 
 @settings(max_examples=400)
