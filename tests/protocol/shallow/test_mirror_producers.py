@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.records.batch import NewRecord
+from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.shallow.mirror_sequences import Placed, SequenceMap
+from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
+from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.unwrap import Plan, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
-from tests.protocol.shallow.producers_world import Mirror, Shoal, StampedBroker
+from tests.protocol.shallow.producers_world import TARGET, Mirror, Shoal, StampedBroker
 from tests.protocol.shallow.world import context, flat, plain, poll, some_batch
 
 DAILY = (
@@ -100,3 +105,21 @@ def test_an_idempotent_mirror_appends_nothing_twice(
     mirror.run()
     assert broker.visible() == records
     assert mirror.aborts == 0
+
+
+@pytest.mark.parametrize(
+    ("appended", "first", "second"),
+    [(0, (0, 0), (0, 0)), (3, (0, 3), (0, 0)), (4, (1, 0), (0, 0)), (10, (2, 0), (0, 0)), (11, (2, 0), (1, 0))],
+)
+def test_what_is_appended_is_told_by_item(appended: int, first: tuple[int, int], second: tuple[int, int]) -> None:
+    """An envelope of 4 and 6 records, and a plain one behind it."""
+    record, _ = envelope(100, [4, 6])
+    outer = encode_batch([record, NewRecord(5, b"plain", b"")], producer_id=7, producer_epoch=0, base_sequence=0)
+    plan = plan_record_set(outer, 0, len(outer))
+    assert isinstance(plan, Plan)
+    assert plan.stamp
+    deliveries = StampedDeliveries(
+        SequenceMap(bytearray(SLOT_SIZE)), plan.stamp, restamp(plan, plan.stamp, 50), Placed(50, appended, 9)
+    )
+    assert deliveries.recall(TARGET, 0)[:2] == first
+    assert deliveries.recall(TARGET, 1)[:2] == second
