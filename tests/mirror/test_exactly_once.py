@@ -61,10 +61,10 @@ async def killed_at_work(flow: Flow, pair: Pair, topic: str) -> None:
 
 
 async def test_through_shoal_and_shoal_is_killed(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    async with exactly_once(pair, topic, aliases, tmp_path, long=False) as flow:
+    async with exactly_once(pair, topic, aliases, tmp_path) as flow:
         await killed_at_work(flow, pair, topic)
         await flow.check(topic, isolation=READ_COMMITTED)
-        assert await markers(flow, topic) > PARTITIONS
+        assert await markers(flow, topic) > 0
         assert not is_refused(flow)
 
 
