@@ -144,7 +144,6 @@ async def java_session(cluster: Cluster, topic: str, version: str) -> list[str]:
             topic,
             "--compression-codec",
             "snappy",
-            "--sync",
             stdin=lines[: len(lines) // 2],
         ),
         await tool("ConsoleProducer", "--topic", topic, "--batch-size", "100", stdin=lines[len(lines) // 2 :]),
