@@ -18,7 +18,7 @@ import trio
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
-from shoal.protocol.shallow.answers import named
+from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED, named
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_producers import Prepared
 from shoal.protocol.shallow.parcel import halves
@@ -43,12 +43,15 @@ if TYPE_CHECKING:
     from shoal.proxy.produce_path import UnwrapPath
     from shoal.proxy.transport import Buffer
 
+    _Plain = tuple[Target, Sequence[Buffer]]  # a partition without an envelope, and its record set
+
 __all__ = ["Exchange", "encode_sets"]
 
 log = logging.getLogger("shoal.unwrap")
 
 _NOBODY_ASKED = 0  # acks
 _LEADER = 1
+_NOTHING_SAID = (0, -1)  # error code and base offset
 # Cutting a batch takes about 3 us per record. Above this, nothing else in the process would wait for it.
 _RECORDS_CUT_HERE = 300
 
@@ -85,13 +88,13 @@ class Exchange:
         self._plans = {target: plan for target, plan in plans.items() if isinstance(plan, Plan)}
         self._stamped = {target: plan for target, plan in plans.items() if isinstance(plan, Prepared)}
         self._refused = {target: plan for target, plan in plans.items() if isinstance(plan, Refused)}
-        self._plain = [
+        self._plain: list[_Plain] = [
             (Target(one.topic, one.partition), path.record_set(frame, one))
             for one in request.partitions
             if Target(one.topic, one.partition) not in plans
         ]
         self._answer = ProduceAnswer(header.api_version, connection.lookup)
-        self._posted: deque[tuple[Asked, dict[Target, Parcel], list[Target]]] = deque()
+        self._posted: deque[tuple[Asked, dict[Target, Parcel], list[_Plain]]] = deque()
 
     async def run(self) -> None:
         path, connection = self._path, self._connection
@@ -154,23 +157,27 @@ class Exchange:
         path, connection = self._path, self._connection
         self._rounds.allow_sets(path.proofs(connection).may_send_sets(connection))
         parcels = self._rounds.next_request()
-        sends: list[tuple[Target, Sequence[Buffer]]] = list(self._plain)
+        sends: list[_Plain] = list(self._plain)
         sends += [(target, parcel.buffers()) for target, parcel in parcels.items()]
         if not sends:
             return False
-        plain, self._plain = [target for target, _ in self._plain], []
+        plain, self._plain = self._plain, []
         path.tally.produce_requests += 1
         asked = await connection.post(encode_sets(self._frame, self._request, self._header, sends))
         self._posted.append((asked, parcels, plain))
         return True
 
-    def _take(self, answer: bytearray, parcels: dict[Target, Parcel], plain: Sequence[Target]) -> None:
+    def _take(self, answer: bytearray, parcels: dict[Target, Parcel], plain: Sequence[_Plain]) -> None:
         answered = self._answer.take(answer)
+        if any(parcel.stamp for parcel in parcels.values()):  # brokers before 3.0 refuse the whole request for that
+            self._plain += [
+                one for one in plain if answered.get(one[0], _NOTHING_SAID)[0] == CLUSTER_AUTHORIZATION_FAILED
+            ]
         for target in parcels.keys() & answered.keys():
             self._count(parcels[target], answered[target][0])
             self._rounds.answered(target, *answered[target])
             self._act_on(target)
-        for target in (*parcels, *plain):
+        for target in (*parcels, *(target for target, _ in plain)):
             if target not in answered:
                 raise UpstreamFault(f"the broker's answer to Produce says nothing about {target}")
 

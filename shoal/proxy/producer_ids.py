@@ -8,9 +8,12 @@ close the connection at it, so it is only asked where the answer to the client's
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import trio
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.messages.api_versions import offered
@@ -41,8 +44,9 @@ _TOPIC_IDS_FROM = 13  # Produce
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT: the next request asks again.
 # A broker that just started has to fetch a block of ids from its controller.
 _NOT_YET = frozenset({14, 15, 16, 7})
-# The broker closed the connection so many times in a row when it was asked: it is not asked any more.
+# The broker closed the connection so many times in a row when it was asked: it is asked again after a while.
 _MOST_LOSSES = 3
+_PAUSE_SECONDS = 600.0
 
 _PLAIN = PLAIN_ROUTES[ApiKey.API_VERSIONS]
 
@@ -83,7 +87,8 @@ class ProducerIds:
         self._by_name, self._by_id = Sequences(), Sequences()
         self._cluster_id: str | None = None
         self._listener = listener
-        self._losses = 0
+        self._losses = 0  # in a row; connections that are lost at the same time count once
+        self._ask_from = -math.inf
         self._useless = False  # the brokers pay no regard to sequences
         self._told: set[str] = set()
 
@@ -93,13 +98,13 @@ class ProducerIds:
         if header.api_version < _OLDEST_PRODUCE or not rights.offered:
             self._without("the broker or the client is too old for it")
             return None
-        if rights.refused or self._useless or self._losses >= _MOST_LOSSES:
+        if rights.refused or self._useless:
             return None
         self._note_cluster(connection.cluster.cluster_id)
         sequences = self._by_id if header.api_version >= _TOPIC_IDS_FROM else self._by_name
-        if sequences.producer_id is None and not await self._ask(connection, rights, header, sequences):
-            return None
-        return sequences
+        if sequences.producer_id is None and trio.current_time() >= self._ask_from:
+            await self._ask(connection, rights, header, sequences)
+        return sequences if sequences.producer_id is not None else None
 
     def _note_cluster(self, cluster_id: str | None) -> None:
         """Another cluster behind the same address may give our id to somebody else."""
@@ -107,14 +112,13 @@ class ProducerIds:
             self._by_name, self._by_id = Sequences(), Sequences()
         self._cluster_id = cluster_id or self._cluster_id
 
-    async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader, sequences: Sequences) -> bool:
+    async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader, sequences: Sequences) -> None:
         question = encode_init_producer_id(header.correlation_id, header.client_id)
+        losses = self._losses
         try:
             answer = await connection.ask([question])
         except UpstreamLost:
-            self._losses += 1
-            if self._losses >= _MOST_LOSSES:
-                self._without("the broker closes the connection when it is asked for one")
+            self._lost(losses)
             raise
         self._losses = 0
         with blaming_the_broker():
@@ -124,10 +128,15 @@ class ProducerIds:
             why = "not authorized: IDEMPOTENT_WRITE on the cluster, or since Kafka 3.0 WRITE on any topic"
             if granted.error_code not in _NOT_YET:
                 self._without(why if rights.refused else f"error {granted.error_code}")
-            return False
-        if sequences.producer_id is None:  # another connection may have been faster
+        elif sequences.producer_id is None:  # another connection may have been faster
             sequences.begin(granted.producer_id, granted.epoch)
-        return True
+
+    def _lost(self, before: int) -> None:
+        """A connection was lost that was asking since there were `before` losses."""
+        self._losses = before + 1
+        if self._losses >= _MOST_LOSSES:
+            self._losses, self._ask_from = 0, trio.current_time() + _PAUSE_SECONDS
+            self._without("the broker closes the connection when it is asked for one")
 
     def forget(self, target: Target) -> None:
         """The partition needs another producer id."""

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import ApiKey
 from tests.protocol.kio_messages import decode_request, response_frame
-from tests.protocol.shallow.partition import Partition
+from tests.protocol.shallow.partition import Partition, stamp_of
 from tests.proxy.rig import api_key, correlation_id, response
 
 if TYPE_CHECKING:
@@ -108,10 +108,13 @@ class TargetBroker:
     scripts: dict[int, Script] = field(default_factory=dict)  # by the number of the produce request
     logs: dict[Place, Partition] = field(default_factory=lambda: defaultdict(Partition))
     gives_ids: int = 0  # the error code of InitProducerId
+    asks_lost: int = 0  # so many connections end when the last of them has asked for an id
+    refuses_stamps: bool = False  # as a broker before 3.0, with the whole request
     next_id: int = 1000
     requests: list[dict[Place, bytes]] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
+    _asking: list[BrokerSide] = field(default_factory=list)
 
     def log(self, partition: int = 0, topic: Topic = ORDERS) -> list[NewRecord]:
         return self.logs[topic, partition].log
@@ -120,9 +123,18 @@ class TargetBroker:
         if api_key(frame) == ApiKey.API_VERSIONS:
             await side.send(response(correlation_id(frame), _VERSIONS))
         elif api_key(frame) == ApiKey.INIT_PRODUCER_ID:
+            if self.asks_lost:
+                return await self._lose(side)
             await side.send(response(correlation_id(frame), self._new_id()))
         elif api_key(frame) == ApiKey.PRODUCE:
             await self._produce(side, frame)
+
+    async def _lose(self, side: BrokerSide) -> None:
+        self._asking.append(side)
+        if len(self._asking) == self.asks_lost:
+            lost, self._asking, self.asks_lost = self._asking, [], 0
+            for one in lost:
+                await one.stream.aclose()
 
     def _new_id(self) -> bytes:
         self.next_id += 1
@@ -149,6 +161,8 @@ class TargetBroker:
             await side.send(response_frame(entity, correlation_id(frame)))
 
     def _append(self, sent: Mapping[Place, bytes], script: Script) -> dict[Place, tuple[ErrorCode, int]]:
+        if self.refuses_stamps and any(stamp_of(records) for records in sent.values()):
+            return dict.fromkeys(sent, (ErrorCode.cluster_authorization_failed, -1))
         answers = {}
         for place, records in sent.items():
             error = script.errors.get(place[1])

@@ -14,6 +14,7 @@ import trio
 from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.envelope import decode_key, encode_key
+from shoal.proxy.settings import Limits
 from shoal.proxy.statistics import CloseCause
 from tests.protocol.shallow.partition import Partition, stamp_of
 from tests.protocol.shallow.world import some_batch
@@ -36,6 +37,7 @@ from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
 pytestmark = pytest.mark.usefixtures("lane")
 
+QUICK = Limits(close_seconds=0.01)
 MANY = [some_batch(100 + 2 * at, 2) for at in range(12)]
 
 
@@ -120,6 +122,51 @@ async def test_a_client_that_may_not_have_an_id_has_one_request_in_flight(caplog
             assert r.target.log() == records(*MANY, *BATCHES)
             assert {stamp_of(sent[ORDERS, 0]) for sent in r.target.requests} == {None}
     assert caplog.text.count("no producer id of Shoal's own") == 1
+
+
+async def test_plain_batches_do_not_suffer_from_stamps_that_a_client_may_not_use() -> None:
+    """A broker before 3.0 refuses the whole request with an error that is fatal for a producer."""
+    plain = encode_batch([LATER])
+    async with shallow_rig() as r:
+        r.target.refuses_stamps = True
+        client = await r.producer(agrees=True)
+        await client.produce(outer(*BATCHES), plain)
+        assert await client.answers() == {0: (NONE, 14), 1: (NONE, 0)}
+        assert r.target.log() == records(*BATCHES)
+        assert r.target.log(1) == [LATER]
+
+
+async def ask_and_lose(rig: ShallowRig, clients: int) -> None:
+    """So many clients at the same time lose their connections while Shoal asks for an id."""
+    rig.target.asks_lost = clients
+    for partition in range(clients):
+        client = await rig.producer(agrees=True)
+        await client.send_only({partition: outer(*BATCHES)})
+    await until(lambda: not rig.server.listeners["to"].tally.active)
+
+
+async def is_stamped(rig: ShallowRig, batches: list[bytes]) -> bool:
+    client = await rig.producer(agrees=True)
+    await client.produce(outer(*batches))
+    await client.answers()
+    return stamp_of(rig.target.requests[-1][ORDERS, 0]) is not None
+
+
+async def test_many_connections_that_are_lost_at_once_while_they_ask_for_an_id_are_one_loss() -> None:
+    async with shallow_rig(limits=QUICK) as r:
+        await ask_and_lose(r, clients=5)
+        assert await is_stamped(r, BATCHES)
+
+
+async def test_a_broker_that_always_closes_when_it_is_asked_for_an_id_is_left_alone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shallow_rig(limits=QUICK) as r:
+        for _ in range(3):
+            await ask_and_lose(r, clients=1)
+        assert not await is_stamped(r, BATCHES)
+        monkeypatch.setattr(r.unwrap.ids, "_ask_from", trio.current_time())
+        assert await is_stamped(r, OTHERS)
 
 
 async def test_a_topic_has_another_producer_id_by_its_name_than_by_its_id() -> None:

@@ -16,6 +16,7 @@ from shoal.proxy.settings import Limits
 from tests.proxy.rig import until
 from tests.proxy.shallow_batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, leave, records
 from tests.proxy.shallow_brokers import Script, TargetBroker
+from tests.proxy.shallow_proofs import Vouched, vouch
 from tests.proxy.shallow_rig import shallow_rig
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ async def test_every_batch_has_the_mirrors_stamps_and_a_sequence_of_its_own() ->
         assert {(one.producer_id, one.producer_epoch) for one in came} == {(5, 2)}
         assert [one.base_sequence for one in came] == [0, 1, 5, 11, 16, 18, 20]
         assert plain in r.target.requests[0].values(), "what came before the first envelope is untouched"
+
+
+async def test_a_mirror_s_own_stamps_never_go_in_sets() -> None:
+    """A broker remembers five batches: a longer set that was in flight when a connection was lost would be out of order."""
+    async with shallow_rig() as r:
+        vouch(r, Vouched())
+        client = await r.producer()
+        await client.produce(opened(*BATCHES, sequence=0))
+        assert await client.answers() == {0: (NONE, 14)}
+        assert [one.base_sequence for one in headers(r.target)] == [0, 4, 10]
 
 
 async def test_numbers_diverge_in_each_partition_by_itself() -> None:

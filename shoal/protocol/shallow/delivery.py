@@ -10,13 +10,13 @@ as it would be without Shoal. Outer batches without an envelope never come here.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from shoal.protocol.wire import Topic
 
-__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Target"]
+__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Target", "recall"]
 
 # A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by default.
 # Twice that, since several mirrors may share a Shoal. An entry takes about 600 bytes.
@@ -51,6 +51,25 @@ class Ledger(Protocol):
     def recall(self, target: Target, identity: Hashable) -> Delivered: ...
 
     def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None: ...
+
+
+class Deliverable(Protocol):
+    """An item of a plan."""
+
+    @property
+    def identity(self) -> Hashable: ...
+
+    @property
+    def batches(self) -> Sequence[object]: ...
+
+
+def recall(ledger: Ledger, target: Target, items: Sequence[Deliverable]) -> Iterator[Delivered]:
+    """Of each item of a plan. What stands behind a forgotten one is sent again, too: it must not be in front of it."""
+    whole = True
+    for item in items:
+        delivered = ledger.recall(target, item.identity) if whole else NOTHING
+        whole = delivered.batches == len(item.batches)
+        yield delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

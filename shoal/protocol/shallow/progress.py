@@ -39,7 +39,7 @@ from shoal.protocol.shallow.answers import (
     Outcome,
     named,
 )
-from shoal.protocol.shallow.delivery import Delivered, Ledger, Target
+from shoal.protocol.shallow.delivery import Delivered, Ledger, Target, recall
 from shoal.protocol.shallow.parcel import Parcel, Piece
 from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
@@ -87,7 +87,7 @@ class PartitionProgress:
         self._plan = plan
         self._deliveries = deliveries
         self._sequence = sequence
-        self._delivered = [deliveries.recall(target, item.identity) for item in plan.items]
+        self._delivered = list(recall(deliveries, target, plan.items))
         self._ahead = deque(
             Piece(at, number, 0, batch)
             for at, (item, done) in enumerate(zip(plan.items, self._delivered, strict=True))
@@ -225,7 +225,7 @@ class PartitionProgress:
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
         if self._failure is not None:
             so_far = self._failure
-            self.gap_ignored = self.gap_ignored or (so_far.certain and not error_code)
+            self.gap_ignored |= so_far.certain and not error_code and not self._replay.unanswered
             self._failure = _Failure(so_far.error_code, [*so_far.parcels, parcel], so_far.certain and certain)
         elif error_code and error_code not in ALREADY_THERE:
             self._failure = _Failure(error_code, [*self._replay.take_passed(), parcel], certain)

@@ -42,8 +42,9 @@ class Rounds:
         return self.partitions[target].answered(error_code, base_offset)
 
     def allow_sets(self, allowed: bool) -> None:
+        """It only takes away: a partition that was begun without sets is stamped, or not, for single batches."""
         for progress in self.partitions.values():
-            progress.sets = allowed
+            progress.sets = progress.sets and allowed
 
     def abandon(self) -> None:
         """The connection is lost: what is in flight is in doubt."""

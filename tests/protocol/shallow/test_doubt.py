@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.protocol.shallow.answers import Outcome
+from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
 from tests.protocol.shallow.partition import Partition
@@ -106,3 +108,36 @@ def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None
     assert outcome.error_code == 0
     whole = records_of(log)
     assert world.partition.log == [*whole[:2], *whole[8:10], *whole[2:]]
+
+
+def test_a_known_parcel_behind_a_refused_one_says_nothing_about_order() -> None:
+    """The topic's limit was lowered in between: what is appended is refused now, and what is behind it is known."""
+    log = log_of([2, 2, 40, 2, 2, 2, 2, 2])
+    plan, world = plan_of(mirrored(log)), World(Partition(), [])
+    in_doubt(world, plan, 5)
+    world.partition.max_message_bytes = 300
+    progress = begun(world, plan)
+    while progress.outcome is None:
+        while progress.cut_due is not None:
+            progress.cut(halves(progress.cut_due))
+        flying = []
+        while parcel := progress.next_parcel():
+            flying.append(b"".join(parcel.buffers()))
+        for one in flying:
+            progress.answered(*world.partition.produce(one))
+    assert not progress.gap_ignored
+
+
+def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
+    """Else its record would be in front, and the answer too high for it."""
+    log = log_of([10, 10, 10])
+    plan, world = plan_of(mirrored(log, run_limit=1000)), World(Partition(), ["not leader", "ok", "ok"])
+    assert len(plan.items) == 3
+    world.deliveries = Deliveries(limit=1)
+    outcome = attempt(world, plan, stamped=False)
+    assert outcome
+    assert outcome.error_code
+    outcome = attempt(world, plan, stamped=False)
+    whole = records_of(log)
+    assert outcome == Outcome(error_code=0, base_offset=29)
+    assert world.partition.log == [*whole[:20], *whole]
