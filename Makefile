@@ -2,11 +2,12 @@
 KAFKA ?= 4.3.0
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
+TWO_AT_ONCE = -n 2 --dist worksteal  # half of the time of tests with brokers is waiting
 AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo test test-slow test-agent check fuzz bench bench-coalesce bench-agent clean
+.PHONY: help venv agent demo demo-small test test-slow test-agent check fuzz bench bench-coalesce bench-agent clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,9 +25,13 @@ demo: ## MirrorMaker 2 alone and through Shoal, side by side on real brokers (KA
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA)
 
+demo-small: $(AGENT) ## The same with batches of three records, also to a broker that takes many of them in one request
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small
+
 test: $(AGENT) ## All tests but the slow ones, with real brokers
 	@scripts/setup kcat $(KAFKA_TESTED)
-	@$(BIN)/pytest -m "not slow and not agent"
+	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent"
 
 test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat $(KAFKA_TESTED)

@@ -1,4 +1,4 @@
-"""`make demo`: one topic copied by MirrorMaker 2 alone and through Shoal, between real brokers; every record compared."""
+"""`make demo`, `make demo-small`: one topic copied by MirrorMaker 2 alone and through Shoal, between real brokers; every record compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from confluent_kafka import KafkaException
 
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, TASKS, TUNING, Plan, alone_only
+from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.demo.story import phases_of, play
 from shoal.scenarios.kafka.errors import HarnessError
@@ -21,7 +21,7 @@ from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
 RECORDS_AT_LEAST = 1_000  # fewer say nothing
@@ -30,7 +30,8 @@ RECORDS_AT_LEAST = 1_000  # fewer say nothing
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m shoal.scenarios.demo", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=f"default {DEFAULT_VERSION}")
-    arguments.add_argument("--records", type=_records, help=f"default {LARGE.records:,}")
+    arguments.add_argument("--small", action="store_true", help="batches of three records")
+    arguments.add_argument("--records", type=_records, help=f"default {LARGE.records:,}, small {SMALL.records:,}")
     arguments.add_argument("--out", type=Path, help="for report.json, logs and, meanwhile, data; default in build/")
     return arguments
 
@@ -44,7 +45,7 @@ def _records(text: str) -> int:
 
 def main() -> int:
     options = parser().parse_args()
-    demo = LARGE
+    demo = SMALL if options.small else LARGE
     out = options.out or BUILD / demo.folder
     plan = Plan(play=demo, kafka=options.kafka, records=options.records or demo.records, work=out / "work")
     progress = Progress(sys.stdout)
@@ -77,15 +78,16 @@ def _closing(plan: Plan, report: Report, target: Path) -> str:
         f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
         f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.play))}, so that the copy is compressed as the source is.",
-        *(
-            f"{run.title}: `shoal mirror {' '.join(run.shoal)}`."
-            for run in plan.play.runs.values()
-            if run.shoal is not None
-        ),
+        *(_told(run, run.shoal) for run in plan.play.runs.values() if run.shoal is not None),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])
+
+
+def _told(run: RunPlan, options: Sequence[str]) -> str:
+    extras = [f"`shoal mirror {' '.join(options)}`", *(["a target broker with the agent"] if run.agent else [])]
+    return f"{run.title}: {', '.join([*extras, *([_listed(run.mirror)] if run.mirror else [])])}."
 
 
 def _listed(settings: Mapping[str, str]) -> str:

@@ -1,11 +1,11 @@
 """What a demo does, in figures, and how MirrorMaker 2 is set: alike in all runs but for what Shoal asks for.
 
-`LARGE` has batches as a busy producer makes them.
+`LARGE` has batches as a busy producer makes them. `SMALL` has batches of three records, where mirrors and brokers drown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
@@ -24,6 +24,7 @@ __all__ = [
     "LARGE",
     "MIRROR_HEAP",
     "PARTITIONS",
+    "SMALL",
     "TASKS",
     "TOPIC",
     "TUNING",
@@ -52,6 +53,10 @@ class RunPlan:
     """The heading in the table."""
     shoal: tuple[str, ...] | None
     """Options of `shoal mirror`; None: without Shoal."""
+    mirror: Mapping[str, str] = field(default_factory=dict)
+    """What MirrorMaker 2 is told besides."""
+    agent: bool = False
+    """The target broker has Shoal's agent, and so takes several batches per partition and request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,8 @@ class Play:
     folder: str
     """Below `build/`."""
     records: int
+    warm_up: int
+    """Records that a target broker gets before the first run: its compiler has done most of its work by then."""
     codec: str
     layout: Layout
     runs: Mapping[str, RunPlan]
@@ -75,8 +82,9 @@ class Plan:
     records: int
     work: Path
 
-    def cluster(self) -> ClusterSpec:
-        return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=self.play.counts_requests)
+    def cluster(self, *, agent: bool = False) -> ClusterSpec:
+        counts = self.play.counts_requests
+        return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent)
 
 
 # The first records go unwrapped, until the mirror is proven to be wired as it should be: Shoal compresses those.
@@ -84,6 +92,7 @@ LARGE = Play(
     opening="first by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`.",
     folder="demo",
     records=4_000_000,
+    warm_up=1_000_000,
     codec="zstd",
     layout=Layout(partitions=PARTITIONS),
     runs={
@@ -94,6 +103,38 @@ LARGE = Play(
     },
 )
 
+_STOCK = ("--plain-compression", "lz4", "--multi-batch", "never")
+# What MM2 batches anew, it sends uncompressed to Shoal: its batches are as small as if they were compressed, unless it is told.
+_LARGER_BATCHES = {"B.producer.batch.size": "131072"}
+SMALL = Play(
+    opening=(
+        "in batches of three records: by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`,\n"
+        "to a stock broker (MirrorMaker 2 joins the small batches anew; then, each batch sent as it is, in a request of its own)\n"
+        "and to a broker with Shoal's agent (each batch as it is, many in a request)."
+    ),
+    folder="demo-small",
+    records=1_000_000,
+    warm_up=300_000,
+    codec="lz4",
+    layout=Layout(partitions=PARTITIONS, run=3),
+    runs={
+        ALONE: RunPlan(title="MirrorMaker 2 alone", column="MM2 alone", shoal=None),
+        "shoal_rebatched": RunPlan(
+            title="through Shoal, re-batched", column="re-batched", shoal=_STOCK, mirror=_LARGER_BATCHES
+        ),
+        "shoal_single": RunPlan(
+            title="through Shoal, one by one", column="one by one", shoal=(*_STOCK, "--min-batch-bytes", "0")
+        ),
+        "shoal_multi": RunPlan(
+            title="through Shoal, many at once",
+            column="many at once",
+            shoal=("--plain-compression", "lz4"),
+            agent=True,
+        ),
+    },
+    counts_requests=True,
+)
+
 
 def alone_only(play: Play) -> Mapping[str, str]:
     """Alone, MM2 has to compress what it has decompressed, as the source did. Through Shoal its producer is told not to: what
@@ -101,7 +142,9 @@ def alone_only(play: Play) -> Mapping[str, str]:
     return {"B.producer.compression.type": play.codec}
 
 
-def mirror_spec(plan: Plan, source: Cluster, target: Cluster, alias: str, shoal: Shoal | None) -> MirrorSpec:
+def mirror_spec(
+    plan: Plan, how: RunPlan, source: Cluster, target: Cluster, alias: str, shoal: Shoal | None
+) -> MirrorSpec:
     """`alias`: of the source, and so the prefix of the copy's name."""
     return MirrorSpec(
         source_alias=alias,
@@ -114,7 +157,7 @@ def mirror_spec(plan: Plan, source: Cluster, target: Cluster, alias: str, shoal:
         version=plan.kafka,
         heap=MIRROR_HEAP,
         quick=False,
-        extra=TUNING if shoal else {**TUNING, **alone_only(plan.play)},
+        extra={**TUNING, **how.mirror, **({} if shoal else alone_only(plan.play))},
     )
 
 

@@ -18,7 +18,7 @@ from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from shoal.scenarios.demo.phases import Phase, Phases
     from shoal.scenarios.kafka.broker import Cluster
@@ -35,12 +35,12 @@ class Scene:
     plan: Plan
     phases: Phases
     source: Cluster
-    target: Cluster
+    targets: Mapping[bool, Cluster]  # without and, where a run asks for it, with the agent
     original: Copy
 
     async def run(self, name: str, how: RunPlan) -> Run:
         """Raises HarnessError when something does not come up, or ends, or stands still."""
-        target = self.target
+        target = self.targets[how.agent]
         with self.phases.phase(how.title) as phase:
             before = await self._requests(target)
             topic, measured = await self._mirrored(name, how, phase)
@@ -63,13 +63,13 @@ class Scene:
 
     async def _mirrored(self, name: str, how: RunPlan, phase: Phase) -> tuple[str, Measured]:
         """The name of the copy, and what it took to make it."""
-        work, target = self.plan.work / name, self.target
+        work, target = self.plan.work / name, self.targets[how.agent]
         async with AsyncExitStack() as stack:
             shoal = None
             if how.shoal is not None:
                 starting = running_shoal(work, self.source.bootstrap, target.bootstrap, how.shoal)
                 shoal = await stack.enter_async_context(starting)
-            spec = mirror_spec(self.plan, self.source, target, name, shoal)
+            spec = mirror_spec(self.plan, how, self.source, target, name, shoal)
             topic = spec.remote_topic(TOPIC)
             mirror = await stack.enter_async_context(running_mirror(work, spec))
             ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS))

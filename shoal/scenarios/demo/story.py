@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["phases_of", "play"]
 
-WARM_UP_RECORDS = 1_000_000  # at most; the compiler of a broker has done most of its work by then
 _MB, _KB = 1_000_000, 1_000
 
 
@@ -46,18 +45,19 @@ async def play(plan: Plan, phases: Phases) -> Report:
             phase.done(f"{plan.kafka} from Maven Central, {len(list(lib.glob('*.jar')))} jars")
         with phases.phase("clusters") as phase:
             source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster()))
-            target = await stack.enter_async_context(running_cluster(plan.work / "target", plan.cluster()))
-            phase.done(f"source {source.bootstrap}, target {target.bootstrap}")
+            targets = await _targets(plan, stack)
+            phase.done(f"source {source.bootstrap}, {_named(targets)}")
         with phases.phase("warm the target") as phase:
-            await _warmed(plan, target, phase)
+            for target in targets.values():
+                await _warmed(plan, target, phase)
         with phases.phase("fill the source topic") as phase:
             filled = await _filled(plan, source, phase)
         with phases.phase("read the source topic") as phase:
             original = await read_copy(source.bootstrap, TOPIC)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
-        scene = Scene(plan=plan, phases=phases, source=source, target=target, original=original)
+        scene = Scene(plan=plan, phases=phases, source=source, targets=targets, original=original)
         runs = {name: await scene.run(name, how) for name, how in plan.play.runs.items()}
-        clusters = [source, target]
+        clusters = [source, *targets.values()]
         with phases.phase("look for envelopes") as phase:
             left = await _envelopes(clusters, phase)
     for cluster in clusters:
@@ -65,8 +65,23 @@ async def play(plan: Plan, phases: Phases) -> Report:
     return Report(kafka=plan.kafka, source=filled, runs=runs, envelopes_left=left)
 
 
+async def _targets(plan: Plan, stack: AsyncExitStack) -> dict[bool, Cluster]:
+    """By whether the agent is there."""
+    targets = {}
+    for agent in sorted({run.agent for run in plan.play.runs.values()}):
+        work = plan.work / ("target-agent" if agent else "target")
+        targets[agent] = await stack.enter_async_context(running_cluster(work, plan.cluster(agent=agent)))
+    return targets
+
+
+def _named(targets: dict[bool, Cluster]) -> str:
+    return ", ".join(
+        f"target {cluster.bootstrap}{' with the agent' if agent else ''}" for agent, cluster in targets.items()
+    )
+
+
 async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
-    topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, WARM_UP_RECORDS)
+    topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, plan.play.warm_up)
     await topics.create(topic, PARTITIONS)
     await _fill(plan.play, target, topic, count, phase)
     await topics.delete(topic)
