@@ -10,7 +10,7 @@ AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.
 .PHONY: help venv agent demo demo-small test test-slow test-agent check fuzz bench bench-coalesce bench-agent clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: ## Virtual environment with Shoal and its tools, in .venv
 	@scripts/setup
