@@ -20,6 +20,7 @@ agent: $(AGENT) ## The Java agent by which a Kafka broker takes several batches 
 $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@scripts/setup jdk
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
+	@mv build/agent/target/shoal-agent.jar $@ # a broker that runs with the old one keeps it
 
 demo: ## MirrorMaker 2 alone and through Shoal, side by side on real brokers (KAFKA=3.9.1 for another version)
 	@scripts/setup kafka:$(KAFKA)
