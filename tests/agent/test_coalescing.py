@@ -1,0 +1,61 @@
+"""Many producers of one partition, joined: sets of batches once Shoal has seen that the broker takes them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.ports import LOOPBACK
+from shoal.scenarios.kafka.process import together
+from tests.proxy.cluster.data import Record, new_topic, produce, read
+from tests.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shoal.scenarios.kafka.broker import Cluster
+
+in_thread = trio.to_thread.run_sync
+PRODUCERS = 20
+RECORDS = 300
+
+
+def coalescing(cluster: Cluster, work: Path) -> tuple[ShoalProcess, str]:
+    port = free_port_block(3)
+    listener = {
+        "name": "joined",
+        "cluster": "c",
+        "listen": f"{LOOPBACK}:{port}",
+        "ports": f"{port + 1}-{port + 2}",
+        "coalesce": True,
+        "coalescing": {"linger": 0.01},
+    }
+    document = {"cluster": [{"name": "c", "bootstrap": cluster.bootstrap}], "listener": [listener]}
+    config = write_toml(work / "shoal.toml", document)
+    return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port]), f"{LOOPBACK}:{port}"
+
+
+async def test_batches_of_one_partition_travel_in_sets(cluster: Cluster, tmp_path: Path) -> None:
+    topic = await in_thread(new_topic, cluster, [[1]])
+    shoal, bootstrap = coalescing(cluster, tmp_path)
+    sent: dict[bytes, list[Record]] = {}
+
+    async def one(number: int) -> None:
+        key = b"%d" % number
+        records = [Record(key, b"%d" % at) for at in range(RECORDS)]
+        settings = {"linger_ms": 0, "max_in_flight": 5, "batch_num_messages": 1}
+        sent[key] = (await in_thread(partial(produce, bootstrap, topic, records, **settings)))[0]
+
+    async with running_shoal(shoal):
+        await together(*(partial(one, number) for number in range(PRODUCERS)))
+        stored = (await in_thread(partial(read, cluster.bootstrap, topic)))[0]
+    for key, records in sent.items():
+        assert [record for record in stored if record.key == key] == records
+    assert len(stored) == PRODUCERS * RECORDS
+    requests, into = re.findall(r"total joined: .*joined ([\d,]+) produce requests into ([\d,]+)", shoal.output())[-1]
+    assert int(requests.replace(",", "")) > 3 * int(into.replace(",", "")), (
+        "without sets each partition has one request for each"
+    )
