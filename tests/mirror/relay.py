@@ -29,6 +29,9 @@ class Faults:
     cut_answers: int = 0  # so many answers larger than `cut_from` bytes are cut in the middle
     cut_requests: int = 0  # so many produce requests larger than `cut_from` bytes are cut in the middle
     swallow_answers: int = 0  # so many produce answers are lost: the connection closes instead of delivering them
+    cut_after: float = (
+        0.0  # seconds: so long requests still go to the broker, and no answer comes, before a connection is cut
+    )
     flip_requests: int = 0  # so many produce requests larger than `cut_from` bytes get one bit flipped near their end
     cut_from: int = 2_000
     marked: bytes = b""  # only produce requests in which these bytes are, and their answers
@@ -59,13 +62,14 @@ async def _frame(stream: trio.SocketStream, first: bytes) -> bytes:
 
 
 async def _pump(
-    source: trio.SocketStream, sink: trio.SocketStream, edit: Callable[[bytes], tuple[bytes, bool]]
+    source: trio.SocketStream, sink: trio.SocketStream, edit: Callable[[bytes], tuple[bytes, bool]], faults: Faults
 ) -> None:
     """Frame by frame; `edit` says what goes on, and whether the connection is cut after it."""
     while True:
         frame, cut = edit(await _frame(source, b""))
         await sink.send_all(frame)
         if cut:
+            await trio.sleep(faults.cut_after)
             raise _Cut
 
 
@@ -110,8 +114,8 @@ async def _serve(faults: Faults, port: int, client: trio.SocketStream) -> None:
     async with client, upstream:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_pump, client, upstream, link.request)
-                nursery.start_soon(_pump, upstream, client, link.answer)
+                nursery.start_soon(_pump, client, upstream, link.request, faults)
+                nursery.start_soon(_pump, upstream, client, link.answer, faults)
         except* (_Cut, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
 

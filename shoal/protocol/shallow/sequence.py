@@ -13,6 +13,9 @@ the batch that it found, which is the set's own. Stamping all of them would end 
 What a partition was sent without a clear answer is its `Doubt`. A retry of the same data resolves it, by the same stamps. If
 other data comes instead, nobody will ever ask for the doubtful data again; then the epoch is raised, which no coordinator need
 know of (KIP-360): from the first batch of the new epoch on, whatever is still under way in the old one is refused.
+A broker counts the age of a producer by the newest timestamp in its batches, and forgets one that is older than a day, within ten
+minutes and whenever it loads a snapshot (ProducerStateManager.isProducerExpired). So with old data it may know nothing of what is
+in doubt: then that comes twice, in order, as from a producer without an id.
 Rejected: a new id for each connection (knows nothing of what the old one had under way); a new id instead of a new epoch (a
 late request with the old id would still be appended, behind newer data).
 """
