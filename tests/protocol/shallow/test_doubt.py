@@ -11,7 +11,7 @@ from shoal.protocol.shallow.answers import Outcome
 from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
-from tests.protocol.shallow.partition import Partition
+from tests.protocol.shallow.partition import INVALID, Partition, stamp_of
 from tests.protocol.shallow.test_exactly_once import TARGET, World, attempt, log_of, mirrored, plan_of, records_of
 
 if TYPE_CHECKING:
@@ -141,3 +141,29 @@ def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
     whole = records_of(log)
     assert outcome == Outcome(error_code=0, base_offset=29)
     assert world.partition.log == [*whole[:20], *whole]
+
+
+class Suspicious(Partition):
+    """Knows a batch again, but not a set (the agent, where the log has other bytes than came: LogAppendTime, another codec)."""
+
+    def _append(self, batches: list[bytes]) -> tuple[int, int]:
+        stamped = stamp_of(batches[0])
+        if len(batches) > 1 and stamped is not None and self._repeated(stamped):
+            return INVALID, -1
+        return super()._append(batches)
+
+
+def test_sets_that_are_not_known_again_come_twice_and_in_order() -> None:
+    """Single batches of them must not be taken for the sets that had their stamps: the offsets would be wrong."""
+    log = log_of([2] * 12)
+    plan, world = plan_of(mirrored(log)), World(Suspicious(takes_sets=True), [], set_bytes=250)
+    progress = begun(world, plan)
+    progress._set_bytes = 250
+    progress.answered(*world.partition.produce(next_set(progress)))
+    for _ in range(3):
+        world.partition.produce(next_set(progress))
+    progress.abandon()
+    outcome = attempt(world, plan)
+    whole = records_of(log)
+    assert outcome == Outcome(error_code=0, base_offset=12 + 23)
+    assert world.partition.log == [*whole[:16], *whole[4:]]
