@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.wrap import wrap_record_set
+from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.copies import read_copy
 from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.topics import Topics
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-    from tests.kafka_clusters import Pair
+    from tests.kafka_clusters import Pair, SharedClusters
 
 PARTITIONS = 2
 REQUESTS = 60
@@ -174,10 +175,11 @@ async def cut_now_and_then(load: Load, sender: Stubborn, faults: Faults) -> None
         await sender.send(sets)
 
 
-async def cut_and_compared(cluster: Cluster, topic: str, work: Path) -> None:
+async def cut_and_compared(cluster: Cluster, topic: str, work: Path, multi_batch: str = "never") -> int:
+    """-> how many requests brought the batches that were acknowledged."""
     await Topics(cluster.bootstrap).create(topic, PARTITIONS)
     port = cluster.nodes[1].settings.ports.proxied
-    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", work)
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", work, multi_batch)
     load, sender = Load(1), Stubborn(node_port, topic)
     async with relay(port) as faults, running_shoal(shoal):
         await cut_now_and_then(load, sender, faults)
@@ -185,6 +187,7 @@ async def cut_and_compared(cluster: Cluster, topic: str, work: Path) -> None:
         await check(load, cluster, topic, sender)
     assert sum(faults.done.values()) > 10
     assert sender.losses >= 10
+    return sum(int(str(event["produce_requests"])) for event in logged(shoal, "flow"))
 
 
 async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
@@ -193,6 +196,17 @@ async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, t
 
 async def test_connections_to_a_39_broker_that_are_cut_cost_nothing(pair_39: Pair, topic: str, tmp_path: Path) -> None:
     await cut_and_compared(pair_39.target, topic, tmp_path)
+
+
+@pytest.fixture
+def with_agent(shared_clusters: SharedClusters) -> Cluster:
+    return shared_clusters.cluster("target-agent", ClusterSpec(agent=True, proxied_as=RELAY_HOST))
+
+
+async def test_sets_on_connections_that_are_cut_come_once(with_agent: Cluster, topic: str, tmp_path: Path) -> None:
+    """All batches of an envelope are in one set, of which only the first is stamped."""
+    requests = await cut_and_compared(with_agent, topic, tmp_path, "auto")
+    assert requests < REQUESTS * BATCHES / 2
 
 
 async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
