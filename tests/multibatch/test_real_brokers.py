@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from tests.kafka_clusters import Pair, SharedClusters
 
-ALICE = "alice"
+ALICE, BOB = "alice", "bob"
 AUTHORIZED = ClusterSpec(
-    users={ALICE: "right"},
+    users={ALICE: "right", BOB: "right"},
     properties={
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -56,17 +56,22 @@ def topics(cluster: Cluster) -> set[str]:
 
 
 def alice(mechanism: str = "PLAIN", password: str = "right") -> Credentials:
+    """She is never given any right."""
     return Credentials(mechanism=mechanism, username=ALICE, password=password)
+
+
+def bob(mechanism: str = "PLAIN") -> Credentials:
+    return Credentials(mechanism=mechanism, username=BOB, password="right")
 
 
 @pytest.fixture
 def guarded(shared_clusters: SharedClusters) -> Cluster:
-    """Kafka 4.3.0 where alice may do nothing, and who does not log in may do everything."""
+    """Kafka 4.3.0 where alice and bob may do nothing, and who does not log in may do everything."""
     return shared_clusters.cluster("guarded", AUTHORIZED)
 
 
-def allow(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
-    what = (kind, name, pattern, f"User:{ALICE}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+def allow_bob(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
+    what = (kind, name, pattern, f"User:{BOB}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
     admin = AdminClient(client_config(cluster.bootstrap))
     for done in admin.create_acls([AclBinding(*what)]).values():
         done.result(timeout=20)
@@ -127,8 +132,8 @@ async def test_without_a_log_in_a_sasl_port_is_recognised(guarded: Cluster) -> N
 async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: str) -> None:
     admin = AdminClient(client_config(guarded.bootstrap))
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
-    allow(guarded, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
-    report = await probe(guarded.sasl_bootstrap, topic=topic, credentials=alice())
+    allow_bob(guarded, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    report = await probe(guarded.sasl_bootstrap, topic=topic, credentials=bob())
     assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
 
 
@@ -150,9 +155,9 @@ async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
 
 async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) -> None:
     """The scratch topic is made by the client's own connection, on which the client has logged in."""
-    allow(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
+    allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
     async with proxied(guarded.sasl_bootstrap) as (server, broker), open_link([broker], Limits()) as link:
-        await converse(link, login(alice("SCRAM-SHA-512"), "nonce"))
+        await converse(link, login(bob("SCRAM-SHA-512"), "nonce"))
         assert (await link.exchange(request(ASK, 0, 7)))[8:] == b"0"
         (known,) = server.clusters["c"].proofs.proofs().values()
         assert known.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"

@@ -7,6 +7,7 @@ share partition at the coordinator, as the group coordinator does, and the broke
 
 from __future__ import annotations
 
+import base64
 import uuid
 from datetime import timedelta
 from time import monotonic
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 LEADER, OTHER = 1, 2
 GROUP_RESOURCE = 32
+GROUP, SHARE = 0, 2  # FindCoordinatorRequest.CoordinatorType; the key of SHARE is SharePartitionKey.asCoordinatorKey
 NOT_LEADER_OR_FOLLOWER = 6
 MEMBER = "AAAAAAAAQACAAAAAAAAAAQ"
 _LIMITS = {"max_bytes": 1 << 20, "min_bytes": 1, "max_records": 10, "batch_size": 10}
@@ -39,10 +41,10 @@ class Member:
 
     def __init__(self, brokers: Cluster, wire: Wire) -> None:
         self.wire = wire
-        self.group = self._coordinated_here()
         self.topic = new_topic(brokers, [[LEADER], [OTHER]])
         (found,) = self._ask("metadata", 12, {"topics": [{"name": self.topic}]}).topics
         self.topic_id = found.topic_id
+        self.group = self._coordinated_here()
 
     def _ask(self, api: str, version: int, body: dict[str, Any]) -> Entity:
         frame = self.wire.ask(request(api, version, body))
@@ -56,14 +58,20 @@ class Member:
         return answer
 
     def _coordinated_here(self) -> str:
-        """A group whose coordinator is the leader, too, so that one connection does for all."""
+        """A group whose coordinators are the leader, too, so that one connection does for all."""
+        topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
         deadline = monotonic() + IN_TIME
         while True:
             group = f"share-{uuid.uuid4().hex[:8]}"
-            (found,) = self._ask("find_coordinator", 4, {"key_type": 0, "coordinator_keys": [group]}).coordinators
-            if found.node_id == LEADER:
+            found = [self._coordinator(GROUP, group), self._coordinator(SHARE, f"{group}:{topic_id}:0")]
+            if found == [LEADER, LEADER]:
                 return group
             assert monotonic() < deadline, found
+
+    def _coordinator(self, kind: int, key: str) -> int:
+        (found,) = self._ask("find_coordinator", 6, {"key_type": kind, "coordinator_keys": [key]}).coordinators
+        node_id: int = found.node_id
+        return node_id
 
     def _of_topic(self, *partitions: dict[str, Any]) -> dict[str, Any]:
         return {"group_id": self.group, "topics": [{"topic_id": self.topic_id, "partitions": list(partitions)}]}
