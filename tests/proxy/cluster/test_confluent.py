@@ -104,6 +104,7 @@ def test_transactions_are_committed_and_aborted(brokers: Cluster, stand: Stand) 
             producer.begin_transaction()
             for record in records:
                 producer.produce(topic, record.value, record.key, number, timestamp=record.timestamp)
+            assert not producer.flush(IN_TIME), "an abort would drop what was not sent yet"
             offsets = [TopicPartition(source, 0, 3 + number)]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), IN_TIME)
             (producer.commit_transaction if commit else producer.abort_transaction)(IN_TIME)

@@ -37,41 +37,35 @@ _LIMITS = {"max_bytes": 1 << 20, "min_bytes": 1, "max_records": 10, "batch_size"
 
 
 class Member:
-    """The only member of a new share group, on one connection to the leader."""
+    """The only member of a new share group, on one connection to the leader; coordinators are asked directly."""
 
     def __init__(self, brokers: Cluster, wire: Wire) -> None:
         self.wire = wire
+        self.group = f"share-{uuid.uuid4().hex[:8]}"
         self.topic = new_topic(brokers, [[LEADER], [OTHER]])
         (found,) = self._ask("metadata", 12, {"topics": [{"name": self.topic}]}).topics
         self.topic_id = found.topic_id
-        self.group = self._coordinated_here()
+        self._brokers = brokers
 
-    def _ask(self, api: str, version: int, body: dict[str, Any]) -> Entity:
-        frame = self.wire.ask(request(api, version, body))
+    def _ask(self, api: str, version: int, body: dict[str, Any], wire: Wire | None = None) -> Entity:
+        frame = (wire or self.wire).ask(request(api, version, body))
         assert not isinstance(frame, Closed), api
         return response(api, version, frame)
 
-    def _until(self, done: Callable[[Entity], bool], api: str, version: int, body: dict[str, Any]) -> Entity:
+    def _until(
+        self, done: Callable[[Entity], bool], api: str, version: int, body: dict[str, Any], wire: Wire | None = None
+    ) -> Entity:
         deadline = monotonic() + IN_TIME
-        while not done(answer := self._ask(api, version, body)):
+        while not done(answer := self._ask(api, version, body, wire)):
             assert monotonic() < deadline, answer
         return answer
 
-    def _coordinated_here(self) -> str:
-        """A group whose coordinators are the leader, too, so that one connection does for all."""
-        topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
-        deadline = monotonic() + IN_TIME
-        while True:
-            group = f"share-{uuid.uuid4().hex[:8]}"
-            found = [self._coordinator(GROUP, group), self._coordinator(SHARE, f"{group}:{topic_id}:0")]
-            if found == [LEADER, LEADER]:
-                return group
-            assert monotonic() < deadline, found
-
-    def _coordinator(self, kind: int, key: str) -> int:
-        (found,) = self._ask("find_coordinator", 6, {"key_type": kind, "coordinator_keys": [key]}).coordinators
-        node_id: int = found.node_id
-        return node_id
+    def _coordinator(self, kind: int, key: str) -> Wire:
+        """A connection to the broker itself: coordinators are not what is tested here."""
+        body = {"key_type": kind, "coordinator_keys": [key]}
+        answer = self._until(lambda found: found.coordinators[0].node_id > 0, "find_coordinator", 6, body)
+        host, _, port = self._brokers.nodes[answer.coordinators[0].node_id].address.rpartition(":")
+        return Wire(host, int(port))
 
     def _of_topic(self, *partitions: dict[str, Any]) -> dict[str, Any]:
         return {"group_id": self.group, "topics": [{"topic_id": self.topic_id, "partitions": list(partitions)}]}
@@ -84,7 +78,8 @@ class Member:
         config = {"resource_type": GROUP_RESOURCE, "resource_name": self.group, "configs": [earliest]}
         self._ask("incremental_alter_configs", 1, {"resources": [config]})
         beat = {"group_id": self.group, "member_id": MEMBER, "member_epoch": 0, "subscribed_topic_names": [self.topic]}
-        self._until(lambda answer: bool(answer.assignment), "share_group_heartbeat", 1, beat)
+        with self._coordinator(GROUP, self.group) as wire:
+            self._until(lambda answer: bool(answer.assignment), "share_group_heartbeat", 1, beat, wire)
 
     def fetch(self, version: int) -> Entity:
         """From the beginning of a session, until the record of partition 0 is this member's."""
@@ -95,7 +90,9 @@ class Member:
     def be_overtaken(self) -> None:
         """The coordinator's state of partition 0 gets a later epoch than the leader knows."""
         state = self._of_topic({"partition": 0, "state_epoch": 1_000, "start_offset": 0})
-        (topic,) = self._ask("initialize_share_group_state", 0, state).results
+        topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
+        with self._coordinator(SHARE, f"{self.group}:{topic_id}:0") as wire:
+            (topic,) = self._ask("initialize_share_group_state", 0, state, wire).results
         assert [one.error_code for one in topic.partitions] == [0]
 
     def acknowledge(self, version: int) -> Entity:
