@@ -2,7 +2,8 @@
 KAFKA ?= 4.3.0
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
-TWO_AT_ONCE = -n 2 --dist worksteal  # half of the time of tests with brokers is waiting
+# Half of the time of tests with brokers is waiting. In the order of the files: tests that share a cluster see what others did to it.
+TWO_AT_ONCE = -p no:randomly -n 2 --dist worksteal
 AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 

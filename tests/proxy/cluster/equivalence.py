@@ -41,7 +41,8 @@ VARYING: Mapping[str, frozenset[str]] = {
     # Handed out anew for every call.
     "init_producer_id": frozenset({"producer_id"}),
     "end_txn": frozenset({"producer_id"}),
-    "describe_producers": frozenset({"producer_id", "last_timestamp"}),
+    # The coordinator's epoch is that of the log which the hash of the transactional id chooses: brokers were killed before.
+    "describe_producers": frozenset({"producer_id", "last_timestamp", "coordinator_epoch"}),
     "describe_transactions": frozenset({"producer_id", "transaction_start_time"}),
     "list_transactions": frozenset({"producer_id"}),
     "fetch": frozenset({"session_id", "producer_id"}),
