@@ -155,6 +155,7 @@ def _transactions(bootstrap: str, topic: str) -> list[bytes]:
         values = [b"%d.%d" % (number, at) for at in range(20)]
         for value in values:
             producer.produce(topic, value, partition=0)
+        assert not producer.flush(IN_TIME), "an abort would drop what was not sent yet"
         if number % 2:
             producer.abort_transaction(IN_TIME)
         else:
