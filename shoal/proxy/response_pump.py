@@ -76,15 +76,10 @@ class ResponsePump(Pump):
         await self.out.send_all(entry.answer.buffers)
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
-        remaining = self.remaining
-        if remaining:
-            if self._skimmer is not None:
-                passed, interruption = self._skim(view[pos : min(end, pos + remaining)])
-                if interruption is not None:
-                    return pos + passed, interruption
-            step = min(remaining, end - pos)
-            self.remaining = remaining - step
-            pos += step
+        if self.remaining:
+            pos, interruption = self._go_on(view, pos, end)
+            if interruption is not None:
+                return pos, interruption
         queue = self._in_flight
         while end - pos >= _PREFIX.size:
             size, correlation_id = _PREFIX.unpack_from(view, pos)
@@ -119,6 +114,17 @@ class ResponsePump(Pump):
         if end - pos >= _SIZE.size and queue and _is(queue[0], Token):
             return self._token(view, pos, end), None
         return pos, None
+
+    def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+        """With an answer that has begun; -> where what passes of it ends."""
+        remaining = self.remaining
+        if self._skimmer is not None:
+            passed, interruption = self._skim(view[pos : min(end, pos + remaining)])
+            if interruption is not None:
+                return pos + passed, interruption
+        step = min(remaining, end - pos)
+        self.remaining = remaining - step
+        return pos + step, None
 
     def _skim(self, piece: memoryview) -> tuple[int, Interruption | None]:
         """-> how much of the piece passes, and what is done with the rest of the answer where that is not all."""
