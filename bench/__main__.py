@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import trio
-from confluent_kafka import KafkaException
-
+from bench.command import benchmark
 from bench.peers import Peer, find_haproxy, running_haproxy, running_shoal
 from bench.report import DIRECT, HAPROXY, SHOAL, as_json, as_tables
 from bench.schedule import PARTS, Schedule
 from bench.stage import Stage
 from bench.workloads import UNWRAP, WRAP
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
-from shoal.scenarios.kafka.errors import HarnessError, SetupError
+from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
-from shoal.scenarios.progress import Progress
+
+if TYPE_CHECKING:
+    from shoal.scenarios.progress import Progress
 
 BROKER = {"log.retention.check.interval.ms": "1000"}  # what is produced again and again must not fill the disk
 
@@ -78,21 +78,7 @@ async def peers(stack: AsyncExitStack, work: Path, stage: Stage, progress: Progr
 
 def main() -> int:
     options = parser().parse_args()
-    progress = Progress(sys.stderr)
-    try:
-        report = trio.run(measure, options, progress)
-    except KeyboardInterrupt:
-        progress.say("interrupted; everything that was started has been ended")
-        return 130
-    except (HarnessError, KafkaException, OSError, RuntimeError) as error:
-        progress.say(f"benchmark failed: {error}")
-        return 1
-    progress.clear()
-    print(as_tables(report))
-    target: Path = options.out / "report.json"
-    target.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nMedians of {options.rounds} interleaved rounds. Full figures: {target}")
-    return 0
+    return benchmark(options, measure, as_tables, f"Medians of {options.rounds} interleaved rounds.")
 
 
 if __name__ == "__main__":

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-
-import trio
-from confluent_kafka import KafkaException
+from typing import TYPE_CHECKING
 
 from bench.coalesce.crowd import Load
 from bench.coalesce.report import DIRECT, as_tables
 from bench.coalesce.runs import Way, run
+from bench.command import benchmark
 from bench.peers import running_shoal
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
-from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.kafka.topics import Topics
-from shoal.scenarios.progress import Progress
+
+if TYPE_CHECKING:
+    from shoal.scenarios.progress import Progress
 
 TOPIC = "crowd"
 PARTITIONS = 200
@@ -99,21 +98,7 @@ async def _ways(stack: AsyncExitStack, work: Path, cluster: Cluster) -> list[Way
 
 def main() -> int:
     options = parser().parse_args()
-    progress = Progress(sys.stderr)
-    try:
-        report = trio.run(measure, options, progress)
-    except KeyboardInterrupt:
-        progress.say("interrupted; everything that was started has been ended")
-        return 130
-    except (HarnessError, KafkaException, OSError, RuntimeError) as error:
-        progress.say(f"benchmark failed: {error}")
-        return 1
-    progress.clear()
-    print(as_tables(report))
-    target: Path = options.out / "report.json"
-    target.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nEvery record was there once and in its producer's order. Full figures: {target}")
-    return 0
+    return benchmark(options, measure, as_tables, "Every record was there once and in its producer's order.")
 
 
 if __name__ == "__main__":
