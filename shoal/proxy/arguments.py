@@ -6,6 +6,7 @@ import argparse
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shoal.proxy.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
@@ -23,13 +24,14 @@ from shoal.proxy.values import (
 from shoal.proxy.wiring import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["build_parser", "parse_arguments"]
+__all__ = ["NO_OTHERS", "build_parser", "parse_arguments"]
 
 T = TypeVar("T")
 
 _WIDTH = 124
+NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
 _TOP = """\
 Shoal stands between a stock MirrorMaker 2 and stock brokers and mirrors whole compressed batches, so that the mirror
@@ -155,14 +157,16 @@ def _version() -> str:
         return "unknown (not installed)"
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(others: Mapping[str, str] = NO_OTHERS) -> argparse.ArgumentParser:
+    """`others`: what further sub-commands do, by name; they are only listed."""
     parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
     parser.add_argument("--version", action="version", version=f"shoal {_version()}")
-    commands = parser.add_subparsers(
-        title="commands", dest="command", metavar="{mirror,run,check,probe}", required=True
-    )
+    commands = parser.add_subparsers(title="commands", dest="command", required=True)
     for add in (_add_mirror, _add_run, _add_check, _add_probe):
         add(commands)
+    for name, what in others.items():
+        commands.add_parser(name, help=what)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"
     return parser
 
 
@@ -292,9 +296,11 @@ def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:
     add_probe_options(parser, _typed, _seconds)
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(
+    arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS
+) -> argparse.Namespace:
     """Ends the process with code 2 and one line when the arguments are wrong."""
-    parser = build_parser()
+    parser = build_parser(others)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         own: argparse.ArgumentParser = parsed.parser

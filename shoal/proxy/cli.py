@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.arguments import parse_arguments
+from shoal.proxy.arguments import NO_OTHERS, parse_arguments
 from shoal.proxy.config import Configuration, load_config
 from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, read_mirror, render
+from shoal.proxy.ending import MUST_CHANGE, OK, exit_code
 from shoal.proxy.logs import LogSettings, set_up_logs
 from shoal.proxy.mirror_settings import in_flags, mirror_listeners, mirror_settings
-from shoal.proxy.operator_error import OperatorError, Problem
+from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.probe_arguments import credentials
 from shoal.proxy.settings import Mode
 from shoal.proxy.values import parse_address
@@ -23,51 +23,19 @@ from shoal.proxy.wiring import Wiring, wiring_lines
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.proxy.doctor import Mirror
     from shoal.proxy.settings import ListenerSettings
 
 __all__ = ["main"]
 
-OK, MUST_CHANGE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    flags = parse_arguments(arguments)
-    try:
-        return _COMMANDS[flags.command](flags)
-    except BaseException as error:
-        if (told := list(_operator_problems(error))) and not _others(error):
-            for problem in map(in_flags, told) if flags.command == "mirror" else told:
-                print(f"shoal: error: {problem}", file=sys.stderr)
-            return WRONG_INPUT
-        if isinstance(error, KeyboardInterrupt):
-            return INTERRUPTED
-        if not isinstance(error, Exception):
-            raise
-        traceback.print_exc()
-        print("shoal: this is an error in Shoal itself: please report it with the lines above", file=sys.stderr)
-        return FAILED
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """trio wraps what its tasks raise into groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _operator_problems(error: BaseException) -> Iterator[Problem]:
-    for leaf in _leaves(error):
-        if isinstance(leaf, OperatorError):
-            yield from leaf.problems
-
-
-def _others(error: BaseException) -> bool:
-    return any(not isinstance(leaf, OperatorError) for leaf in _leaves(error))
+def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS) -> int:
+    """`others`: the names of further sub-commands, with what they do: they are listed here and done elsewhere."""
+    flags = parse_arguments(arguments, others)
+    told = in_flags if flags.command == "mirror" else str
+    return exit_code(partial(_COMMANDS[flags.command], flags), told)
 
 
 def _mirror(flags: argparse.Namespace) -> int:

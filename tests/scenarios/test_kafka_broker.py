@@ -64,7 +64,9 @@ async def test_a_broker_tells_how_many_requests_it_got(tmp_path: Path, topic: st
         assert await requests(node, "Produce") == 0
         await Topics(cluster.bootstrap).create(topic, 1)
         layout = Layout(run=10, exact=True)
-        await fill(cluster.bootstrap, topic, orders(10), layout=layout)  # may be repeated: the topic is new to its leader
+        await fill(
+            cluster.bootstrap, topic, orders(10), layout=layout
+        )  # may be repeated: the topic is new to its leader
         before = await requests(node, "Produce")
         await fill(cluster.bootstrap, topic, orders(70), layout=layout)
         assert await requests(node, "Produce") == before + 7

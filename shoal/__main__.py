@@ -1,0 +1,15 @@
+"""`python -m shoal`, and the `shoal` command."""
+
+import sys
+
+from shoal.cli import main as cli_main
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    sys.exit(cli_main())
+
+
+if __name__ == "__main__":
+    main()
