@@ -8,7 +8,7 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small test test-slow test-agent check fuzz bench bench-coalesce bench-agent clean
+.PHONY: help venv agent demo demo-small test test-slow test-agent test-spark check fuzz bench bench-coalesce bench-agent clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo-small: $(AGENT) ## The same with batches of three records, also to a broker
 
 test: $(AGENT) ## All tests but the slow ones, with real brokers
 	@scripts/setup kcat $(KAFKA_TESTED)
-	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent"
+	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
 	@scripts/setup kcat $(KAFKA_TESTED)
@@ -42,6 +42,10 @@ test-slow: $(AGENT) ## The slow tests
 test-agent: $(AGENT) ## The agent on brokers of every version that it knows, for some minutes
 	@scripts/setup $(AGENT_TESTED)
 	@$(BIN)/pytest tests/agent
+
+test-spark: ## Tests that start Spark
+	@scripts/setup java
+	@$(BIN)/pytest -p no:randomly -m spark
 
 check: ## Lint, format, types, import contracts
 	@scripts/setup

@@ -1,0 +1,56 @@
+"""The only place that makes a Spark session.
+
+Java is found on PATH. Workers must run this very Python, or they lack our modules; times are shown in UTC, or a test passes in one
+country only; progress bars would write over printed lines. Who starts Spark says the master: spark-submit, or the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LOCAL_MASTER", "STREAMS", "session"]
+
+LOCAL_MASTER: Final = "local[*]"
+
+STREAMS: Final = MappingProxyType(
+    {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+)
+"""transformWithState works with RocksDB only, and Spark 4.3 has another store by default."""
+
+_ALWAYS: Final = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **STREAMS,
+    }
+)
+_LOCAL: Final = MappingProxyType({"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+
+
+def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """`master` None: spark-submit has said it. The session that is there is given again, with `settings` that can still change."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = {**_ALWAYS}
+    if master is not None and master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # elsewhere executors must reach the driver
+        chosen |= _LOCAL
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in {**chosen, **settings}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

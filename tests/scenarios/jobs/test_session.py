@@ -1,0 +1,35 @@
+"""What the session builder settles, asked from the session itself."""
+
+import os
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from shoal.scenarios.jobs.schema import ROW, projection
+from shoal.scenarios.jobs.session import STREAMS
+
+
+def test_times_are_shown_in_utc(spark: SparkSession) -> None:
+    shown = spark.range(1).select(F.timestamp_seconds(F.lit(0)).cast("string").alias("at")).toArrow()
+    assert shown.to_pylist() == [{"at": "1970-01-01 00:00:00"}]
+
+
+def test_workers_run_this_python(spark: SparkSession) -> None:
+    assert spark.range(1).mapInArrow(lambda batches: batches, "id long").toArrow().num_rows == 1
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_streams_have_the_store_that_keeps_state_on_disk(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in STREAMS} == dict(STREAMS)
+
+
+def test_a_projection_keeps_the_order_that_is_asked_for() -> None:
+    assert projection("topic, time_ns").names == ["topic", "time_ns"]
+    assert projection(None) == ROW
+
+
+def test_a_projection_names_the_columns_that_are_unknown() -> None:
+    with pytest.raises(ValueError, match="no such column: bytes, colour; there are: time_ns, "):
+        projection("bytes,topic,colour")
