@@ -28,6 +28,7 @@ __all__ = [
     "encode_block",
     "encode_names",
     "encode_object",
+    "peek_block",
     "read_blocks",
     "read_names",
     "read_object",
@@ -135,26 +136,52 @@ def read_blocks(data: Buffer, start: int = 0, base: int = 0) -> Iterator[Block |
             continue
         following = _next_whole(view, pos + 1)
         if following is None:
-            torn = _may_grow(view, pos, size)
-            yield Torn(base + pos) if torn else Damaged(base + pos, base + end)
+            yield from _unfinished(view, pos, base)
             return
         yield Damaged(base + pos, base + following)
         pos = following
 
 
-def _may_grow(view: memoryview, pos: int, size: int | None) -> bool:
+def _unfinished(view: memoryview, pos: int, base: int) -> Iterator[Damaged | Torn]:
+    """No whole block begins at `pos` or behind it, but one that is cut off may."""
+    growing = _next_growing(view, pos)
+    if growing > pos:
+        yield Damaged(base + pos, base + growing)
+    if growing < len(view):
+        yield Torn(base + growing)
+
+
+def _next_growing(view: memoryview, pos: int) -> int:
+    data, end = _searchable(view), len(view)
+    while (pos := data.find(_MAGIC[0], pos)) >= 0:
+        if _may_grow(view, pos):
+            return pos
+        pos += 1
+    return end
+
+
+def _may_grow(view: memoryview, pos: int) -> bool:
     """What begins here is cut off, not wrong, as far as it is there."""
     left = len(view) - pos
     if left < HEADER_SIZE:
         return _MAGIC.startswith(view[pos : pos + len(_MAGIC)])
+    size = _block_size(view, pos)
     return size is not None and size > left
 
 
 def _block_size(view: memoryview, pos: int) -> int | None:
     if len(view) - pos < HEADER_SIZE:
         return None
-    magic, _, _, _, length, _ = _HEADER.unpack_from(view, pos)
-    return HEADER_SIZE + length if magic == _MAGIC and length <= MAX_PAYLOAD else None
+    peeked = peek_block(view[pos : pos + HEADER_SIZE])
+    return peeked and peeked[1]
+
+
+def peek_block(header: Buffer) -> tuple[int, int] | None:
+    """Type and size (with its header) of the block whose header this seems to be: its CRC is not looked at. None: it is no header."""
+    if len(header) < HEADER_SIZE:
+        return None
+    magic, kind, _, _, length, _ = _HEADER.unpack_from(header)
+    return (kind, HEADER_SIZE + length) if magic == _MAGIC and length <= MAX_PAYLOAD else None
 
 
 def _is_whole(view: memoryview, pos: int, size: int) -> bool:
@@ -164,10 +191,14 @@ def _is_whole(view: memoryview, pos: int, size: int) -> bool:
 
 def _next_whole(view: memoryview, pos: int) -> int | None:
     """Where the next whole block begins, as far as is known here."""
-    data = view.obj if isinstance(view.obj, (bytes, bytearray)) and len(view.obj) == len(view) else bytes(view)
+    data = _searchable(view)
     while (pos := data.find(_MAGIC, pos)) >= 0:
         size = _block_size(view, pos)
         if size is not None and pos + size <= len(view) and _is_whole(view, pos, size):
             return pos
         pos += 1
     return None
+
+
+def _searchable(view: memoryview) -> bytes | bytearray:
+    return view.obj if isinstance(view.obj, (bytes, bytearray)) and len(view.obj) == len(view) else bytes(view)

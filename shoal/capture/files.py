@@ -1,0 +1,37 @@
+"""Which capture files there are: `shoal-PROXY-NUMBER.kxb` (the index) and `.pcapng` (raw captures), by process and in their order."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["INDEX", "RAW", "CaptureFile", "capture_files"]
+
+INDEX: Final = "kxb"
+RAW: Final = "pcapng"
+_NAME: Final = re.compile(r"shoal-([0-9a-f]{8})-(\d{8,})\.(kxb|pcapng)")
+
+
+class CaptureFile(NamedTuple):
+    """`proxy` and `number` as the name says; empty and 0 for a file that was named by its path."""
+
+    proxy: str
+    number: int
+    path: Path
+
+
+def capture_files(path: Path, suffix: str = INDEX) -> list[CaptureFile]:
+    """Those in a directory, or this file. Raises OSError."""
+    if not path.is_dir():
+        path.stat()
+        return [_described(path) or CaptureFile("", 0, path)]
+    found = (_described(one) for one in path.iterdir() if one.suffix == f".{suffix}")
+    return sorted(one for one in found if one is not None)
+
+
+def _described(path: Path) -> CaptureFile | None:
+    parts = _NAME.fullmatch(path.name)
+    return CaptureFile(parts[1], int(parts[2]), path) if parts else None
