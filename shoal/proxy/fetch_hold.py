@@ -1,6 +1,9 @@
 """How long an answer to a mirror is held for the interlock, and which partitions go without their records.
 
     flow not proven yet     held whole, until all of it may go
+    tiny batches, while a   held whole, until it is known whether they can be wrapped: what is given raw in the meantime would
+    target is being asked   keep the mirror from its first envelopes
+    whether it takes sets
     flow proven, a new      what may go, goes at once; a partition that has to wait longer than a moment is answered without
     topic in the answer     records, and the mirror asks for it again; where all have to wait, the answer is held as long as a
                             broker holds one that has no records (fetch.max.wait.ms)
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.protocol.records.recordset import LOG_OVERHEAD
 from shoal.protocol.shallow.fingerprint import sample_record_set
 
 if TYPE_CHECKING:
@@ -45,13 +49,15 @@ class Part(NamedTuple):
 
 
 async def wait_for_interlock(
-    interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], topics: Topics
+    interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], topics: Topics, *, min_batch_bytes: int
 ) -> list[Part]:
     """-> partitions that would have to wait longer: they are to be answered without records."""
     end, end_of_hold = trio.current_time() + _LONGEST_HOLD, inf
     while True:
         now = interlock.tick()
         pause = interlock.rules.pause_until(flow, now) if parts and now < end else None
+        if pause is None and now < end and _waits_for_sets(interlock, flow, frame, parts, min_batch_bytes):
+            pause = end
         if pause is not None:
             await interlock.change(min(pause, end))
             continue
@@ -69,6 +75,17 @@ async def wait_for_interlock(
             await interlock.change(until)
         else:
             await trio.sleep_until(until)
+
+
+def _waits_for_sets(interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], least: int) -> bool:
+    """Are there tiny batches, which would go raw, and in a moment might not? (Their first batch stands for all of a partition.)"""
+    return (
+        interlock.learns_sets and flow.is_proven and any(_first_size(frame, part.one.start) < least for part in parts)
+    )
+
+
+def _first_size(frame: Buffer, start: int) -> int:
+    return LOG_OVERHEAD + int.from_bytes(frame[start + 8 : start + 12], "big")  # batchLength
 
 
 def _hold_until(interlock: Interlock, flow: Flow, frame: Buffer, part: Part, topics: Topics) -> float | None:

@@ -169,7 +169,14 @@ class WrapPath:
         if response.error_code == 0:
             consumer.sessions.answered(request, asked, response.session_id)
         parts = self._parts(connection, question, frame, response.partitions)
-        late = await wait_for_interlock(self.interlock, consumer.flow, frame, parts, self._topics)
+        late = await wait_for_interlock(
+            self.interlock,
+            consumer.flow,
+            frame,
+            parts,
+            self._topics,
+            min_batch_bytes=self._settings.min_batch_bytes,
+        )
         committed = request.isolation_level == _READ_COMMITTED
         now = self.interlock.tick()
         edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]

@@ -6,6 +6,7 @@ Here are only the clock, the numbers of connections, and the log. The rules are 
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from itertools import count
 from secrets import randbits, token_bytes
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from shoal.proxy.logs import told
 from shoal.proxy.settings import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.flow import Flow
@@ -44,13 +45,14 @@ _LEVELS = {
 class Interlock:
     """`takes_sets`: the brokers behind the target listener take several batches in one record set, as far as they are known.
 
-    The unwrapping side says so, and the wrapping side then wraps tiny batches, too.
+    The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: somebody is finding that out.
     """
 
     def __init__(self, rules: Rules, *, paired: bool = False) -> None:
         self.rules = rules
         self.paired = paired
         self.takes_sets = False
+        self._learning = 0
         self._numbers = count(1)
         self._producers: dict[Connection, int] = {}
         self._ticked = float("-inf")
@@ -103,6 +105,19 @@ class Interlock:
         """Until something has come to the target listener, at the latest until `until`."""
         with trio.move_on_at(until):
             await self._change.wait()
+
+    @property
+    def learns_sets(self) -> bool:
+        return self._learning > 0 and not self.takes_sets
+
+    @contextmanager
+    def learning_sets(self) -> Iterator[None]:
+        self._learning += 1
+        try:
+            yield
+        finally:
+            self._learning -= 1
+            self._changed()
 
     def _changed(self) -> None:
         self._change.set()

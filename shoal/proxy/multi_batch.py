@@ -81,6 +81,11 @@ class MultiBatchProofs:
             await self._prove(connection, node_id)
         return connection in self._vouched
 
+    def is_proven(self, node_id: int) -> bool:
+        """Whether the broker takes sets, as far as is known: perhaps not yet of every connection to it."""
+        proof = self._known.proof(node_id)
+        return proof is not None and proof.proven
+
     def repeats_are_known(self, connection: Connection) -> bool:
         """Whether a set whose first batch has a producer id may be sent again, and is stored once."""
         return connection in self._repeats

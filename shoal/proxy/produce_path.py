@@ -104,9 +104,14 @@ class UnwrapPath:
     async def _prove(self, connection: Connection) -> None:
         """Also where there is no envelope yet: as long as nothing is proven, tiny batches come raw only."""
         node_id = connection.door.node_id
-        if self._interlock.paired and node_id is not None:
-            self._takes_sets[node_id] = await self.proofs(connection).ensure(connection)
-            self._interlock.takes_sets = all(self._takes_sets.values())
+        if not self._interlock.paired or node_id is None:
+            return
+        proofs = self.proofs(connection)
+        if not proofs.may_send_sets(connection):
+            with self._interlock.learning_sets():
+                await proofs.ensure(connection)
+        self._takes_sets[node_id] = proofs.is_proven(node_id)
+        self._interlock.takes_sets = all(self._takes_sets.values())
 
     def _prepared(
         self, frame: bytearray, request: ProduceRequest, plans: dict[Target, Plan | Refused]

@@ -25,6 +25,9 @@ class Vouched(MultiBatchProofs):
     def may_send_sets(self, connection: Connection) -> bool:
         return self.holds
 
+    def is_proven(self, node_id: int) -> bool:
+        return self.holds
+
     async def ensure(self, connection: Connection) -> bool:
         return self.holds
 

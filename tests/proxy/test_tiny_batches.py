@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tests.protocol.shallow.world import poll
 from tests.proxy.shallow_brokers import ORDERS
-from tests.proxy.shallow_mirror import COPY, Mirror, log, logs
+from tests.proxy.shallow_mirror import COPY, SIZE, Mirror, log, logs
 from tests.proxy.shallow_proofs import Vouched, vouch
 from tests.proxy.shallow_rig import shallow_rig
+
+if TYPE_CHECKING:
+    from shoal.proxy.connection import Connection
 
 
 async def test_tiny_batches_stay_raw_until_the_target_is_proven(clock: object) -> None:
@@ -23,3 +32,50 @@ async def test_tiny_batches_stay_raw_until_the_target_is_proven(clock: object) -
         assert [await mirror.copy() for _ in range(2)] == [True, False]
         assert len(r.target.requests) == before + 3, "an envelope that is under way goes one by one"
         assert mirror.copied == logs(9)
+
+
+class Asking(Vouched):
+    """A proof that comes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.asked, self.answered = trio.Event(), trio.Event()
+
+    async def ensure(self, connection: Connection) -> bool:
+        self.asked.set()
+        await self.answered.wait()
+        return self.holds
+
+
+@pytest.mark.parametrize("takes_sets", [True, False])
+async def test_tiny_batches_wait_while_the_target_is_asked(clock: object, takes_sets: bool) -> None:
+    async with shallow_rig() as r, trio.open_nursery() as nursery:
+        proof = Asking()
+        vouch(r, proof, topic=COPY)
+        r.source.sets = [{(ORDERS, 0): log(number)} for number in range(2)]
+        mirror = await Mirror.of(r, node=1)
+        nursery.start_soon(mirror.produce, await mirror.fetch())
+        await proof.asked.wait()
+        await mirror.consumer.ask(SIZE)
+        await trio.sleep(4)
+        proof.holds, answered_at = takes_sets, trio.current_time()
+        proof.answered.set()
+        seen = poll(await mirror.consumer.record_set())
+        assert len(seen) == (1 if takes_sets else SIZE)
+        assert trio.current_time() - answered_at < 1
+
+
+async def test_tiny_batches_wait_no_longer_than_an_answer_may_be_held(clock: object) -> None:
+    async with shallow_rig() as r, trio.open_nursery() as nursery:
+        proof = Asking()
+        vouch(r, proof, topic=COPY)
+        r.source.sets = [{(ORDERS, 0): log(number)} for number in range(2)]
+        mirror = await Mirror.of(r, node=1)
+        nursery.start_soon(mirror.produce, await mirror.fetch())
+        await proof.asked.wait()
+        begin = trio.current_time()
+        await mirror.consumer.ask(SIZE)
+        assert len(poll(await mirror.consumer.record_set())) == SIZE
+        assert 9 < trio.current_time() - begin < 11
+        proof.answered.set()

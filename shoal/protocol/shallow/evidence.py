@@ -9,7 +9,8 @@ Two mirrors that read the same source cannot be told apart by what comes back, u
 time has the proving turn; other unproven flows wait with those partitions until the turn ends. The holder waits for nobody,
 so there is no deadlock; a turn that another flow waits for ends after seconds, and who failed backs off.
 
-The first response with envelopes is a trial: until one of them has arrived, the rest stays raw. After that, envelopes that are
+The first response with envelopes is a trial: the flow is given nothing more until one of them has arrived, or for `trial_seconds`;
+then the rest stays raw. (What a mirror is given raw meanwhile would keep it from the trial's envelopes.) After that, envelopes that are
 handed out while none arrives, for `evidence_seconds` or `evidence_bytes`, stop the flow.
 
 Evidence ends
@@ -127,7 +128,7 @@ class Evidence:
     def pause_until(self, flow: Flow, now: float) -> float | None:
         until = self._proving.pause_until(flow, now)
         if until is None and flow.is_proven and not flow.arrived and flow.silent_since is not None:
-            until = flow.silent_since + self._settings.turn_seconds
+            until = flow.silent_since + self._settings.trial_seconds
         return until if until is not None and now < until else None
 
     def given(

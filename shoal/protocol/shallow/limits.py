@@ -24,6 +24,7 @@ class EvidenceSettings:
     evidence_seconds: float = 60.0  # envelopes are handed out and none arrives
     evidence_bytes: int = 64 * 1024 * 1024  # 32 MiB producer buffer, the responses in flight, and some
     turn_seconds: float = 3.0  # for a record to come back; doubled with each failure, MAX_TURN_FACTOR-fold at most
+    trial_seconds: float = 10.0  # for the first envelope to arrive; a mirror that has just started takes its time
     reserve_seconds: float = 10.0  # for the holder to catch up with those who have read on
     longest_turn: float = 60.0  # though nobody else waits for it
     grace_seconds: float = (

@@ -132,8 +132,8 @@ def test_nothing_more_is_given_while_samples_are_on_their_way(mirror: Mirror) ->
 def test_nor_while_the_trial_is(mirror: Mirror) -> None:
     now = prove(mirror)
     assert mirror.fetch(now) is None
-    assert mirror.fetch(now + 1.0) == pytest.approx(now + 3.0)
-    assert mirror.fetch(now + 3.0) is None
+    assert mirror.fetch(now + 1.0) == pytest.approx(now + 10.0)
+    assert mirror.fetch(now + 10.0) is None
 
 
 def test_a_mirror_waits_for_its_first_turn_and_then_no_more(rules: Evidence) -> None:
