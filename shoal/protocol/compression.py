@@ -30,7 +30,7 @@ import zstandard
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 
-__all__ = ["Codec", "compress", "decompress", "stated_size"]
+__all__ = ["Codec", "compress", "decompress", "decompress_start", "stated_size"]
 
 
 class Codec(IntEnum):
@@ -57,6 +57,10 @@ _ZSTD_MAX_WINDOW = 1 << 27  # the library's own default; level 22 uses it. Memor
 _ZSTD_LEVEL = 3  # Kafka's default (CompressionType.ZSTD)
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 
+# A block of zstd has at most 128 KiB, one of lz4 as Kafka's clients write it 64 KiB, one of xerial 32 KiB; gzip gives all along.
+_START_INPUT = 160 * 1024
+_START_SNAPPY = 1024 * 1024  # plain bytes of one raw block, which can only be decompressed as a whole
+
 _int32 = Struct(">i")
 _uint32_le = Struct("<I")
 
@@ -80,6 +84,17 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
     if len(plain) > limit:
         raise _too_large(codec, limit)
     return plain
+
+
+def decompress_start(codec: Codec, data: Buffer, limit: int) -> bytes:
+    """At most `limit` first plain bytes, of the first _START_INPUT compressed ones; perhaps fewer, or none where more is needed.
+
+    Time and memory are bounded whatever `data` says: a millisecond or two. Damage that shows so early: RemoteProtocolError.
+    """
+    try:
+        return _METHODS[codec].start(memoryview(data), limit)[:limit]
+    except _LIBRARY_ERRORS as error:
+        raise RemoteProtocolError(f"{codec.name.lower()} data cannot be read: {error}") from error
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
@@ -127,6 +142,10 @@ def _gunzip(data: memoryview, limit: int) -> bytes:
     raise RemoteProtocolError(f"more than {MAX_GZIP_MEMBERS} gzip members")
 
 
+def _gunzip_start(data: memoryview, limit: int) -> bytes:
+    return zlib.decompressobj(wbits=31).decompress(data[:_START_INPUT], limit)
+
+
 def _gzip(data: memoryview) -> bytes:
     deflate = zlib.compressobj(wbits=31)
     return deflate.compress(data) + deflate.flush()
@@ -170,6 +189,14 @@ def _unsnappy(data: memoryview, limit: int) -> bytes:
     return bytes(plain)
 
 
+def _unsnappy_start(data: memoryview, limit: int) -> bytes:
+    if data[:8] == _XERIAL_MAGIC:
+        at = len(_XERIAL_HEADER) + 4
+        data = data[at : at + max(_int32.unpack_from(data, at - 4)[0], 0)] if len(data) >= at else data[:0]
+    fits = 0 < len(data) <= 2 * _START_SNAPPY and cramjam.snappy.decompress_raw_len(data) <= _START_SNAPPY
+    return bytes(cramjam.snappy.decompress_raw(data)) if fits else b""
+
+
 def _snappy(data: memoryview) -> bytes:
     framed = [_XERIAL_HEADER]
     for pos in range(0, len(data), _XERIAL_BLOCK_SIZE):
@@ -191,6 +218,11 @@ def _unlz4(data: memoryview, limit: int) -> bytes:
         raise RemoteProtocolError("lz4 frame is truncated")
     if frame.unused_data:
         raise RemoteProtocolError("bytes after the lz4 frame")
+    return plain
+
+
+def _unlz4_start(data: memoryview, limit: int) -> bytes:
+    plain: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data[:_START_INPUT], max_length=limit)
     return plain
 
 
@@ -234,6 +266,12 @@ def _unzstd(data: memoryview, limit: int) -> bytes:
         return reader.read(limit + 1)
 
 
+def _unzstd_start(data: memoryview, limit: int) -> bytes:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+    with decompressor.stream_reader(data[:_START_INPUT], read_across_frames=True) as reader:
+        return reader.read(limit)
+
+
 def _zstd(data: memoryview) -> bytes:
     return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)
 
@@ -247,12 +285,13 @@ class _Method(NamedTuple):
     decompress: Callable[[memoryview, int], bytes]  # may give limit + 1 bytes, never more
     compress: Callable[[memoryview], bytes]
     stated_size: Callable[[memoryview], int | None]
+    start: Callable[[memoryview, int], bytes]
 
 
 _METHODS = {
-    Codec.NONE: _Method(_plain, bytes, len),
-    Codec.GZIP: _Method(_gunzip, _gzip, _gzip_stated_size),
-    Codec.SNAPPY: _Method(_unsnappy, _snappy, _snappy_stated_size),
-    Codec.LZ4: _Method(_unlz4, _lz4, lambda _: None),
-    Codec.ZSTD: _Method(_unzstd, _zstd, _zstd_stated_size),
+    Codec.NONE: _Method(_plain, bytes, len, lambda data, limit: bytes(data[:limit])),
+    Codec.GZIP: _Method(_gunzip, _gzip, _gzip_stated_size, _gunzip_start),
+    Codec.SNAPPY: _Method(_unsnappy, _snappy, _snappy_stated_size, _unsnappy_start),
+    Codec.LZ4: _Method(_unlz4, _lz4, lambda _: None, _unlz4_start),
+    Codec.ZSTD: _Method(_unzstd, _zstd, _zstd_stated_size, _unzstd_start),
 }

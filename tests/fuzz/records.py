@@ -15,6 +15,7 @@ from shoal.protocol.records.batch import (
     producible_header,
     read_batch_header,
 )
+from shoal.protocol.records.key_sample import has_keys
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.records.record import Record, read_records, write_record
 from shoal.protocol.records.recordset import split
@@ -82,6 +83,12 @@ def _stated_size(data: bytes) -> None:
         assert size is None or size >= 0
 
 
+def _has_keys(data: bytes) -> None:
+    """Never raises at all."""
+    for attributes in range(-1, 8):
+        has_keys(attributes, data)
+
+
 def _packed(codec: Codec) -> Callable[[], Sequence[bytes]]:
     return lambda: [compress(codec, plain) for plain in (b"", b"x", TEXT, TEXT * 60)]
 
@@ -109,4 +116,5 @@ TARGETS = [
         for codec in Codec
     ),
     Target("compression.stated_size", _stated_size, lambda: [seed for codec in Codec for seed in _packed(codec)()]),
+    Target("key_sample.has_keys", _has_keys, lambda: [batch[HEADER_SIZE:] for batch in batch_seeds()]),
 ]
