@@ -3,11 +3,9 @@
 import os
 import sys
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.schema import ROW, projection
 from shoal.scenarios.jobs.session import STREAMS
 
 
@@ -23,13 +21,3 @@ def test_workers_run_this_python(spark: SparkSession) -> None:
 
 def test_streams_have_the_store_that_keeps_state_on_disk(spark: SparkSession) -> None:
     assert {name: spark.conf.get(name) for name in STREAMS} == dict(STREAMS)
-
-
-def test_a_projection_keeps_the_order_that_is_asked_for() -> None:
-    assert projection("topic, time_ns").names == ["topic", "time_ns"]
-    assert projection(None) == ROW
-
-
-def test_a_projection_names_the_columns_that_are_unknown() -> None:
-    with pytest.raises(ValueError, match="no such column: bytes, colour; there are: time_ns, "):
-        projection("bytes,topic,colour")
