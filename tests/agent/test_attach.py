@@ -15,7 +15,8 @@ from .sets import Answer, batches, produce_one
 
 PATCHED = (
     "ProduceRequest.validateRecords, LogValidator.validateMessagesAndAssignOffsets, "
-    "BrokerCompressionType.targetCompression, UnifiedLog.analyzeAndValidateProducerState"
+    "BrokerCompressionType.targetCompression, UnifiedLog.analyzeAndValidateProducerState, "
+    "ProducerStateManager.clearVerificationStateEntry, VerificationStateEntry.lowestSequence"
 )
 BEAN = "shoal:type=MultiBatchAgent"
 INVALID = 87

@@ -37,13 +37,14 @@ def leader(cluster: Cluster, topic: str) -> Node:
 
 
 async def until_led(cluster: Cluster, topic: str) -> Node:
-    """The leader that answers as one: after a change of leaders metadata may name the last one for a moment."""
+    """The leader that answers as one, with replicas enough: after a change of leaders metadata may name the last one for a
+    moment, and followers that have started need some time to be in sync."""
 
     def led() -> bool:
         found = leader_or_none(cluster, topic)
         if found is None or not found.running:
             return False
-        answers = produce(found.address, {(topic, 0): batches(1)}, acks=1)
+        answers = produce(found.address, {(topic, 0): batches(1)})
         return isinstance(answers, dict) and answers[topic, 0].error == 0
 
     await until(led, within=60, what=f"{topic} to be led")
@@ -53,8 +54,19 @@ async def until_led(cluster: Cluster, topic: str) -> Node:
 def leader_or_none(cluster: Cluster, topic: str) -> Node | None:
     try:
         return leader(cluster, topic)
-    except KeyError:  # -1: there is none now
+    except (KeyError, ValueError):  # -1: there is none now; no partition yet: the topic is new to that broker
         return None
+
+
+async def until_known(cluster: Cluster, topic: str) -> Node:
+    """The leader of a new topic, once the broker that is asked knows it, and the leader itself."""
+
+    def known() -> bool:
+        found = leader_or_none(cluster, topic)
+        return found is not None and (found.data / f"{topic}-0").is_dir()
+
+    await until(known, within=60, what=f"{topic} to be known")
+    return leader(cluster, topic)
 
 
 async def until_copies_are_equal(cluster: Cluster, topic: str) -> bytes:
@@ -67,7 +79,7 @@ async def until_copies_are_equal(cluster: Cluster, topic: str) -> bytes:
 
 async def test_sets_survive_changes_of_leaders_and_kills(three: Cluster, topic: str) -> None:
     await Topics(three.bootstrap).create(topic, replication=3, config={"min.insync.replicas": "2"})
-    first = leader(three, topic)
+    first = await until_known(three, topic)
     assert produce_one(first.address, topic, SENT) == Answer(0, 0)
     await until_copies_are_equal(three, topic)
     assert log_batches(first, topic) == as_logged(SENT)

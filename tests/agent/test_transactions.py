@@ -8,14 +8,16 @@ from typing import NamedTuple
 from shoal.protocol.records.batch import TRANSACTIONAL, encode_batch
 from shoal.scenarios.kafka.broker import Cluster, Node
 from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.reading import READ_COMMITTED
 from shoal.scenarios.kafka.topics import Topics
+from tests.batches import damaged
 from tests.proxy.cluster.frames import Body, Closed, Entity, Wire, request, response
 
 from .logs import as_logged, log_batches
 from .sets import Answer, produce, produce_one, records
 
-INVALID_TXN_STATE, TRANSACTION_REFUSED, INVALID = 48, 53, 87
+CORRUPT, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, INVALID_TXN_STATE, TRANSACTION_REFUSED, INVALID = 2, 19, 45, 48, 53, 87
 COORDINATOR_NOT_READY = {14, 15, 16, 51}  # loading, not available, not it (yet), still ending the last transaction
 _TRIES = 2000
 
@@ -90,6 +92,15 @@ def produced(transaction: Transaction, topic: str, batches: Sequence[bytes]) -> 
     return produce_one(transaction.address, topic, batches, transactional_id=transaction.transactional_id)
 
 
+def once_ended(transaction: Transaction, topic: str, batches: Sequence[bytes]) -> Answer:
+    """The answer once the coordinator has ended the last transaction; until then it does not confirm or deny another."""
+    for _ in range(_TRIES):
+        answer = produced(transaction, topic, batches)
+        if answer.error != NOT_ENOUGH_REPLICAS:
+            return answer
+    raise AssertionError(answer)
+
+
 async def test_sets_are_committed_and_aborted_as_a_whole(cluster: Cluster, node: Node, topic: str) -> None:
     """Behind a first batch that opens the transaction in the partition."""
     await Topics(cluster.bootstrap).create(topic)
@@ -111,17 +122,38 @@ async def test_sets_are_committed_and_aborted_as_a_whole(cluster: Cluster, node:
     assert list(copy.partitions[0].offsets) == [*range(6), *range(14, 20)]
 
 
-async def test_a_set_does_not_open_a_transaction(cluster: Cluster, node: Node, topic: str) -> None:
-    """The coordinator's confirmation (KIP-890) holds for one batch; the set is refused as a whole and may be sent again."""
+async def test_a_set_opens_a_transaction(cluster: Cluster, node: Node, topic: str) -> None:
+    """The coordinator's confirmation (KIP-890) holds for the append, so for every batch of the set."""
+    await Topics(cluster.bootstrap).create(topic)
+    transaction = Transaction.producer(node.address)
+    for first, base, commit in ((0, 0, True), (4, 9, False), (8, 18, True)):
+        transaction.begin(topic)
+        opening = transaction.batches(first, first + 1, first + 2)
+        assert produced(transaction, topic, opening) == Answer(0, base)
+        assert produced(transaction, topic, opening) == Answer(0, base)  # again: not written twice
+        assert produced(transaction, topic, transaction.batches(first + 3)) == Answer(0, base + 6)
+        transaction.end(commit=commit)
+    assert log_batches(node, topic)[:4] == as_logged(transaction.batches(0, 1, 2, 3))
+    copy = await read_copy(cluster.bootstrap, topic, isolation=READ_COMMITTED)
+    assert list(copy.partitions[0].offsets) == [*range(8), *range(18, 26)]
+
+
+async def test_a_refused_set_leaves_its_transaction_as_it_was(cluster: Cluster, node: Node, topic: str) -> None:
+    """A bad batch inside, a gap ahead: nothing is written, and the next append is judged afresh."""
     await Topics(cluster.bootstrap).create(topic)
     transaction = Transaction.producer(node.address)
     transaction.begin(topic)
-    assert produced(transaction, topic, transaction.batches(0, 1)) == Answer(INVALID_TXN_STATE, -1)
+    opening = transaction.batches(0, 1)
+    assert produced(transaction, topic, [opening[0], damaged(opening[1], -2)]) == Answer(CORRUPT, -1)
     assert log_batches(node, topic) == []
-    assert produced(transaction, topic, transaction.batches(0)) == Answer(0, 0)
-    assert produced(transaction, topic, transaction.batches(1, 2)) == Answer(0, 2)
+    assert produced(transaction, topic, opening) == Answer(0, 0)
+    assert produced(transaction, topic, transaction.batches(3, 4)) == Answer(OUT_OF_ORDER, -1)
+    assert produced(transaction, topic, transaction.batches(2, 3)) == Answer(0, 4)
     transaction.end(commit=True)
-    assert log_batches(node, topic)[:3] == as_logged(transaction.batches(0, 1, 2))
+    await until(lambda: len(log_batches(node, topic)) == 5, within=30, what="the marker")  # until then all is confirmed
+    assert once_ended(transaction, topic, transaction.batches(4, 5)) == Answer(INVALID_TXN_STATE, -1)
+    assert log_batches(node, topic)[:4] == as_logged(transaction.batches(0, 1, 2, 3))
+    assert len(log_batches(node, topic)) == 5
 
 
 async def test_a_set_outside_a_transaction_is_refused(cluster: Cluster, node: Node, topic: str) -> None:

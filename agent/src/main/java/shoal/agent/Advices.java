@@ -70,6 +70,32 @@ final class Advices {
                 @Advice.This Object log, @Advice.Argument(1) Object records, @Advice.Argument(2) Object origin)
                 throws Throwable {
             Duplicates.check(log, records, origin);
+            Confirmation.begin(records, origin);
+        }
+
+        @Advice.OnMethodExit(onThrowable = Throwable.class)
+        static void exit() throws Throwable {
+            Confirmation.end();
+        }
+    }
+
+    static final class ClearConfirmation {
+        private ClearConfirmation() {}
+
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        static boolean enter(@Advice.This Object manager, @Advice.Argument(0) long producerId) {
+            return Confirmation.keeps(manager, producerId);
+        }
+    }
+
+    static final class LowestSequence {
+        private LowestSequence() {}
+
+        @Advice.OnMethodExit
+        static void exit(@Advice.Return(readOnly = false) int lowest) {
+            if (Confirmation.isUsed()) {
+                lowest = Integer.MAX_VALUE;
+            }
         }
     }
 }

@@ -32,7 +32,9 @@ final class Patches implements ClassFileTransformer {
                 new Patch(RequestGate.PATCHED, Advices.ValidateRecords.class),
                 new Patch(SetValidator.PATCHED, Advices.AssignOffsets.class),
                 new Patch(ProducerCodecs.PATCHED, Advices.TargetCompression.class),
-                new Patch(Duplicates.PATCHED, Advices.ProducerState.class));
+                new Patch(Duplicates.PATCHED, Advices.ProducerState.class),
+                new Patch(Confirmation.CLEAR, Advices.ClearConfirmation.class),
+                new Patch(Confirmation.LOWEST, Advices.LowestSequence.class));
     }
 
     /** The names of the methods that are patched now. Raises whatever went wrong; then none is. */
@@ -59,7 +61,7 @@ final class Patches implements ClassFileTransformer {
 
     /** What is only used once the broker runs is loaded now: the jar may be replaced meanwhile. */
     private static void loadAll() throws ClassNotFoundException {
-        for (Class<?> type : List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class)) {
+        for (Class<?> type : List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class)) {
             Class.forName(type.getName());
             for (Class<?> inner : type.getDeclaredClasses()) {
                 Class.forName(inner.getName(), false, type.getClassLoader());

@@ -87,6 +87,11 @@ final class RecordSet {
         return false;
     }
 
+    /** Whether all batches are parts of one transaction; then they are of one producer id and epoch. */
+    boolean isTransactional() {
+        return (attributes(bytes, 0) & TRANSACTIONAL) != 0;
+    }
+
     /** Whether the batches of each producer id are of one epoch, each beginning where the last one ended. */
     private boolean isInSequence() {
         Map<Long, Integer> last = null;

@@ -5,9 +5,9 @@
  *     Agent      start-up: decides, patches all or nothing, tells
  *     Broker     the Kafka on the class path: its version, and the lines of versions that are known
  *     Members    looks up what is expected of Kafka's classes; anything else than expected ends the attempt
- *     Patches    retransforms the four methods, takes it back when one fails
- *     Advices    the code that is put into them: calls of the next four
- *     RequestGate, SetValidator with Results, ProducerCodecs, Duplicates with WrittenLog
+ *     Patches    retransforms the six methods, takes it back when one fails
+ *     Advices    the code that is put into them: calls of the next five
+ *     RequestGate, SetValidator with Results, ProducerCodecs, Duplicates with WrittenLog, Confirmation
  *     RecordSet  the bytes of a set: which sets the agent takes over
  *     Status     the MBean shoal:type=MultiBatchAgent
  * </pre>
@@ -19,20 +19,18 @@
  * came, which treats it as ever.
  *
  * <p><b>Two gates</b> refuse sets in a stock broker, before anything is appended: {@code ProduceRequest.validateRecords}
- * and {@code LogValidator.validateMessagesAndAssignOffsets}. Two more methods would be wrong with sets:
+ * and {@code LogValidator.validateMessagesAndAssignOffsets}. Four more methods would be wrong with sets:
  * <ul>
  * <li>{@code BrokerCompressionType.targetCompression} is asked once per set, though with compression.type=producer each batch
  * has a codec of its own; see {@link shoal.agent.ProducerCodecs}.
  * <li>{@code UnifiedLog.analyzeAndValidateProducerState} takes a set for a repetition as soon as one batch is one, and
  * acknowledges all of it unwritten; see {@link shoal.agent.Duplicates}.
+ * <li>{@code ProducerStateManager.clearVerificationStateEntry} and {@code VerificationStateEntry.lowestSequence} let the
+ * coordinator's confirmation of a new transaction (KIP-890) hold for one batch; see {@link shoal.agent.Confirmation}.
  * </ul>
  *
  * <p><b>Rejected:</b> removing the second check in {@code LogValidator} alone (its loops number records and choose codecs over
  * the whole set: compressed sets fail, or become one batch); replacing whole classes by an own jar in front of the class
  * path (one per patch release, and silent about the difference); one append per batch (a set could be written in part).
- *
- * <p><b>Not lifted:</b> the first append of a transaction to a partition must be one batch. The coordinator's confirmation (KIP-890)
- * is used up by the first batch of a set, in UnifiedLog, and the sequence it names is checked again, in ProducerAppendInfo: the
- * second batch fails, and with it the set.
  */
 package shoal.agent;

@@ -130,7 +130,8 @@ class RecordSetTest {
     @Test
     void transactionsAreAllOrNoneAndOfOneProducer() {
         ByteBuffer first = batch(0, TRANSACTIONAL, 9, 1);
-        assertNotNull(RecordSet.of(set(first, batch(3, TRANSACTIONAL, 9, 1).putInt(53, 1))));
+        assertTrue(RecordSet.of(set(first, batch(3, TRANSACTIONAL, 9, 1).putInt(53, 1))).isTransactional());
+        assertFalse(RecordSet.of(set(batch(0, 0, 9, 1), batch(3, 0, 9, 1).putInt(53, 1))).isTransactional());
         assertNull(RecordSet.of(set(first, batch(3, TRANSACTIONAL, 8, 1))));
         assertNull(RecordSet.of(set(first, batch(3, TRANSACTIONAL, 9, 2))));
         assertNull(RecordSet.of(set(first, batch(3, 0, 9, 1).putInt(53, 1))));
