@@ -20,6 +20,7 @@ Topic: TypeAlias = str | bytes
 UVARINT_BYTES: Final = 5
 """An unsigned varint carries 32 bits: five groups of seven (`ByteUtils.readUnsignedVarint`)."""
 VARLONG_BYTES: Final = 10
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 _INT8 = Struct(">b")
 _INT16 = Struct(">h")
@@ -86,7 +87,8 @@ def read_varint(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
 
 
 def write_varint(value: int) -> bytes:
-    return _write_base128((value << 1 ^ value >> 31) & 0xFFFFFFFF)
+    raw = (value << 1 ^ value >> 31) & 0xFFFFFFFF
+    return _ONE_BYTE[raw] if raw < 0x80 else _write_base128(raw)
 
 
 def read_varlong(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
@@ -98,7 +100,8 @@ def read_varlong(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
 
 
 def write_varlong(value: int) -> bytes:
-    return _write_base128((value << 1 ^ value >> 63) & 0xFFFFFFFFFFFFFFFF)
+    raw = (value << 1 ^ value >> 63) & 0xFFFFFFFFFFFFFFFF
+    return _ONE_BYTE[raw] if raw < 0x80 else _write_base128(raw)
 
 
 def _read_text(buf: Buffer, pos: int, length: int, end: int) -> tuple[str, int]:

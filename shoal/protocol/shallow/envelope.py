@@ -11,8 +11,7 @@ how the target side recognises an envelope by itself:
 Another magic, or a right magic with a wrong checksum, is user data. A right checksum under an unknown version comes from
 a newer Shoal; it must be refused, never passed through.
 
-The record's headers repeat what an operator may want to read (ASCII decimals): "enriched message metadata" of the KIPs before
-KIP-712, plus configured tags. Shoal itself never reads them.
+The record's headers repeat what an operator may want to read (facts.py).
 """
 
 from collections.abc import Mapping

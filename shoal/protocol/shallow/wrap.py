@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from shoal.protocol.compression import stated_size
 from shoal.protocol.crc import Buffer, combine, crc32c
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
@@ -32,14 +31,16 @@ from shoal.protocol.records.batch import (
     read_batch_header,
     synthetic_header,
 )
+from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.records.record import encode_single_record_head
 from shoal.protocol.records.recordset import Span, split
 from shoal.protocol.shallow.eligible import DELIVERS_NOTHING, Measure, Reason, raw_reason
 from shoal.protocol.shallow.envelope import EnvelopeKey, Header, encode_key, with_partition_nonce
+from shoal.protocol.shallow.facts import facts_of
 
 __all__ = ["WrapContext", "Wrapped", "next_offset", "wrap_record_set"]
 
-# The key but for its two names (85), seven headers with names of up to 22 bytes and up to 25 bytes each, varints.
+# The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints.
 _OVERHEAD = HEADER_SIZE + 640
 _MAX_OFFSET = (1 << 63) - 2  # so that the next one is an int64, too
 
@@ -59,7 +60,8 @@ class WrapContext:
     run_limit: int = 512 * 1024
     min_batch_bytes: int = 4096
     partitions: int | None = None  # number of partitions, for a mirror that chooses the partition by key hash
-    tags: tuple[Header, ...] = ()
+    tags: tuple[Header, ...] = ()  # headers that all envelopes have: application tags, provenance
+    sampler: KeySampler | None = None  # which batches are looked into for keys; None: none
 
     @property
     def payload_limit(self) -> int:
@@ -266,7 +268,9 @@ def _envelope(view: memoryview, row: Sequence[_Entry], context: WrapContext) -> 
     )
     if context.partitions is not None:
         key = with_partition_nonce(key, context.partitions)
-    described = _describe(view, row, headers) + context.tags
+    payloads = [view[entry.span.start + HEADER_SIZE : entry.span.end] for entry in row]
+    facts = facts_of(headers, payloads, has_keys=_looked_into(headers, payloads, context.sampler))
+    described = facts.headers() + context.tags
     head, tail = encode_single_record_head(key=encode_key(key), value_length=len(value), headers=described)
     body_crc = crc32c(tail, combine(crc32c(head), value_crc, len(value)))
     keep = context.read_committed and last.is_transactional
@@ -283,17 +287,8 @@ def _envelope(view: memoryview, row: Sequence[_Entry], context: WrapContext) -> 
     return key, [header + head, value, tail]
 
 
-def _describe(view: memoryview, row: Sequence[_Entry], headers: Sequence[BatchHeader]) -> tuple[Header, ...]:
-    """What a person may want to know of an envelope. Raw bytes only where every codec states them."""
-    payloads = [view[entry.span.start + HEADER_SIZE : entry.span.end] for entry in row]
-    stated = [stated_size(header.codec, payload) for header, payload in zip(headers, payloads, strict=True)]
-    facts: dict[bytes, int | str | None] = {
-        b"shoal.batches": len(row),
-        b"shoal.records": sum(header.record_count for header in headers),
-        b"shoal.compressed-bytes": sum(map(len, payloads)),
-        b"shoal.raw-bytes": None if None in stated else sum(size or 0 for size in stated),
-        b"shoal.codec": ",".join(sorted({header.codec.name.lower() for header in headers})),
-        b"shoal.min-timestamp": min(header.base_timestamp for header in headers),
-        b"shoal.max-timestamp": max(header.max_timestamp for header in headers),
-    }
-    return tuple((name, str(fact).encode()) for name, fact in facts.items() if fact is not None)
+def _looked_into(headers: Sequence[BatchHeader], payloads: Sequence[Buffer], sampler: KeySampler | None) -> bool | None:
+    """Whether there are keys, where a batch of the row is one that is looked into."""
+    picks = sampler.picks(len(headers)) if sampler is not None else ()
+    seen = [has_keys(headers[at].attributes, payloads[at]) for at in picks]
+    return any(seen) if any(one is not None for one in seen) else None

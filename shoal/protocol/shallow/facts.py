@@ -1,0 +1,139 @@
+"""What an envelope says of its batches, in the headers of its record: "enriched message metadata" of the KIPs before KIP-712.
+
+    shoal.batches, shoal.records     counts
+    shoal.compressed-bytes           of the batches, without their headers
+    shoal.raw-bytes                  the same without compression; only where every codec states it
+    shoal.codec                      "zstd"; several with commas
+    shoal.min-timestamp              the smallest base timestamp (ms)
+    shoal.max-timestamp
+    shoal.has-keys                   1 or 0; only where one of the batches was looked into (key_sample.py)
+    shoal.provenance                 JSON: cluster, listener, version and host of the Shoal that made the envelope
+    shoal.tag.NAME                   application tags, as they are configured
+
+Numbers are ASCII decimals, so that people can read them with any consumer. They are sums over headers that are read anyway. The
+target side reconciles them with what it opens and appends (reconcile.py), and needs none of them: what an envelope is says its key.
+So each is optional, unknown ones are ignored, and a Shoal that knows nothing of them (or of one of them) opens the envelope as before;
+the version in the key stays. A mirror's transform may have removed them.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from shoal.protocol.compression import Codec, stated_size
+from shoal.protocol.crc import Buffer
+from shoal.protocol.errors import LocalProtocolError
+from shoal.protocol.records.batch import BatchHeader
+from shoal.protocol.records.record import Slice
+from shoal.protocol.shallow.envelope import EnvelopeKey
+
+__all__ = ["Facts", "contradiction", "facts_of", "provenance", "read_facts"]
+
+Header: TypeAlias = tuple[bytes, bytes]
+
+MAX_PROVENANCE: Final = 1024  # bytes; it is copied into every envelope
+_MAX_HEADERS = 64  # of one record that are looked at
+_NUMBER = re.compile(rb"-?[0-9]{1,19}").fullmatch
+_CODEC_MASK = 0x07
+_CODECS = tuple(Codec)
+_CODEC_NAMES = tuple(codec.name.lower() for codec in Codec)
+_HEADER_SIZE = 61
+
+
+class Facts(NamedTuple):
+    """None: not stated. Bytes; ms. `codec`: names in the order of the alphabet, with commas."""
+
+    batches: int | None = None
+    records: int | None = None
+    compressed_bytes: int | None = None
+    raw_bytes: int | None = None
+    codec: str | None = None
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+    has_keys: bool | None = None
+
+    def headers(self) -> tuple[Header, ...]:
+        stated = zip(_NAMES, self, strict=True)
+        return tuple(
+            (name, fact.encode() if isinstance(fact, str) else b"%d" % fact)
+            for name, fact in stated
+            if fact is not None
+        )
+
+
+_NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._fields)
+
+
+def facts_of(headers: Sequence[BatchHeader], payloads: Sequence[Buffer], *, has_keys: bool | None = None) -> Facts:
+    """Of the batches of one envelope, one at least; `payloads`: what follows the header of each. The codecs are known ones."""
+    fields = list(zip(*headers, strict=True))
+    codecs = [attributes & _CODEC_MASK for attributes in fields[5]]
+    return Facts(
+        batches=len(headers),
+        records=sum(fields[12]),
+        compressed_bytes=sum(map(len, payloads)),
+        raw_bytes=_raw_bytes(codecs, payloads),
+        codec=",".join(sorted([_CODEC_NAMES[codec] for codec in set(codecs)])),
+        min_timestamp=min(fields[7]),
+        max_timestamp=max(fields[8]),
+        has_keys=has_keys,
+    )
+
+
+def _raw_bytes(codecs: Sequence[int], payloads: Sequence[Buffer]) -> int | None:
+    total = 0
+    for codec, payload in zip(codecs, payloads, strict=True):
+        size = stated_size(_CODECS[codec], payload)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def read_facts(headers: Iterable[tuple[Slice, Slice | None]]) -> Facts | None:
+    """What the headers of an envelope's record state; None where they state nothing. What no Shoal writes counts as not stated."""
+    found = {bytes(name): bytes(value) for name, value in [*headers][:_MAX_HEADERS] if value is not None}
+    codec, has_keys = found.get(b"shoal.codec"), found.get(b"shoal.has-keys", b"")
+    facts = Facts(
+        batches=_number(found.get(b"shoal.batches")),
+        records=_number(found.get(b"shoal.records")),
+        compressed_bytes=_number(found.get(b"shoal.compressed-bytes")),
+        raw_bytes=_number(found.get(b"shoal.raw-bytes")),
+        codec=codec.decode("ascii", "replace") if codec else None,
+        min_timestamp=_number(found.get(b"shoal.min-timestamp")),
+        max_timestamp=_number(found.get(b"shoal.max-timestamp")),
+        has_keys={b"0": False, b"1": True}.get(has_keys),
+    )
+    return facts if any(fact is not None for fact in facts) else None
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and _NUMBER(value) else None
+
+
+def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
+    """What the headers state otherwise than the key, which the batches were compared with; None: all of it agrees."""
+    true = {
+        "batches": key.batches,
+        "records": key.records,
+        "compressed_bytes": key.payload - _HEADER_SIZE * key.batches,
+    }
+    stated = facts._asdict()
+    wrong = [
+        f"{stated[name]} {name.replace('_', ' ')} are stated, {fact} are there"
+        for name, fact in true.items()
+        if stated[name] not in (None, fact)
+    ]
+    return "; ".join(wrong) or None
+
+
+def provenance(*, cluster: str, listener: str, version: str, host: str) -> Header:
+    """The header that says which Shoal made an envelope: the same in all of a listener. LocalProtocolError beyond MAX_PROVENANCE."""
+    says: Mapping[str, str] = {"cluster": cluster, "listener": listener, "shoal": version, "host": host}
+    value = json.dumps(says).encode()
+    if len(value) > MAX_PROVENANCE:
+        raise LocalProtocolError(
+            f"the names of a listener, its cluster and host are {len(value)} bytes, at most {MAX_PROVENANCE}"
+        )
+    return b"shoal.provenance", value
