@@ -32,11 +32,11 @@ demo-small: $(AGENT) ## The same with batches of three records, also to a broker
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small
 
 test: $(AGENT) ## All tests but the slow ones, with real brokers
-	@scripts/setup kcat $(KAFKA_TESTED)
+	@scripts/setup kcat tshark $(KAFKA_TESTED)
 	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
-	@scripts/setup kcat $(KAFKA_TESTED)
+	@scripts/setup kcat tshark $(KAFKA_TESTED)
 	@$(BIN)/pytest -m slow
 
 test-agent: $(AGENT) ## The agent on brokers of every version that it knows, for some minutes
