@@ -1,0 +1,69 @@
+"""Captured rows from wherever they are: live index files, raw captures, or compacted Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.options import Options
+from shoal.scenarios.jobs.source import ShoalSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_faults", "read_index", "stream_index"]
+
+
+def read_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    """`options`: of `options.py`. Index files by the source `shoal`, Parquet by Spark's own reader. Raises JobError."""
+    source, given = _source_of(path), options or {}
+    understood = Options.of({**given, "path": path})
+    if source == "parquet":
+        return _from_parquet(spark, path, understood)
+    _register(spark)
+    return spark.read.format(source).options(**given).load(path)
+
+
+def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    """Index files as they grow."""
+    _register(spark)
+    return spark.readStream.format("shoal").options(**(options or {})).load(path)
+
+
+def read_faults(spark: SparkSession, path: str) -> DataFrame | None:
+    """What could not be read, as `options.FAULTS`. None: Parquet has only what was whole."""
+    return read_index(spark, path, {"show": "faults"}) if _source_of(path) == "shoal" else None
+
+
+def _register(spark: SparkSession) -> None:
+    spark.dataSource.register(ShoalSource)
+
+
+def _source_of(path: str) -> str:
+    if "://" in path:
+        return "parquet"  # an object store has compacted files only
+    local = Path(path.removeprefix("file:"))
+    if not local.exists():
+        raise JobError(path, "there is no such file or directory")
+    if local.suffix == ".kxb" or (local.is_dir() and any(local.glob("*.kxb"))):
+        return "shoal"
+    if local.suffix == ".parquet" or any(local.rglob("*.parquet")):
+        return "parquet"
+    raise JobError(path, "has neither index files (*.kxb) nor compacted ones (*.parquet)")
+
+
+def _from_parquet(spark: SparkSession, path: str, options: Options) -> DataFrame:
+    rows = spark.read.parquet(path)
+    selection = options.selection
+    if selection.topics is not None:
+        rows = rows.where(F.col("topic").isin(*selection.topics))
+    if selection.from_ns is not None:
+        rows = rows.where(F.col("time_ns") >= selection.from_ns)
+    if selection.to_ns is not None:
+        rows = rows.where(F.col("time_ns") < selection.to_ns)
+    return rows.select(*options.columns)
