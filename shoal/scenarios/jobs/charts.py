@@ -1,0 +1,158 @@
+"""Charts of some hundred aggregated points, for `report.py`: matplotlib without a display and without global state.
+
+Each function gives a Figure with labelled axes. Raw rows never come here: they are counted by Spark first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+__all__ = ["COLOURS", "bars", "bytes_label", "count_label", "histogram", "lines", "microseconds_label"]
+
+COLOURS: Final = ("#17677f", "#d1782b", "#6d8f3c", "#8a4f9e", "#b3453f", "#4f6d9e", "#8c7a4b", "#5b6775")
+_INK, _DIM, _LINE = "#1d2733", "#5b6775", "#d9dfe6"
+_WIDTH: Final = 9.0
+mpl.rcParams["svg.fonttype"] = "none"
+mpl.rcParams["svg.hashsalt"] = "shoal"
+mpl.rcParams["font.size"] = 10
+mpl.rcParams["font.family"] = "sans-serif"
+
+
+def histogram(
+    series: Mapping[str, Mapping[int, float]],
+    *,
+    per_doubling: int,
+    label: str,
+    counted: str,
+    form: FuncFormatter,
+    marks: Mapping[str, float] | None = None,
+    log_count: bool = False,
+) -> Figure:
+    """`series`: by name, bin number -> count; drawn on top of each other, over a logarithmic axis. `marks`: named values on it."""
+    figure, axes = _figure(3.4)
+    below: dict[int, float] = {}
+    for colour, (name, counts) in zip(_cycle(len(series)), series.items(), strict=False):
+        numbers = sorted(counts)
+        edges = [2 ** (max(number, 0) / per_doubling) for number in numbers]
+        widths = [edge * (2 ** (1 / per_doubling) - 1) for edge in edges]
+        bottoms = [below.get(number, 0) for number in numbers]
+        heights = [counts[number] for number in numbers]
+        axes.bar(edges, heights, widths, bottoms, align="edge", color=colour, label=name, linewidth=0)
+        below |= {number: below.get(number, 0) + counts[number] for number in numbers}
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=4 if _spans(below, per_doubling) < 24 else 32))
+    axes.xaxis.set_major_formatter(form)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if log_count:
+        axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(count_label)
+    _marks(axes, marks or {})
+    _labels(axes, label, counted, legend=len(series) > 1)
+    return figure
+
+
+def bars(values: Mapping[str, float], *, label: str, form: FuncFormatter, log: bool = False) -> Figure:
+    """One horizontal bar for each name, from the top down."""
+    figure, axes = _figure(0.9 + 0.34 * max(len(values), 1))
+    names = list(values)
+    places = range(len(names), 0, -1)
+    drawn = axes.barh(list(places), list(values.values()), 0.7, color=COLOURS[0])
+    axes.set_yticks(list(places), [_short(name) for name in names])
+    if log:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(form)
+    axes.bar_label(drawn, [form(value) for value in values.values()], padding=4, color=_DIM, fontsize=9)
+    axes.margins(x=0.12)
+    _labels(axes, label, "", legend=False, grid="x")
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[object], Sequence[float]]],
+    *,
+    label: str,
+    counted: str,
+    form: FuncFormatter | None = None,
+    log: bool = False,
+    step: bool = False,
+) -> Figure:
+    """`series`: by name, x (numbers, or times of UTC) and y."""
+    figure, axes = _figure(3.4)
+    for colour, (name, (x, y)) in zip(_cycle(len(series)), series.items(), strict=False):
+        draw_style = "steps-post" if step else "default"
+        marker = "o" if len(x) < 40 else None
+        axes.plot(x, y, color=colour, label=name, drawstyle=draw_style, marker=marker, markersize=3.5)  # type: ignore[arg-type]
+    if log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.yaxis.set_major_formatter(form or count_label)
+    _labels(axes, label, counted, legend=len(series) > 1)
+    return figure
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(count)]
+
+
+def _spans(bins: Mapping[int, float], per_doubling: int) -> float:
+    """Doublings."""
+    return (max(bins) - max(min(bins), 0)) / per_doubling if bins else 0
+
+
+def _marks(axes: Axes, marks: Mapping[str, float]) -> None:
+    for name, value in marks.items():
+        axes.axvline(value, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)))
+        place = (value, 1.01)
+        axes.annotate(
+            name, place, xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=8.5, color=_INK
+        )
+
+
+def _labels(axes: Axes, x: str, y: str, *, legend: bool, grid: str = "y") -> None:
+    axes.set_xlabel(x, color=_DIM)
+    axes.set_ylabel(y, color=_DIM)
+    axes.grid(axis=grid, color=_LINE, linewidth=0.7)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_LINE)
+    axes.tick_params(colors=_DIM, which="both")
+    if legend:
+        axes.figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else name[:19] + "..." + name[-18:]
+
+
+def _scaled(value: float, units: Sequence[str], step: float) -> str:
+    scale = 0
+    while abs(value) >= step and scale + 1 < len(units):
+        value, scale = value / step, scale + 1
+    return f"{value:,.0f}{units[scale]}" if abs(value) >= 100 else f"{value:.3g}{units[scale]}"
+
+
+bytes_label: Final = FuncFormatter(lambda value, _=None: _scaled(value, (" B", " KiB", " MiB", " GiB", " TiB"), 1024))
+count_label: Final = FuncFormatter(lambda value, _=None: _scaled(value, ("", " k", " M", " G", " T"), 1000))
+microseconds_label: Final = FuncFormatter(
+    lambda value, _=None: _scaled(value, (" us", " ms", " s", " ks", " Ms"), 1000)
+)
