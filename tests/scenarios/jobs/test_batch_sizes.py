@@ -1,0 +1,89 @@
+"""The tables of batch-sizes against a plain count of the same rows in Python."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from shoal.scenarios.jobs.batch_sizes import COLUMNS, clients, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.reading import read_index
+from tests.scenarios.jobs.captures import one_chunk, write_index
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def captured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
+    directory = tmp_path_factory.mktemp("batch-sizes")
+    write_index(directory, one_chunk(6_000))
+    rows = read_index(spark, str(directory), {"columns": ",".join(COLUMNS)}).persist()
+    yield rows
+    rows.unpersist()
+
+
+@pytest.fixture(scope="module")
+def plain(captured: DataFrame) -> Rows:
+    rows: Rows = captured.toArrow().to_pylist()
+    return rows
+
+
+def test_sizes_are_sums_over_the_rows_of_a_group(captured: DataFrame, plain: Rows) -> None:
+    wanted: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
+    for row in plain:
+        group = (row["client"], row["topic"], row["partition"], row["codec"], row["time_ns"] // (3600 * 10**9))
+        wanted[group] += Counter(batches=1, records=row["records"], bytes=row["batch_bytes"])
+    found = {}
+    for each in sizes(count_batches(captured)).collect():
+        hour = int(each["hour"].timestamp()) // 3600
+        group = (each["client"], each["topic"], each["partition"], each["codec"], hour)
+        found[group] = Counter(batches=each["batches"], records=each["records"], bytes=each["bytes"])
+    assert found == wanted
+
+
+def test_percentiles_and_ratios_are_those_of_the_batches(captured: DataFrame, plain: Rows) -> None:
+    table = sizes(count_batches(captured)).where("client = 'clickstream'").collect()
+    for row in table:
+        mine = [
+            each
+            for each in plain
+            if (each["client"], each["partition"]) == ("clickstream", row["partition"])
+            and each["time_ns"] // (3600 * 10**9) == int(row["hour"].timestamp()) // 3600
+        ]
+        exact = sorted(each["batch_bytes"] for each in mine)[math.ceil(0.5 * len(mine)) - 1]
+        assert row["bytes_p50"] == pytest.approx(exact, rel=0.095)
+        raw = sum(each["raw_bytes"] for each in mine)
+        assert row["ratio"] == pytest.approx(sum(each["batch_bytes"] - 61 for each in mine) / raw)
+    assert table
+    assert {row["ratio"] for row in sizes(count_batches(captured)).where("codec = 'lz4'").collect()} == {None}
+
+
+def test_a_request_is_counted_once_however_many_batches_it_has(captured: DataFrame, plain: Rows) -> None:
+    wanted = Counter(client for client, _, _ in {(r["client"], r["connection"], r["request"]) for r in plain})
+    table = clients(count_batches(captured), count_gaps(captured)).collect()
+    assert {row["client"]: row["requests"] for row in table} == wanted
+    costs = [row["requests_per_mb"] for row in table]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_gaps_are_between_the_requests_of_a_connection(captured: DataFrame, plain: Rows) -> None:
+    times: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for row in plain:
+        times[row["client"], row["connection"]][row["request"]] = row["time_ns"]
+    wanted: Counter[tuple[str, int | None]] = Counter()
+    for (client, _), requests in times.items():
+        ordered = [time for _, time in sorted(requests.items())]
+        gaps = [(later - earlier) / 1000 for earlier, later in pairwise(ordered)]
+        wanted.update((client, math.floor(math.log2(gap) * 4) if gap >= 1 else -1) for gap in gaps)
+        wanted[client, None] += 1
+    found = {(row["client"], row["gap_bin"]): row["requests"] for row in count_gaps(captured).collect()}
+    assert found == wanted
+
+
+def test_small_batches_are_those_below_the_default_batch_size(captured: DataFrame, plain: Rows) -> None:
+    wanted = Counter(row["client"] for row in plain if row["batch_bytes"] < 16_384)
+    table = clients(count_batches(captured), count_gaps(captured)).collect()
+    assert {row["client"]: row["small"] for row in table if row["small"]} == wanted

@@ -1,0 +1,44 @@
+"""Bins and percentiles, in Spark and in Python."""
+
+import math
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from shoal.scenarios.jobs.histograms import bin_of, cumulated, lower_edge, middle, percentile, share_bin
+
+
+def test_a_value_is_within_the_edges_of_its_bin(spark: SparkSession) -> None:
+    values = [*range(1, 2_000), 16_384, 16_383, 10**9, 2**40]
+    rows = spark.createDataFrame([(value,) for value in values], "value long")
+    for row in rows.select("value", bin_of(F.col("value")).alias("number")).collect():
+        assert lower_edge(row["number"]) <= row["value"] * (1 + 1e-12)
+        assert row["value"] < lower_edge(row["number"] + 1) * (1 + 1e-12)
+
+
+def test_what_is_below_one_has_a_bin_and_null_has_none(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(0,), (-5,), (1,), (None,)], "value long")
+    assert [row[0] for row in rows.select(bin_of(F.col("value"))).collect()] == [-1, -1, 0, None]
+
+
+def test_percentiles_are_those_of_the_values_but_for_the_width_of_a_bin(spark: SparkSession) -> None:
+    values = {"a": [3**k % 1009 + 1 for k in range(500)], "b": [7]}
+    rows = spark.createDataFrame([(group, value) for group in values for value in values[group]], "g string, v long")
+    histogram = rows.groupBy("g", bin_of(F.col("v")).alias("number")).agg(F.count("*").alias("n"))
+    shared = histogram.withColumn("share", cumulated(["g"], "number", "n"))
+    found = {row["g"]: row for row in shared.groupBy("g").agg(percentile(0.9, "share", "number").alias("p")).collect()}
+    for group, each in values.items():
+        exact = sorted(each)[math.ceil(0.9 * len(each)) - 1]
+        assert found[group]["p"] == pytest.approx(exact, rel=0.095)
+
+
+def test_a_share_is_reached_in_the_first_bin_that_has_enough() -> None:
+    counts = [(3, 1), (0, 8), (9, 1)]
+    assert [share_bin(counts, share) for share in (0.5, 0.8, 0.81, 0.9, 1.0)] == [0, 0, 3, 3, 9]
+    assert share_bin([], 0.5) is None
+
+
+def test_the_middle_is_nine_percent_from_either_edge() -> None:
+    assert middle(40) / lower_edge(40) == pytest.approx(lower_edge(41) / middle(40)) == pytest.approx(1.0905, abs=1e-4)
+    assert middle(-1) == 0
