@@ -28,7 +28,7 @@ def test_patch_is_a_recomputation(data: st.DataObject, tail: bytes) -> None:
     assert patch(crc32c(old + tail), old, new, len(tail)) == crc32c(new + tail)
 
 
-@pytest.mark.parametrize("length", [0, 1, 0xFF, 0x100, 0xFFFF, 0x10000, 0x10001, 0xABCDEF, 0x1000000])
+@pytest.mark.parametrize("length", [0, 1, 0xFF, 0x100, 4095, 4096, 4097, 0xFFFF, 0x10000, 0x10001, 0xABCDEF, 0x1000000])
 def test_shift_at_every_byte_of_the_length(length: int) -> None:
     a, zeros = b"shoal", bytes(length)
     assert shift(crc32c(a), length) == crc32c(a + zeros) ^ crc32c(zeros)

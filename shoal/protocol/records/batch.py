@@ -21,10 +21,10 @@ __all__ = [
     "NewRecord",
     "body_crc",
     "encode_batch",
-    "extend_crc",
     "open_batch",
     "producible_header",
     "read_batch_header",
+    "read_fields",
     "require_crc",
     "seal_batch",
     "stamped_header",
@@ -47,14 +47,13 @@ _HEADER = Struct(
     "i"  # baseSequence
     "i"  # records count
 )
-_RESTAMP = Struct(">8xi4xbIh20s14xi")  # the same, but only what `producible_header` keeps
+_RESTAMP = Struct(">8xi4xbIh20s14si")  # the same: what `producible_header` keeps in one piece, and the producer in one
 _STAMP = Struct(">qiibIh20sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
 _STAMPS_TO = 57  # the end of baseSequence
 _PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
 _PRODUCER_AT = 43
-_COMBINE_FROM = 16 * 1024  # bytes; below, a second look at (hot) bytes is cheaper than the algebra
 
 _CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -63,6 +62,15 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is then the delete horizon
 _CLEARED = TRANSACTIONAL | DELETE_HORIZON
 UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestamps, or make records of markers
+
+# What clearing these bits, or the producer, changes in the checksum of the 36 bytes up to baseSequence. The checksum is linear in the
+# differences of two buffers of one length, and leading bytes that are equal do not count.
+_STAMPED = _STAMPS_TO - _CRC_FROM
+_CHANGE_BY_BITS = {
+    bits: crc32c(bits.to_bytes(2, "big") + bytes(_STAMPED - 2)) ^ crc32c(bytes(_STAMPED))
+    for bits in (0, TRANSACTIONAL, DELETE_HORIZON, _CLEARED)
+}
+_CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
 
 _CODECS = tuple(Codec)
 
@@ -117,9 +125,20 @@ class BatchHeader(NamedTuple):
         """Bytes of the whole batch."""
         return LOG_OVERHEAD + self.batch_length
 
+    def require_positive(self) -> None:
+        """RemoteProtocolError where an offset or a count is negative."""
+        if self.base_offset < 0 or self.last_offset_delta < 0 or self.record_count < 0:
+            raise RemoteProtocolError("negative offset or count in a batch header")
+
     def timestamp(self, record: Record) -> int:
         """What a consumer is given (ms)."""
         return self.max_timestamp if self.is_log_append_time else int64(self.base_timestamp + record.timestamp_delta)
+
+
+def read_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
+    """The fields of the header of the batch of magic 2 that lies whole at `pos`, in the order of `BatchHeader`. Nothing is checked:
+    for loops over many batches, in which making a `BatchHeader` of each would cost more than looking at it."""
+    return _HEADER.unpack_from(buf, pos)
 
 
 def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
@@ -135,8 +154,7 @@ def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
         raise RemoteProtocolError(f"magic {header.magic} where a batch of magic 2 was expected")
     if not HEADER_SIZE <= header.size <= end - pos:
         raise RemoteProtocolError(f"batch of {header.size} bytes, {end - pos} are there")
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.record_count < 0:
-        raise RemoteProtocolError("negative offset or count in a batch header")
+    header.require_positive()
     return header
 
 
@@ -153,17 +171,6 @@ def require_crc(header: BatchHeader, buf: Buffer, start: int, end: int) -> None:
         raise RemoteProtocolError(f"batch at offset {header.base_offset}: CRC mismatch")
 
 
-def extend_crc(crc: int, buf: Buffer, start: int, end: int, *, body: int) -> int:
-    """`crc`, of bytes that precede, extended over the whole batch `buf[start:end]`, whose `body_crc` is known.
-
-    With it one pass over a payload serves both the check of the batch and the checksum of what it is wrapped in.
-    """
-    if end - start < _COMBINE_FROM:
-        return crc32c(memoryview(buf)[start:end], crc)
-    crc = crc32c(memoryview(buf)[start : start + _CRC_FROM], crc)
-    return shift(crc, end - start - _CRC_FROM) ^ body
-
-
 def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     """The 61 bytes with which the batch `buf[start:end]` may be produced: followed by its unchanged payload.
 
@@ -173,15 +180,15 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     """
     if end - start < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - start} bytes are no batch header")
-    length, magic, crc, attributes, deltas, count = _RESTAMP.unpack_from(buf, start)
+    length, magic, crc, attributes, kept, producer, count = _RESTAMP.unpack_from(buf, start)
     if magic != 2 or length + LOG_OVERHEAD != end - start or attributes & UNPRODUCIBLE:
         raise RemoteProtocolError(
             f"batch of magic {magic}, {length} bytes, attributes {attributes:#x} may not be produced"
         )
-    new = bytearray(_STAMP.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, deltas, -1, -1, -1, count))
-    old_stamps = memoryview(buf)[start + _CRC_FROM : start + _STAMPS_TO]
-    new[17:21] = patch(crc, old_stamps, new[_CRC_FROM:_STAMPS_TO], end - start - _STAMPS_TO).to_bytes(4, "big")
-    return bytes(new)
+    change = _CHANGE_BY_BITS[attributes & _CLEARED] ^ crc32c(producer) ^ _CRC_OF_NO_PRODUCER
+    if change:
+        crc ^= shift(change, end - start - _STAMPS_TO)
+    return _STAMP.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, kept, -1, -1, -1, count)
 
 
 def stamped_header(header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int) -> bytes:
@@ -208,8 +215,8 @@ def synthetic_header(
 ) -> bytes:
     """The 61 bytes before a body that is ONE uncompressed record with timestamp delta 0: its timestamp is `max_timestamp`.
 
-    `crc_of_body` is the plain CRC-32C of the `body_length` bytes after the header (start it with the record's head, see
-    `encode_single_record_head`, and go on with `extend_crc`).
+    `crc_of_body` is the plain CRC-32C of the `body_length` bytes after the header, the record's head first
+    (`encode_single_record_head`).
     """
     fields = (attributes, 0, max_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, 1)
     length = HEADER_SIZE - LOG_OVERHEAD + body_length

@@ -5,13 +5,14 @@ looking further. Magic 0 and 1 entries are messages (a compressed one wraps many
 Fetch up to a byte limit and may cut the last entry anywhere: clients drop that tail and ask again.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
 
-__all__ = ["LOG_OVERHEAD", "MIN_LENGTHS", "RecordSet", "Span", "split"]
+__all__ = ["LOG_OVERHEAD", "MIN_LENGTHS", "RecordSet", "Span", "entries", "split"]
 
 LOG_OVERHEAD = 12  # offset and length, which the length does not count
 _PREFIX = Struct(
@@ -40,10 +41,8 @@ class RecordSet(NamedTuple):
     tail: int
 
 
-def split(buf: Buffer, start: int, end: int) -> RecordSet:
-    """Cut `buf[start:end]` at its entries, as ByteBufferLogInputStream does. A length no entry can have, or an unknown
-    magic: RemoteProtocolError."""
-    spans = []
+def entries(buf: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The whole entries of `buf[start:end]`, each as the fields of a `Span`; the rest is a truncated tail. Raises as `split`."""
     unpack = _PREFIX.unpack_from
     last_prefix = end - _PREFIX.size
     while start <= last_prefix:
@@ -53,6 +52,12 @@ def split(buf: Buffer, start: int, end: int) -> RecordSet:
         stop = start + LOG_OVERHEAD + length
         if stop > end:
             break
-        spans.append(Span(start, stop, magic, base_offset))
+        yield start, stop, magic, base_offset
         start = stop
-    return RecordSet(spans, start)
+
+
+def split(buf: Buffer, start: int, end: int) -> RecordSet:
+    """Cut `buf[start:end]` at its entries, as ByteBufferLogInputStream does. A length no entry can have, or an unknown
+    magic: RemoteProtocolError."""
+    spans = [Span(*entry) for entry in entries(buf, start, end)]
+    return RecordSet(spans, spans[-1].end if spans else start)

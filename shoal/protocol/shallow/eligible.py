@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import LocalProtocolError
-from shoal.protocol.records.batch import BatchHeader
+from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader
+from shoal.protocol.records.recordset import LOG_OVERHEAD
 
-__all__ = ["Reason", "Topics", "raw_reason"]
+__all__ = ["Reason", "Topics", "is_plain", "raw_reason"]
 
 
 class Reason(StrEnum):
@@ -66,6 +67,21 @@ _RULES: tuple[tuple[Reason, Callable[[BatchHeader, Measure], bool]], ...] = (
     # RecordTooLargeException kills a mirror's task: max.request.size counts the whole envelope.
     (Reason.TOO_LARGE, lambda batch, measure: batch.size > measure.payload_limit),
 )
+
+# What attributes may be without any rule applying: a known codec, in a transaction or not.
+_PLAIN = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
+
+
+def is_plain(fields: tuple[int, ...], measure: Measure) -> bool:
+    """Is it clear at a glance that no rule applies to the batch with these `BatchHeader` fields? Nearly always it is, and then
+    its offsets and counts are not negative either. Where it is not, the rules decide."""
+    return (
+        fields[0] >= measure[0] >= 0  # base offset
+        and 0 < fields[12] == fields[6] + 1  # record count, last offset delta
+        and fields[5] in _PLAIN
+        and fields[1] + LOG_OVERHEAD <= measure[1]  # batch length
+    )
+
 
 DELIVERS_NOTHING = frozenset({Reason.CONTROL, Reason.EMPTY})
 

@@ -24,7 +24,6 @@ from typing import Final, NamedTuple, TypeAlias
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import LocalProtocolError
-from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.records.record import Slice
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
@@ -65,8 +64,8 @@ class Facts(NamedTuple):
 _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._fields)
 
 
-def facts_of(headers: Sequence[BatchHeader], payloads: Sequence[Buffer], *, has_keys: bool | None = None) -> Facts:
-    """Of the batches of one envelope, one at least; `payloads`: what follows the header of each. The codecs are known ones."""
+def facts_of(headers: Sequence[tuple[int, ...]], payloads: Sequence[Buffer], *, has_keys: bool | None = None) -> Facts:
+    """Of the batches of one envelope, one at least: the fields of their headers, as a `BatchHeader` has them; `payloads`: what follows the header of each. The codecs are known ones."""
     fields = list(zip(*headers, strict=True))
     codecs = [attributes & _CODEC_MASK for attributes in fields[5]]
     return Facts(

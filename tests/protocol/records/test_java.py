@@ -10,9 +10,7 @@ from shoal.protocol.records.batch import (
     HEADER_SIZE,
     TRANSACTIONAL,
     NewRecord,
-    body_crc,
     encode_batch,
-    extend_crc,
     producible_header,
     read_batch_header,
     synthetic_header,
@@ -49,7 +47,7 @@ def stamped(codec: Codec) -> bytes:
 
 def wrapped(inner: bytes) -> bytes:
     head, tail = encode_single_record_head(key=b"envelope", value_length=len(inner), headers=((b"shoal", b"1"),))
-    crc = extend_crc(crc32c(head), inner, 0, len(inner), body=body_crc(inner, 0, len(inner)))
+    crc = crc32c(inner, crc32c(head))
     length = len(head) + len(inner) + len(tail)
     header = synthetic_header(base_offset=0, max_timestamp=3, body_length=length, crc_of_body=crc32c(tail, crc))
     return header + head + inner + tail

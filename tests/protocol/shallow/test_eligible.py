@@ -1,5 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shoal.protocol.compression import Codec
 from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.records.batch import (
     CONTROL,
@@ -10,7 +13,7 @@ from shoal.protocol.records.batch import (
     read_batch_header,
 )
 from shoal.protocol.shallow import eligible
-from shoal.protocol.shallow.eligible import Measure, Reason, Topics, raw_reason
+from shoal.protocol.shallow.eligible import Measure, Reason, Topics, is_plain, raw_reason
 from tests.protocol.shallow.world import some_batch
 
 BATCH = some_batch(100, 10, producer_id=5, producer_epoch=0, base_sequence=0)
@@ -38,6 +41,32 @@ def test_an_ordinary_batch_is_wrapped() -> None:
 )
 def test_each_rule_has_its_reason(batch: BatchHeader, measure: Measure, reason: Reason) -> None:
     assert raw_reason(batch, measure) is reason
+    assert not is_plain(batch, measure)
+
+
+near = st.sampled_from([-1, 0, 1, 2, 3, 99, 100, 101])
+headers = st.builds(
+    HEADER._replace,
+    base_offset=near,
+    batch_length=st.integers(len(BATCH) - 14, len(BATCH) - 10),
+    attributes=st.integers(-1, 0x17) | st.integers(-0x8000, 0x7FFF),
+    last_offset_delta=near,
+    record_count=near,
+)
+
+
+@given(headers, st.sampled_from([-1, 0, 100]))
+def test_what_is_plain_at_a_glance_is_so_by_the_rules(batch: BatchHeader, fetch_offset: int) -> None:
+    measure = ROOMY._replace(fetch_offset=fetch_offset)
+    if is_plain(batch, measure):
+        batch.require_positive()
+        assert raw_reason(batch, measure) is None
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_ordinary_batches_are_plain_at_a_glance(codec: Codec) -> None:
+    for bits in (0, TRANSACTIONAL):
+        assert is_plain(HEADER._replace(attributes=codec | bits), ROOMY)
 
 
 @pytest.mark.parametrize(
