@@ -13,10 +13,12 @@ from typing import Final
 
 from shoal.protocol.errors import RemoteProtocolError
 
-__all__ = ["MECHANISMS", "Credentials", "tokens"]
+__all__ = ["MECHANISMS", "TOKEN_ROUNDS", "Credentials", "tokens"]
 
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = ("PLAIN", *_DIGESTS)
+TOKEN_ROUNDS: Final = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
+"""Frames that each side sends after SaslHandshake v0 (RFC 4616, 5802, 7628), without a Kafka header. GSSAPI has no fixed number."""
 _MOST_ITERATIONS: Final = 100_000  # of a server that might keep us busy for ever; Kafka takes 16384 at most
 
 

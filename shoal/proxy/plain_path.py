@@ -15,6 +15,7 @@ from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.sasl import TOKEN_ROUNDS
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.wire import read_string
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["ADDRESSES", "FETCH_ADDRESSES", "PLAIN_ROUTES", "Path", "PlainPath"]
 
 _VERSION_AT = 6
-
-# Frames that each side sends after SaslHandshake v0, by mechanism (RFC 4616, 5802, 7628): they have no Kafka header.
-_SASL_ROUNDS = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
 
 
 class Path(Protocol):
@@ -141,10 +139,10 @@ def _handshake_answered(mechanism: str, connection: Connection, _: InFlight, fra
     error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, 0)
     if any(frame[error_at : error_at + 2]):
         return frame
-    rounds = _SASL_ROUNDS.get(mechanism)
+    rounds = TOKEN_ROUNDS.get(mechanism)
     if rounds is None:
         raise RemoteProtocolError(
-            f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(_SASL_ROUNDS)}): "
+            f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(TOKEN_ROUNDS)}): "
             "use a client that sends SaslHandshake v1"
         )
     connection.requests.tokens = rounds
