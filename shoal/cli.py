@@ -31,7 +31,15 @@ class Command:
     extra: str | None = None  # that has to be installed for it
 
 
-COMMANDS: Mapping[str, Command] = MappingProxyType({})
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "replay": Command(
+            what="drive scenarios or captured traffic through Shoal to real brokers",
+            function="shoal.scenarios.replay.cli:main",
+            extra="scenarios",
+        ),
+    }
+)
 
 
 def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.scenarios.kafka.ports import free_port, is_free
+from shoal.scenarios.kafka.ports import free_port_block as free_port_block
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:
@@ -144,14 +144,6 @@ def _inline(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_inline, value)) + "]"
     return json.dumps(value)
-
-
-def free_port_block(count: int) -> int:
-    """The first of `count` free ports in a row on the loopback address."""
-    while True:
-        first = free_port()
-        if all(is_free(port) for port in range(first, first + count)):
-            return first
 
 
 def listening_ports(pid: int) -> set[int]:

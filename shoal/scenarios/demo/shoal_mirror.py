@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.scenarios.kafka.errors import NotReady
-from shoal.scenarios.kafka.ports import LOOPBACK, free_ports
+from shoal.scenarios.kafka.ports import LOOPBACK, free_port_block
 from shoal.scenarios.kafka.process import Process
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Shoal", "read_wiring", "running_shoal"]
 
 START_TIMEOUT_S = 30.0
+_NODES = 8  # brokers of a cluster that have a port
 _LAST_LINE = "producer.compression.type"  # of what it prints once its ports are open
 _WIRING = re.compile(r"^\w+\.(consumer|producer)\.bootstrap\.servers *= *(\S+)$", re.MULTILINE)
 
@@ -37,11 +38,11 @@ def read_wiring(printed: str) -> dict[str, str]:
 @asynccontextmanager
 async def running_shoal(work: Path, source: str, target: str, options: Sequence[str] = ()) -> AsyncIterator[Shoal]:
     """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log when it does not come up. Ended with SIGTERM, which drains it."""
-    source_listen, source_node, target_listen, target_node = free_ports(4)
+    source_at, target_at = free_port_block(1 + _NODES), free_port_block(1 + _NODES)
     argv = [
-        *(sys.executable, "-m", "shoal.proxy", "mirror", "--source", source, "--target", target),
-        *("--source-listen", f"{LOOPBACK}:{source_listen}", "--source-ports", f"{source_node}-{source_node}"),
-        *("--target-listen", f"{LOOPBACK}:{target_listen}", "--target-ports", f"{target_node}-{target_node}"),
+        *(sys.executable, "-m", "shoal", "mirror", "--source", source, "--target", target),
+        *("--source-listen", f"{LOOPBACK}:{source_at}", "--source-ports", f"{source_at + 1}-{source_at + _NODES}"),
+        *("--target-listen", f"{LOOPBACK}:{target_at}", "--target-ports", f"{target_at + 1}-{target_at + _NODES}"),
         *("--state-dir", str(work / "state"), "--form", "dedicated", *options),
     ]
     process = Process(argv, log=work / "shoal.log", name="shoal mirror")

@@ -29,6 +29,14 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
+def free_port_block(count: int) -> int:
+    """The first of `count` free ports in a row."""
+    while True:
+        first = free_port()
+        if all(is_free(port) for port in range(first, first + count)):
+            return first
+
+
 def is_free(port: int) -> bool:
     """Nobody listens on it on the loopback address."""
     with socket.socket() as probe:

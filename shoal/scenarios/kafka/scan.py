@@ -1,5 +1,6 @@
 """Is there an envelope left anywhere? Every record of every topic of a cluster is looked at, the internal topics' too."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
@@ -36,9 +37,15 @@ class Scanner:
         self.records = 0
         """Looked at so far."""
 
-    async def scan(self, *, within: float = READ_TIMEOUT_S) -> list[Finding]:
-        """All findings so far, at most the first 100. Aborted records are looked at too. Raises TrafficFailed."""
-        topics = await Topics(self._bootstrap).all_partitions()
+    async def scan(
+        self, *, within: float = READ_TIMEOUT_S, only: Callable[[str], bool] = lambda topic: True
+    ) -> list[Finding]:
+        """All findings so far, at most the first 100, in the topics of which the name is `only`. Aborted records are looked at too.
+
+        Raises TrafficFailed.
+        """
+        every = await Topics(self._bootstrap).all_partitions()
+        topics = {topic: count for topic, count in every.items() if only(topic)}
         starts = [
             TopicPartition(topic, partition, self._next.get((topic, partition), OFFSET_BEGINNING))
             for topic, count in topics.items()

@@ -1,0 +1,62 @@
+"""The brokers of a run: those that were given, or clusters of our own, started when a case first needs them and kept for the next."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
+from shoal.scenarios.kafka.scan import Scanner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Brokers", "Site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A cluster; `cluster` is None where its brokers are not ours."""
+
+    bootstrap: str
+    cluster: Cluster | None
+    scanner: Scanner
+
+
+class Brokers:
+    """`target`: bootstrap servers that are used instead of our own. Use it as an async context manager."""
+
+    def __init__(self, work: Path, kafka: str, target: str | None = None) -> None:
+        self._work = work
+        self._kafka = kafka
+        self._target = target
+        self._sites: dict[str, Site] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Brokers:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def are_ours(self) -> bool:
+        return self._target is None
+
+    async def target(self) -> Site:
+        if self._target is not None and "target" not in self._sites:
+            self._sites["target"] = Site(bootstrap=self._target, cluster=None, scanner=Scanner(self._target))
+        return await self._site("target")
+
+    async def source(self) -> Site:
+        """Of a mirror: always our own."""
+        return await self._site("source")
+
+    async def _site(self, role: str) -> Site:
+        if role not in self._sites:
+            spec = ClusterSpec(version=self._kafka, jmx=True)
+            cluster = await self._stack.enter_async_context(running_cluster(self._work / role, spec))
+            bootstrap = cluster.bootstrap
+            self._sites[role] = Site(bootstrap=bootstrap, cluster=cluster, scanner=Scanner(bootstrap))
+        return self._sites[role]

@@ -1,0 +1,102 @@
+"""`shoal replay`: scenarios by name, or a capture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.values import parse_addresses
+from shoal.scenarios.cases import CASES
+from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.progress import Progress
+from shoal.scenarios.replay.brokers import Brokers
+from shoal.scenarios.replay.clock import parse_speed
+from shoal.scenarios.replay.runner import run_case
+from shoal.scenarios.replay.verdicts import as_json, as_lines, as_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.scenarios.replay.case import Case
+    from shoal.scenarios.replay.runner import Outcome
+
+__all__ = ["main"]
+
+OK, FAILED = 0, 1
+ALL = "all"
+_END = """\
+scenarios:
+{cases}
+
+examples:
+  shoal replay bursty-night                        on a broker of its own, as fast as it is written down
+  shoal replay all --speed 10x
+  shoal replay mirror-tailing --target b1:9092     the mirror's target is this cluster; its source is a broker of our own
+
+exit codes: 0 every fact holds, 1 one does not (the last lines name it), 2 wrong arguments
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    cases = "\n".join(f"  {case.name:<20} {case.what}" for case in CASES.values())
+    arguments = argparse.ArgumentParser(
+        prog="shoal replay",
+        description="Traffic through Shoal to real brokers, and what must be true afterwards.",
+        epilog=_END.format(cases=cases),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_argument("what", nargs="+", metavar="SCENARIO", help=f"names, or {ALL}")
+    what = "brokers to use instead of our own; topics of the run are deleted at its end"
+    arguments.add_argument("--target", metavar="HOST:PORT[,..]", help=what)
+    arguments.add_argument("--speed", default="1x", metavar="1x|10x|max", help="default: 1x")
+    arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help="version of our own brokers")
+    what = "directory of report.json and logs (default: build/scenarios)"
+    arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", help=what)
+    return arguments
+
+
+def main(arguments: Sequence[str]) -> int:
+    flags = parser().parse_args(arguments)
+    try:
+        speed = parse_speed(flags.speed)
+        if flags.target is not None:
+            parse_addresses(flags.target)
+    except ValueError as error:
+        raise OperatorError.of("shoal replay", str(error)) from None
+    cases = _cases(flags.what, flags.target)
+    outcomes = trio.run(partial(_run_all, cases, flags, speed))
+    print(as_table(outcomes))
+    (flags.out / "report.json").write_text(json.dumps(as_json(outcomes), indent=1) + "\n")
+    return OK if all(outcome.good for outcome in outcomes) else FAILED
+
+
+def _cases(names: Sequence[str], target: str | None) -> list[Case]:
+    wanted = list(CASES) if ALL in names else names
+    if unknown := [name for name in wanted if name not in CASES]:
+        raise OperatorError.of(unknown[0], f"is no scenario; there are {', '.join(CASES)}")
+    cases = [CASES[name] for name in wanted]
+    if target is not None and ALL not in names:
+        for case in cases:
+            if case.own_brokers:
+                raise OperatorError.of(case.name, f"needs brokers of its own: {case.own_brokers}; leave --target out")
+    return [case for case in cases if target is None or not case.own_brokers]
+
+
+async def _run_all(cases: Sequence[Case], flags: argparse.Namespace, speed: float) -> list[Outcome]:
+    progress, outcomes = Progress(sys.stderr), []
+    flags.out.mkdir(parents=True, exist_ok=True)
+    async with Brokers(flags.out / "brokers", flags.kafka, flags.target) as brokers:
+        for case in cases:
+            progress.say(f"{case.name}: {case.what}")
+            outcome = await run_case(case, brokers, flags.out / case.name, kafka=flags.kafka, speed=speed)
+            progress.say(as_lines(outcome))
+            outcomes.append(outcome)
+    return outcomes

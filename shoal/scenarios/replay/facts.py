@@ -1,0 +1,65 @@
+"""What must be true after a scenario: a name in plain English, and a check that tells what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Fact", "Seen", "Verdict", "at_least", "at_most", "check", "equals"]
+
+Seen = dict[str, Any]
+"""What a scenario has seen, by name; None: it could not be measured here (brokers that are not ours tell no figures)."""
+
+
+class Verdict(NamedTuple):
+    """`holds` None: not measured."""
+
+    fact: str
+    holds: bool | None
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """`value`: of what was seen; None: not measured. `holds` judges it, `wanted` says what would be right."""
+
+    name: str
+    value: Callable[[Seen], Any]
+    holds: Callable[[Any], bool]
+    wanted: str
+
+
+def equals(name: str, key: str, wanted: object) -> Fact:
+    return Fact(name=name, value=lambda seen: seen[key], holds=lambda value: bool(value == wanted), wanted=f"{wanted}")
+
+
+def at_most(name: str, key: str, limit: float) -> Fact:
+    return Fact(
+        name=name, value=lambda seen: seen[key], holds=lambda value: bool(value <= limit), wanted=f"at most {limit:g}"
+    )
+
+
+def at_least(name: str, key: str, limit: float) -> Fact:
+    return Fact(
+        name=name, value=lambda seen: seen[key], holds=lambda value: bool(value >= limit), wanted=f"at least {limit:g}"
+    )
+
+
+def check(fact: Fact, seen: Mapping[str, Any]) -> Verdict:
+    """A scenario that has not seen what a fact is about is a fact that does not hold."""
+    try:
+        value = fact.value(dict(seen))
+    except KeyError as error:
+        return Verdict(fact.name, False, f"nothing was seen of {error}")
+    if value is None:
+        return Verdict(fact.name, None, "not measured on brokers that are not ours")
+    if fact.holds(value):
+        return Verdict(fact.name, True, _told(value))
+    return Verdict(fact.name, False, f"{_told(value)}, wanted: {fact.wanted}")
+
+
+def _told(value: object) -> str:
+    return f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

@@ -1,0 +1,138 @@
+"""What was sent, batch by batch, beside what the topics hold afterwards.
+
+Every batch has a number, which its timestamp carries (made_up.py). A topic is read from where it ended before; then each number must
+be there once, with all its records side by side, and the numbers of one connection must ascend in each partition.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
+
+from shoal.scenarios.kafka.reading import place, read_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka import Message
+
+    from shoal.scenarios.kafka.topics import Span
+    from shoal.scenarios.replay.arrivals import Part
+
+__all__ = ["Findings", "Ledger"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """Of batches, but for `foreign`: records that the replay did not send."""
+
+    complete: int = 0
+    missing: int = 0
+    doubled: int = 0
+    torn: int = 0  # with too few records, too many, or others between them
+    out_of_order: int = 0
+    misplaced: int = 0
+    foreign: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return not any(getattr(self, one.name) for one in fields(self) if one.name not in ("complete", "foreign"))
+
+    def __str__(self) -> str:
+        wrong = [f"{getattr(self, one.name):,} {one.name}" for one in fields(self) if getattr(self, one.name)]
+        return ", ".join(wrong).replace("_", " ") or "nothing"
+
+
+class Ledger:
+    """`epoch`: ms, the timestamp of batch 0, as the Maker has it."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._records = array("I")
+        self._places = array("I")
+        self._connections = array("Q")
+        self._place_numbers: dict[tuple[str, int], int] = {}
+
+    def sent(self, part: Part, connection: int) -> int:
+        """-> the batch's number."""
+        where = part.topic, part.partition
+        self._records.append(part.records)
+        self._places.append(self._place_numbers.setdefault(where, len(self._place_numbers)))
+        self._connections.append(connection)
+        return len(self._records) - 1
+
+    @property
+    def partitions(self) -> Mapping[tuple[str, int], int]:
+        """(topic, partition) -> records sent."""
+        totals: Counter[int] = Counter()
+        for at, count in zip(self._places, self._records, strict=True):
+            totals[at] += count
+        return {where: totals[at] for where, at in self._place_numbers.items()}
+
+    async def audit(self, bootstrap: str, before: Mapping[str, Mapping[int, Span]]) -> Findings:
+        """`before`: the spans of each topic before the replay. Raises TrafficFailed."""
+        starts = [
+            TopicPartition(topic, partition, before[topic][partition].end)
+            for topic, partition in sorted(self._place_numbers)
+        ]
+        reader = _Reader(self._records, self._places, self._connections, self._place_numbers, self._epoch)
+        await read_from(bootstrap, starts, reader.take)
+        return reader.findings()
+
+
+class _Reader:
+    def __init__(
+        self,
+        records: array[int],
+        places: array[int],
+        connections: array[int],
+        place_numbers: Mapping[tuple[str, int], int],
+        epoch: int,
+    ) -> None:
+        self._records, self._places, self._connections = records, places, connections
+        self._place_numbers = place_numbers
+        self._epoch = epoch
+        self._seen = bytearray(len(records))
+        self._found = Findings()
+        self._open: dict[int, tuple[int, int]] = {}  # place -> batch that is being read, and how many of its records
+        self._last: dict[tuple[int, int], int] = {}  # (place, connection) -> the last batch
+
+    def take(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._record(self._place_numbers[place(message)], message.timestamp()[1] - self._epoch)
+
+    def _record(self, at: int, number: int) -> None:
+        if not 0 <= number < len(self._records):
+            self._found.foreign += 1
+            return
+        batch, count = self._open.get(at, (-1, 0))
+        if batch != number or count == self._records[batch]:
+            self._close(at)
+            self._begin(at, number)
+            count = 0
+        self._open[at] = number, count + 1
+
+    def _begin(self, at: int, number: int) -> None:
+        found, by = self._found, (at, self._connections[number])
+        found.doubled += self._seen[number]
+        found.misplaced += self._places[number] != at
+        found.out_of_order += number < self._last.get(by, -1)
+        self._last[by] = max(number, self._last.get(by, -1))
+        self._seen[number] = 1
+
+    def _close(self, at: int) -> None:
+        batch, count = self._open.pop(at, (-1, 0))
+        if batch >= 0:
+            complete = count == self._records[batch]
+            self._found.complete += complete
+            self._found.torn += not complete
+
+    def findings(self) -> Findings:
+        for at in list(self._open):
+            self._close(at)
+        self._found.missing = self._seen.count(0)
+        return self._found

@@ -1,0 +1,118 @@
+"""Runs a case: makes what is given, lets the traffic flow while faults happen, and judges the facts."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.errors import HarnessError
+from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.replay.clock import Clock
+from shoal.scenarios.replay.facts import Verdict, check
+from shoal.scenarios.replay.stage import Stage
+from shoal.scenarios.shoal_run import running_shoal_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shoal.scenarios.replay.brokers import Brokers, Site
+    from shoal.scenarios.replay.case import Case, Fault
+
+__all__ = ["Outcome", "run_case"]
+
+ENVELOPES = "no envelope lies in any topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    case: Case
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        return all(verdict.holds is not False for verdict in self.verdicts)
+
+
+async def run_case(case: Case, brokers: Brokers, work: Path, *, kafka: str, speed: float) -> Outcome:
+    """A case that cannot be played to its end has a verdict that says so; Cancelled and our own errors go on."""
+    begin = time.monotonic()
+    try:
+        verdicts = await _run(case, brokers, work, kafka, speed)
+    except* HarnessError as group:
+        errors = "; ".join(str(error) for error in _leaves(group))
+        verdicts = (Verdict("it can be played to its end", False, errors),)
+    return Outcome(case=case, verdicts=verdicts, seconds=time.monotonic() - begin)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: float) -> tuple[Verdict, ...]:
+    target = await brokers.target()
+    source = await brokers.source() if case.given.mirror else None
+    token = f"{re.sub('[^a-z0-9]+', '-', case.name)}-{os.urandom(3).hex()}"
+    stage = Stage(work=work, token=token, site=target, source=source, clock=Clock(speed), address=None, kafka=kafka)
+    admin = Topics((source or target).bootstrap)
+    for name, partitions in case.given.topics.items():
+        await admin.create(stage.topic(name), partitions)
+    try:
+        await _play(case, stage)
+        sites = [site for site in (source, target) if site is not None]
+        envelopes = sum([await _envelopes(site, token) for site in sites])
+    finally:
+        if not brokers.are_ours:
+            await _tidy(target, token)
+    facts = [check(fact, stage.seen) for fact in case.facts]
+    return (*facts, Verdict(ENVELOPES, not envelopes, f"{envelopes} found"))
+
+
+async def _play(case: Case, stage: Stage) -> None:
+    async with AsyncExitStack() as stack:
+        shoal = None
+        if not case.given.mirror:
+            more = case.given.more.format(work=stage.work)
+            starting = running_shoal_run(stage.work, stage.site.bootstrap, listener=case.given.listener, more=more)
+            shoal = await stack.enter_async_context(starting)
+            stage.address = shoal.address
+        stage.clock.restart()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_inject_all, case, stage)
+            await case.traffic(stage)
+        if shoal is not None and shoal.process.running:
+            stage.seen.update({name.replace("_", " "): value for name, value in (await shoal.stop()).items()})
+
+
+async def _inject_all(case: Case, stage: Stage) -> None:
+    async with trio.open_nursery() as nursery:
+        for fault in case.faults:
+            nursery.start_soon(_inject, fault, stage)
+    stage.faults_over.set()
+
+
+async def _inject(fault: Fault, stage: Stage) -> None:
+    await stage.clock.until(fault.at)
+    await fault.inject(stage)
+    stage.seen[fault.what] = True
+
+
+async def _envelopes(site: Site, token: str) -> int:
+    """In all topics of a cluster of our own, in those of this run elsewhere."""
+    ours = site.cluster is not None
+    return len(await site.scanner.scan(only=lambda topic: ours or token in topic))
+
+
+async def _tidy(site: Site, token: str) -> None:
+    """The topics of this run, and what the mirror has made for itself: all are named after its token."""
+    admin = Topics(site.bootstrap)
+    if left := [topic for topic in await admin.names() if token in topic]:
+        await admin.delete(*left)

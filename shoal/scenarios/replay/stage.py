@@ -1,0 +1,149 @@
+"""What the traffic of a case has to hand: its topics, its Shoal, its mirror, its brokers, and what it has seen so far."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.demo.shoal_mirror import running_shoal
+from shoal.scenarios.kafka.compare import first_difference
+from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.metrics import requests
+from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
+from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.replay.leaders import find_leaders
+from shoal.scenarios.replay.ledger import Ledger
+from shoal.scenarios.replay.made_up import Maker
+from shoal.scenarios.replay.player import Player
+from shoal.scenarios.shoal_run import totals
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterable
+    from pathlib import Path
+
+    from shoal.protocol.sasl import Credentials
+    from shoal.scenarios.kafka.broker import Node
+    from shoal.scenarios.kafka.mirror import Mirror
+    from shoal.scenarios.replay.arrivals import Arrival
+    from shoal.scenarios.replay.brokers import Site
+    from shoal.scenarios.replay.clock import Clock
+    from shoal.scenarios.replay.facts import Seen
+    from shoal.scenarios.replay.played import Played
+
+__all__ = ["Stage", "play_and_audit"]
+
+_COPIED_S = 120.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """`token` tells this run's topics and mirror from those of all others. `address`: of Shoal's listener for clients."""
+
+    work: Path
+    token: str
+    site: Site
+    source: Site | None
+    clock: Clock
+    address: tuple[str, int] | None
+    kafka: str
+    seen: Seen = field(default_factory=dict)
+    faults_over: trio.Event = field(default_factory=trio.Event)
+
+    def topic(self, name: str) -> str:
+        return f"{self.token}-{name}"
+
+    @property
+    def through_shoal(self) -> str:
+        """Bootstrap servers of clients."""
+        assert self.address is not None, "a mirror is given, not a listener"
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def node(self) -> Node:
+        """The broker that faults are for."""
+        assert self.site.cluster is not None, "these brokers are not ours"
+        return self.site.cluster.nodes[1]
+
+    async def requests(self, api: str) -> int | None:
+        """That the target's brokers have counted, after less than a second; None where they are not ours."""
+        if self.site.cluster is None:
+            return None
+        return sum([await requests(node, api) for node in self.site.cluster.nodes.values()])
+
+    async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> Played:
+        """Sees: everything of `play_and_audit`, and "broker requests"."""
+        assert self.address is not None, "a mirror is given, not a listener"
+        before = await self.requests("Produce")
+        played = await play_and_audit(arrivals, topics, self.address, self.site.bootstrap, self.clock, self.seen)
+        after = await self.requests("Produce")
+        self.seen["broker requests"] = None if after is None or before is None else after - before
+        return played
+
+    @asynccontextmanager
+    async def mirroring(self, *topics: str, options: tuple[str, ...] = ()) -> AsyncIterator[Mirror]:
+        """MirrorMaker 2 through `shoal mirror`; sees what Shoal says at its end that it did ("wrapped batches", ...)."""
+        assert self.source is not None, "no mirror is given"
+        told = ("--log-format", "json", *options)
+        async with running_shoal(self.work, self.source.bootstrap, self.site.bootstrap, told) as shoal:
+            spec = MirrorSpec(
+                source_alias=self.token,
+                source=self.source.bootstrap,
+                target=self.site.bootstrap,
+                consumer=shoal.consumer,
+                producer=shoal.producer,
+                topics="|".join(map(self.topic, topics)),
+                version=self.kafka,
+            )
+            async with running_mirror(self.work, spec) as mirror:
+                yield mirror
+            await shoal.process.stop()
+            self.seen.update({name.replace("_", " "): value for name, value in totals(shoal.process.output()).items()})
+
+    async def copied(self, name: str, records: int, mirror: Mirror) -> None:
+        """Waits until so many records of a topic lie in the target. Raises NotReady."""
+        copy = mirror.spec.remote_topic(self.topic(name))
+        await Topics(self.site.bootstrap).until_total(copy, records, within=_COPIED_S, process=mirror.process)
+
+    async def compare(self, name: str, mirror: Mirror) -> None:
+        """Sees "copy": "equal", or the first difference between a topic and its copy."""
+        assert self.source is not None, "no mirror is given"
+        original = await read_copy(self.source.bootstrap, self.topic(name))
+        copy = await read_copy(self.site.bootstrap, mirror.spec.remote_topic(self.topic(name)))
+        self.seen["copy"] = await first_difference(original, copy, offsets=True) or "equal"
+        self.seen["records"] = copy.records
+
+
+async def play_and_audit(
+    arrivals: Iterable[Arrival],
+    topics: Collection[str],
+    shoal: tuple[str, int],
+    brokers: str,
+    clock: Clock,
+    seen: Seen,
+    *,
+    batches: int = 0,
+    credentials: Credentials | None = None,
+) -> Played:
+    """Plays through `shoal` to `topics`, which exist, and reads from `brokers` what they hold then.
+
+    Sees "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and what else `Played` has.
+    `batches`: how many there will be, at most: their timestamps end about now.
+    """
+    admin = Topics(brokers)
+    before = {topic: await admin.spans(topic) for topic in topics}
+    leaders = await find_leaders(shoal, sorted(topics), credentials)
+    epoch = time.time_ns() // 1_000_000 - batches
+    ledger = Ledger(epoch)
+    clock.restart()
+    played = await Player(leaders, Maker(epoch), ledger, credentials=credentials).play(arrivals, clock)
+    findings = await ledger.audit(brokers, before)
+    seen["audit"] = "clean" if findings.clean else str(findings)
+    seen["errors"] = sum(played.errors.values())
+    seen["requests"] = played.requests
+    seen["batches"] = played.batches
+    seen["played"] = played
+    return played
