@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     cases = _cases(flags.what, flags.target)
     outcomes = trio.run(partial(_run_all, cases, flags, speed))
     print(as_table(outcomes))
+    flags.out.mkdir(parents=True, exist_ok=True)
     (flags.out / "report.json").write_text(json.dumps(as_json(outcomes), indent=1) + "\n")
     return OK if all(outcome.good for outcome in outcomes) else FAILED
 
@@ -92,11 +94,12 @@ def _cases(names: Sequence[str], target: str | None) -> list[Case]:
 
 async def _run_all(cases: Sequence[Case], flags: argparse.Namespace, speed: float) -> list[Outcome]:
     progress, outcomes = Progress(sys.stderr), []
-    flags.out.mkdir(parents=True, exist_ok=True)
-    async with Brokers(flags.out / "brokers", flags.kafka, flags.target) as brokers:
+    work: Path = flags.out / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    async with Brokers(work / "brokers", flags.kafka, flags.target) as brokers:
         for case in cases:
             progress.say(f"{case.name}: {case.what}")
-            outcome = await run_case(case, brokers, flags.out / case.name, kafka=flags.kafka, speed=speed)
+            outcome = await run_case(case, brokers, work / case.name, kafka=flags.kafka, speed=speed)
             progress.say(as_lines(outcome))
             outcomes.append(outcome)
     return outcomes
