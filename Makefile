@@ -8,7 +8,7 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small test test-slow test-agent test-spark check fuzz bench bench-coalesce bench-agent clean
+.PHONY: help venv agent demo demo-small test test-slow test-agent test-spark check fuzz scenarios bench bench-coalesce bench-agent clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ check: ## Lint, format, types, import contracts
 fuzz: ## Hostile bytes into every decoder, for some minutes
 	@scripts/setup fuzz
 	@$(BIN)/python -m tests.fuzz
+
+scenarios: ## Every scenario of shoal/scenarios/cases through Shoal, on real brokers (some minutes)
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m shoal replay all --kafka $(KAFKA)
 
 bench: ## Shoal against HAProxy and a direct connection, side by side
 	@scripts/setup haproxy kafka:$(KAFKA)

@@ -18,6 +18,7 @@ from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
+from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture
 from shoal.scenarios.replay.clock import parse_speed
 from shoal.scenarios.replay.runner import run_case
 from shoal.scenarios.replay.verdicts import as_json, as_lines, as_table
@@ -36,10 +37,15 @@ _END = """\
 scenarios:
 {cases}
 
+a capture is an index file (*.kxb) or a directory of them: its produce requests come again as they came, each over its connection,
+with made-up records of the same count, size and codec, in topics of their own (--topic-prefix)
+
 examples:
   shoal replay bursty-night                        on a broker of its own, as fast as it is written down
   shoal replay all --speed 10x
   shoal replay mirror-tailing --target b1:9092     the mirror's target is this cluster; its source is a broker of our own
+  shoal replay capture/ --speed max                captured traffic, as fast as it goes
+  shoal replay capture/ --coalesce --coalescing linger=0.01     the same through a listener that joins requests
 
 exit codes: 0 every fact holds, 1 one does not (the last lines name it), 2 wrong arguments
 """
@@ -54,14 +60,24 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    arguments.add_argument("what", nargs="+", metavar="SCENARIO", help=f"names, or {ALL}")
+    arguments.add_argument("what", nargs="+", metavar="SCENARIO|CAPTURE", help=f"names, or {ALL}, or a capture")
     what = "brokers to use instead of our own; topics of the run are deleted at its end"
     arguments.add_argument("--target", metavar="HOST:PORT[,..]", help=what)
     arguments.add_argument("--speed", default="1x", metavar="1x|10x|max", help="default: 1x")
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help="version of our own brokers")
     what = "directory of report.json and logs (default: build/scenarios)"
     arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", help=what)
+    _add_capture_options(arguments.add_argument_group("captures"))
     return arguments
+
+
+def _add_capture_options(group: argparse._ArgumentGroup) -> None:
+    what = "what the names of the replay's topics begin with (default: replay-); those that it makes are deleted at its end"
+    group.add_argument("--topic-prefix", default="replay-", metavar="PREFIX", help=what)
+    group.add_argument("--keep-topics", action="store_true", help="do not delete them")
+    group.add_argument("--coalesce", action="store_true", help="through a listener that joins requests")
+    what = "a line of its [listener.coalescing], such as linger=0.01 (may be given several times)"
+    group.add_argument("--coalescing", action="append", default=[], metavar="KEY=VALUE", help=what)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,6 +88,8 @@ def main(arguments: Sequence[str]) -> int:
             parse_addresses(flags.target)
     except ValueError as error:
         raise OperatorError.of("shoal replay", str(error)) from None
+    if any(Path(what).exists() or what.endswith(SUFFIXES) for what in flags.what if what not in CASES):
+        return replay_capture(flags, speed)
     cases = _cases(flags.what, flags.target)
     outcomes = trio.run(partial(_run_all, cases, flags, speed))
     print(as_table(outcomes))

@@ -141,6 +141,7 @@ async def play_and_audit(
     clock.restart()
     played = await Player(leaders, Maker(epoch), ledger, credentials=credentials).play(arrivals, clock)
     findings = await ledger.audit(brokers, before)
+    seen["findings"] = findings
     seen["audit"] = "clean" if findings.clean else str(findings)
     seen["errors"] = sum(played.errors.values())
     seen["requests"] = played.requests

@@ -1,0 +1,77 @@
+"""`shoal replay` on brokers that are given to it: short cases, a captured trace, and a fact that is false."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from shoal.capture.synthetic import Client, Traffic, chunks
+from shoal.capture.synthetic_files import IndexFiles
+from shoal.cli import main
+from shoal.scenarios.cases import CASES
+from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.replay.cli import main as replay
+from shoal.scenarios.replay.facts import equals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka_clusters import Pair
+
+CLIENTS = (
+    Client(name="many", topic="orders", weight=10, records=2, record_bytes=200, connections=6),
+    Client(name="wide", topic="clicks", weight=3, records=50, record_bytes=200, batches=4, codec=4, ratio=0.2),
+)
+
+
+def names(pair: Pair) -> set[str]:
+    """But the one that every reader in a group makes."""
+    return set(trio.run(Topics(pair.target.bootstrap).names)) - {"__consumer_offsets"}
+
+
+def test_a_short_case_passes_and_tidies_up(pair: Pair, tmp_path: Path) -> None:
+    before = names(pair)
+
+    code = main(["replay", "oldest-consumer", "--target", pair.target.bootstrap, "--out", str(tmp_path)])
+
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (code, report["oldest-consumer"]["good"]) == (0, True), report
+    assert names(pair) == before
+
+
+def test_a_false_fact_fails_by_name(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = CASES["oldest-consumer"]
+    wrong = equals("Fetch v4 reads one record too many", "records", 5_001)
+    liar = replace(honest, name="liar", facts=(*honest.facts, wrong))
+    monkeypatch.setattr("shoal.scenarios.replay.cli.CASES", {"liar": liar})
+
+    assert replay(["liar", "--target", pair.target.bootstrap, "--out", str(tmp_path)]) == 1
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "liar: Fetch v4 reads one record too many: 5,000, wanted: 5001"
+
+
+@pytest.mark.parametrize("more", [[], ["--coalesce", "--coalescing", "linger=0.005"]], ids=["plain", "coalescing"])
+def test_a_captured_index_comes_again(pair: Pair, tmp_path: Path, more: list[str]) -> None:
+    traffic = Traffic(rows=2_000, seconds=20, partitions=8, clients=CLIENTS)
+    (tmp_path / "capture").mkdir()
+    IndexFiles(directory=tmp_path / "capture").write(chunks(traffic))
+    before = names(pair)
+
+    arguments = ["--target", pair.target.bootstrap, "--speed", "10x", "--out", str(tmp_path), *more]
+    code = main(["replay", str(tmp_path / "capture"), *arguments])
+
+    report = json.loads((tmp_path / "replay.json").read_text())
+    assert (code, report["errors"], report["audit"]["complete"]) == (0, {}, 2_000), report
+    assert report["produce_requests"] == report["captured"]["requests"]
+    assert report["connections"] == 7
+    assert report["bytes"] == pytest.approx(report["bytes_wanted"], rel=0.02)
+    assert report["seconds"] >= report["captured"]["seconds"] / 10
+    assert bool(report["shoal_joined"]) is bool(more)
+    assert names(pair) == before
