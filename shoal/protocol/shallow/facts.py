@@ -18,16 +18,16 @@ the version in the key stays. A mirror's transform may have removed them.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import LocalProtocolError
-from shoal.protocol.records.record import Slice
+from shoal.protocol.records.record import Headers
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
-__all__ = ["Facts", "contradiction", "facts_of", "provenance", "read_facts"]
+__all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_facts"]
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -90,9 +90,9 @@ def _raw_bytes(codecs: Sequence[int], payloads: Sequence[Buffer]) -> int | None:
     return total
 
 
-def read_facts(headers: Iterable[tuple[Slice, Slice | None]]) -> Facts | None:
+def read_facts(headers: Headers) -> Facts | None:
     """What the headers of an envelope's record state; None where they state nothing. What no Shoal writes counts as not stated."""
-    found = {bytes(name): bytes(value) for name, value in [*headers][:_MAX_HEADERS] if value is not None}
+    found = {bytes(name): bytes(value) for name, value in headers[:_MAX_HEADERS] if value is not None}
     codec, has_keys = found.get(b"shoal.codec"), found.get(b"shoal.has-keys", b"")
     facts = Facts(
         batches=_number(found.get(b"shoal.batches")),
@@ -109,6 +109,17 @@ def read_facts(headers: Iterable[tuple[Slice, Slice | None]]) -> Facts | None:
 
 def _number(value: bytes | None) -> int | None:
     return int(value) if value is not None and _NUMBER(value) else None
+
+
+def agrees(headers: Headers, key: EnvelopeKey) -> bool:
+    """Whether the headers state what the key says, where and how this Shoal writes it: what takes longer to read need not be wrong."""
+    true = (key.batches, key.records, key.payload - _HEADER_SIZE * key.batches)
+    return len(headers) >= len(true) and all(
+        [
+            header[0] == name and header[1] == b"%d" % fact
+            for header, name, fact in zip(headers, _NAMES, true, strict=False)
+        ]
+    )
 
 
 def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:

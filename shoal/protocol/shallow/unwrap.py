@@ -31,7 +31,7 @@ from shoal.protocol.records.batch import (
     producible_header,
     read_batch_header,
 )
-from shoal.protocol.records.record import Record, read_records
+from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import Span, split
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
@@ -76,11 +76,15 @@ class SubBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An envelope (`key`), or a row of plain records (`key` is None). `identity` is equal in a retry of the same bytes only."""
+    """An envelope (`key`), or a row of plain records (`key` is None). `identity` is equal in a retry of the same bytes only.
+
+    `headers`: those of the envelope's record (facts.py).
+    """
 
     identity: Hashable
     key: EnvelopeKey | None
     batches: tuple[SubBatch, ...]
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +240,8 @@ def _items(outer: _Outer, plain_codec: Codec) -> tuple[list[Item], int]:
         if plain:
             items.append(_plain_item(outer, plain, codec, len(items)))
             plain = []
-        items.append(Item(identity=key, key=key, batches=tuple(_inner_batches(key, record))))
+        batches = tuple(_inner_batches(key, record))
+        items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
     if plain and items:
         items.append(_plain_item(outer, plain, codec, len(items)))
     return items, count
