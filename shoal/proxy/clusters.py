@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.messages.metadata import MetadataResponse
+    from shoal.protocol.wire import Topic
     from shoal.proxy.settings import Address, ClusterSettings, Limits
 
 __all__ = ["Cluster", "NotLearned", "NotReached"]
@@ -60,6 +61,11 @@ class Cluster:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
+
+    def partition_name(self, topic: Topic, partition: int) -> str:
+        """For people."""
+        name = self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
+        return f"{name}-{partition}"
 
     def partition_count(self, topic: str) -> int | None:
         return self._partition_counts.get(topic)

@@ -110,6 +110,7 @@ class Exchange:
             raise
         finally:
             self._rounds.abandon()
+            path.books.close_books(connection.cluster)
         self._conclude()
         if not self._silent:
             await connection.reply(self._answer.encode(self._header.correlation_id))
@@ -125,14 +126,16 @@ class Exchange:
         deliveries = self._path.deliveries
         avoided = deliveries.statistics().repeats_avoided
         sequence = sequences.of(target) if sequences is not None else None
-        progress = PartitionProgress(target, plan, deliveries, sequence=sequence, sets=sets)
+        ledger = self._path.books.reconciler.open(target, plan, deliveries)
+        progress = PartitionProgress(target, plan, ledger, sequence=sequence, sets=sets)
         self._path.tally.retries_suppressed += deliveries.statistics().repeats_avoided - avoided
         return progress
 
     def _go_on(self, target: Target, prepared: Prepared) -> PartitionProgress:
         """Of a mirror with stamps of its own: one batch in flight, since a restarted broker may remember the last one only."""
         self._path.tally.retries_suppressed += prepared.deliveries.placed.appended > 0
-        return PartitionProgress(target, prepared.plan, prepared.deliveries)
+        ledger = self._path.books.reconciler.open(target, prepared.plan, prepared.deliveries)
+        return PartitionProgress(target, prepared.plan, ledger)
 
     async def _converse(self) -> None:
         while True:
@@ -229,9 +232,7 @@ class Exchange:
                 self._answer.succeed(target, outcome.base_offset)
 
     def _name(self, target: Target) -> str:
-        topic = target.topic
-        name = self._connection.cluster.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
-        return f"{name}-{target.partition}"
+        return self._connection.cluster.partition_name(*target)
 
     def _complain(self, target: Target, error_code: int, message: str) -> None:
         connection = self._connection

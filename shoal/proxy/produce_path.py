@@ -23,6 +23,7 @@ from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
+from shoal.proxy.books import Bookkeeper
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_exchange import Exchange, encode_sets
@@ -54,6 +55,7 @@ class UnwrapPath:
     def __init__(self, listener: Listener, interlock: Interlock) -> None:
         self.tally = ShallowTally()
         self.deliveries = Deliveries()
+        self.books = Bookkeeper(self.tally)
         self._name = listener.settings.name
         self._interlock = interlock
         self._locks = PartitionLocks()
@@ -156,7 +158,9 @@ class UnwrapPath:
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
                 self._interlock.arrived(connection, plan.envelopes)
-            elif plan is None:
+            elif isinstance(plan, Refused):
+                self.books.reconciler.refused()
+            else:
                 name = connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic
                 if name is not None:
                     self._interlock.produced(connection, name, index, memoryview(frame)[start:end])

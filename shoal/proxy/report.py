@@ -65,7 +65,15 @@ class _Shallow(NamedTuple):
     @property
     def raw(self) -> dict[str, int]:
         """Why -> how many batches since, the most frequent reason first."""
-        more = {why: count - self.before.raw_batches.get(why, 0) for why, count in self.now.raw_batches.items()}
+        return self._since("raw_batches")
+
+    @property
+    def mismatches(self) -> dict[str, int]:
+        return self._since("mismatches")
+
+    def _since(self, name: str) -> dict[str, int]:
+        before, now = getattr(self.before, name), getattr(self.now, name)
+        more = {why: count - before.get(why, 0) for why, count in now.items()}
         return dict(sorted(((str(why), count) for why, count in more.items() if count), key=lambda item: -item[1]))
 
 
@@ -81,6 +89,7 @@ _COUNTS = (
     "produce_requests",
     "retries_suppressed",
     "partition_errors",
+    "reconciled_envelopes",
 )
 _TRAFFIC = ("requests", "from_client", "to_client")
 
@@ -99,7 +108,7 @@ class _Change(NamedTuple):
         values = self.values()
         size = self.traffic("from_client") + self.traffic("to_client")
         is_chatter = size < _CHATTER * self.seconds * max(self.now.active, 1)
-        return not is_chatter or any(values[key] for key in (*_COUNTS, "raw_batches", "closed", "opened"))
+        return not is_chatter or any(values[key] for key in (*_COUNTS, "raw_batches", "mismatches", "closed", "opened"))
 
     def traffic(self, name: str) -> int:
         value: int = getattr(self.now.traffic, name)
@@ -127,6 +136,7 @@ class _Change(NamedTuple):
             **{name: self.traffic(name) for name in _TRAFFIC},
             **{name: self.shallow.more(name) for name in _COUNTS},
             "raw_batches": self.shallow.raw,
+            "mismatches": self.shallow.mismatches,
             **(self.coalesced.values() if self.coalesced else {}),
         }
 
@@ -167,6 +177,9 @@ class _Change(NamedTuple):
             yield f"{_counted(again, 'batch')} of retries not appended twice"
         if errors := self.shallow.more("partition_errors"):
             yield f"{_counted(errors, 'partition error')} from the target"
+        if wrong := self.shallow.mismatches:
+            told = ", ".join(f"{why}: {count:,}" for why, count in wrong.items())
+            yield f"{_counted(sum(wrong.values()), 'mismatch')} ({told})"
         if closed := self.closed:
             yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
 

@@ -32,11 +32,15 @@ class ShallowStatistics:
     produce_requests: int = 0  # sent to the target for them
     retries_suppressed: int = 0  # batches of a client's retry that were known to be appended already
     partition_errors: int = 0  # answers with an error that the target gave to an unwrapped partition
+    reconciled_envelopes: int = 0  # appended whole, with as many offsets at the target as they have records
+    mismatches: Mapping[str, int] = field(
+        default_factory=dict
+    )  # what does not reconcile (protocol/shallow/reconcile.py)
 
 
 @dataclass(slots=True, kw_only=True)
 class ShallowTally:
-    """The counters, written where things happen. `raw_batches` is keyed by the reason (a closed list)."""
+    """The counters, written where things happen. `raw_batches` and `mismatches` are keyed by the reason (closed lists)."""
 
     envelopes: int = 0
     wrapped_batches: int = 0
@@ -50,6 +54,8 @@ class ShallowTally:
     produce_requests: int = 0
     retries_suppressed: int = 0
     partition_errors: int = 0
+    reconciled_envelopes: int = 0
+    mismatches: Counter[str] = field(default_factory=Counter)
 
     def statistics(self) -> ShallowStatistics:
         return ShallowStatistics(
@@ -65,4 +71,6 @@ class ShallowTally:
             produce_requests=self.produce_requests,
             retries_suppressed=self.retries_suppressed,
             partition_errors=self.partition_errors,
+            reconciled_envelopes=self.reconciled_envelopes,
+            mismatches=dict(self.mismatches),
         )

@@ -271,3 +271,42 @@ async def test_draining_completes_a_retry_that_waits() -> None:
         assert await second.answers() == {0: (NONE, 14)}
         assert r.target.log() == records(*BATCHES)
         assert len(r.target.requests) == 3
+
+
+# The books
+
+
+async def test_what_reconciles_is_counted() -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        await client.produce(outer(*BATCHES), outer(*OTHERS))
+        assert await client.answers() == {0: (NONE, 14), 1: (NONE, 4)}
+        statistics = r.unwrap.tally.statistics()
+        assert (statistics.reconciled_envelopes, statistics.mismatches) == (2, {})
+
+
+async def test_headers_that_state_something_else_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        for batches in (BATCHES, OTHERS):
+            (seen,) = envelope(*batches)
+            headers = ((b"shoal.records", b"16"),)
+            await client.produce(produced([seen._replace(record=seen.record._replace(headers=headers))]))
+            assert (await client.answers())[0][0] == NONE
+        statistics = r.unwrap.tally.statistics()
+        assert r.target.log() == records(*BATCHES, *OTHERS)
+    assert statistics.mismatches == {"an envelope's headers state other facts than its batches": 2}
+    assert caplog.text.count("orders-0 of cluster 'to' does not reconcile") == 1
+    assert "16 records are stated, 15 are there" in caplog.text
+
+
+async def test_an_envelope_that_is_refused_is_counted() -> None:
+    async with shallow_rig() as r:
+        client = await r.producer()
+        (seen,) = envelope(*BATCHES)
+        cut = bytes(seen.record.value or b"")[: -len(BATCHES[-1])]
+        await client.produce(produced([seen._replace(record=seen.record._replace(value=cut))]))
+        assert (await client.answers())[0][0] == ErrorCode.corrupt_message
+        assert r.target.log() == []
+        mismatches = r.unwrap.tally.statistics().mismatches
+    assert mismatches == {"an envelope was not appended, since it is not what its key says": 1}

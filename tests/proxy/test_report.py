@@ -14,6 +14,7 @@ from shoal.proxy.report import Line, Snapshot, report
 from shoal.proxy.shallow_statistics import ShallowStatistics, ShallowTally
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, ServerStatistics, Traffic
 
+REASONS = ("raw_batches", "mismatches")  # counted by reason
 START = Snapshot(at=100.0, server=ServerStatistics(listeners=()))
 
 
@@ -66,6 +67,14 @@ def test_an_unwrap_listener_tells_what_was_appended() -> None:
         "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 requests; "
         "1 connection, 3 requests in flight"
     )
+
+
+def test_what_does_not_reconcile_is_told() -> None:
+    before = ShallowStatistics(mismatches={"went back": 1})
+    now = ShallowStatistics(reconciled_envelopes=5, mismatches={"went back": 1, "headers": 2})
+    (line,) = report(snapshot(100.0, target=before), snapshot(105.0, listener("target"), target=now))
+    assert line.text == "target: 2 mismatches (headers: 2); 4 connections"
+    assert (line.values["mismatches"], line.values["reconciled_envelopes"]) == ({"headers": 2}, 5)
 
 
 def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why() -> None:
@@ -133,7 +142,7 @@ def test_polls_that_find_nothing_are_not_told(size: int, lines: int) -> None:
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ShallowStatistics)])
 def test_every_counter_of_shallow_mirroring_is_told(field: str) -> None:
-    value: Any = {"some reason": 7} if field == "raw_batches" else 7
+    value: Any = {"some reason": 7} if field in REASONS else 7
     before = snapshot(100.0, listener())
 
     (line,) = report(before, snapshot(101.0, listener(), source=ShallowStatistics(**{field: value})))
@@ -178,10 +187,9 @@ def test_a_tally_is_frozen_into_statistics() -> None:
     assert before == ShallowStatistics(envelopes=1, raw_batches={"small": 2})
     names = [field.name for field in dataclasses.fields(ShallowStatistics)]
     assert [field.name for field in dataclasses.fields(ShallowTally)] == names
-    counted = ShallowTally(**{name: index for index, name in enumerate(names) if name != "raw_batches"}).statistics()  # type: ignore[arg-type]
-    assert [getattr(counted, name) for name in names if name != "raw_batches"] == [
-        i for i, n in enumerate(names) if n != "raw_batches"
-    ]
+    numbers = {name: index for index, name in enumerate(names) if name not in REASONS}
+    counted = ShallowTally(**numbers).statistics()  # type: ignore[arg-type]
+    assert {name: getattr(counted, name) for name in numbers} == numbers
 
 
 def test_the_guide_says_what_to_do_about_every_reason() -> None:
