@@ -211,6 +211,9 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     _add_multi_batch(parser)
     _add_printed(parser)
+    group = parser.add_argument_group("index of what passes (docs/capture.md)")
+    what = "keep it in this directory, which exists (default: there is none)"
+    group.add_argument("--capture", type=Path, metavar="DIR", help=what)
     _add_logs(parser)
 
 

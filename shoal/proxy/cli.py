@@ -87,6 +87,10 @@ def _check(flags: argparse.Namespace) -> int:
             raise OperatorError.of(
                 "shoal check", "give the file to check, or -c shoal.toml, or both (see shoal check --help)"
             )
+        if configuration.settings.capture is not None:
+            from shoal.proxy.capture import require_directory  # takes time to load, see `_serve`
+
+            require_directory(configuration.settings.capture)
         listeners = configuration.settings.listeners
         print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK

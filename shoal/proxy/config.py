@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.proxy.config_checks import check_settings
 from shoal.proxy.config_schema import (
+    CaptureTable,
     ClusterTable,
     CoalescingTable,
     File,
@@ -26,6 +27,7 @@ from shoal.proxy.logs import LogSettings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import (
     Address,
+    CaptureSettings,
     ClusterSettings,
     CoalesceSettings,
     Limits,
@@ -159,7 +161,13 @@ class _Reader:
             listeners=tuple(self._listener(f"listener[{i}]", t, state_dir) for i, t in enumerate(file.listener)),
             limits=self._merge("limits", Limits(), file.limits),
         )
+        if file.capture is not None:
+            settings = dataclasses.replace(settings, capture=self._capture(file.capture, directory))
         return Configuration(settings=settings, log=self._log(file.log))
+
+    def _capture(self, table: CaptureTable, directory: Path) -> CaptureSettings:
+        settings = self._merge("capture", CaptureSettings(directory=directory), table)
+        return dataclasses.replace(settings, directory=directory / Path(table.directory).expanduser())
 
     def _cluster(self, path: str, table: ClusterTable) -> ClusterSettings:
         multi_batch = self._choice(f"{path}.multi-batch", table.multi_batch, [one.value for one in MultiBatch], "auto")

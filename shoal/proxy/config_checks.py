@@ -14,7 +14,14 @@ from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shoal.proxy.settings import CoalesceSettings, Limits, ListenerSettings, Settings, ShallowSettings
+    from shoal.proxy.settings import (
+        CaptureSettings,
+        CoalesceSettings,
+        Limits,
+        ListenerSettings,
+        Settings,
+        ShallowSettings,
+    )
 
 __all__ = ["Where", "check_settings"]
 
@@ -31,6 +38,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_positive(settings, where),
         *_sizes(settings, where),
         *_coalescing(settings, where),
+        *_capture(settings),
     ]
 
 
@@ -109,7 +117,15 @@ def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[
 
 
 # 0 turns these off; everything else must be above 0.
-_MAY_BE_ZERO = ("min-batch-bytes", "drain-seconds", "linger-seconds", "close-seconds", "coalescing.linger", "patience")
+_MAY_BE_ZERO = (
+    "min-batch-bytes",
+    "drain-seconds",
+    "linger-seconds",
+    "close-seconds",
+    "coalescing.linger",
+    "patience",
+    "has-keys-sample",
+)
 
 
 def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -119,12 +135,14 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
         if listener.coalesce:
             numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
         numbers.append((where(index, "max-connections"), listener.max_connections))
+    if settings.capture is not None:
+        numbers += [(f"capture.{name}", value) for name, value in _numbers(settings.capture)]
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
 
 
-def _numbers(values: Limits | ShallowSettings | CoalesceSettings) -> Iterator[tuple[str, float]]:
+def _numbers(values: Limits | ShallowSettings | CoalesceSettings | CaptureSettings) -> Iterator[tuple[str, float]]:
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -142,6 +160,15 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
                 f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could become so large"
             )
             yield Problem(where(index, "coalescing.request-bytes"), what)
+
+
+def _capture(settings: Settings) -> Iterator[Problem]:
+    capture = settings.capture
+    if capture is not None and 0 < capture.max_bytes < 2 * capture.max_file_bytes:
+        what = (
+            f"{capture.max_bytes} is below twice max-file-bytes ({capture.max_file_bytes}): the open file and one more"
+        )
+        yield Problem("capture.max-bytes", what)
 
 
 def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "CaptureTable",
     "ClusterTable",
     "CoalescingTable",
     "File",
@@ -92,6 +93,15 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     keepalive_count: int | None = None
 
 
+class CaptureTable(Table, frozen=True, kw_only=True):
+    directory: str
+    max_file_bytes: Size | None = None
+    roll_seconds: float | None = None
+    max_bytes: Size | None = None
+    flush_seconds: float | None = None
+    has_keys_sample: int | None = None
+
+
 class LogTable(Table, frozen=True, kw_only=True):
     level: str = "info"
     format: str = "human"
@@ -103,6 +113,7 @@ class File(Table, frozen=True, kw_only=True):
     listener: list[ListenerTable]
     limits: LimitsTable = LimitsTable()
     log: LogTable = LogTable()
+    capture: CaptureTable | None = None
     state_dir: str | None = None
 
 
@@ -112,6 +123,7 @@ _INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
     (File, "listener"): (ListenerTable, True),
     (File, "limits"): (LimitsTable, False),
     (File, "log"): (LogTable, False),
+    (File, "capture"): (CaptureTable, False),
     (ListenerTable, "shallow"): (ShallowTable, False),
     (ListenerTable, "coalescing"): (CoalescingTable, False),
 }

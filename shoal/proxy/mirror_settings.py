@@ -12,6 +12,7 @@ from shoal.proxy.config_checks import check_settings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import (
     Address,
+    CaptureSettings,
     ClusterSettings,
     ListenerSettings,
     Mode,
@@ -43,6 +44,7 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
             ),
         ),
         listeners=mirror_listeners(flags),
+        capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
     )
     if problems := check_settings(settings, _flag):
         raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
@@ -112,6 +114,8 @@ def _flag(index: int, key: str) -> str:
 
 def in_flags(problem: Problem) -> Problem:
     """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
+    if problem.where == "capture.directory":
+        return problem._replace(where="--capture")
     for side in _SIDES:
         if problem.where == f"listener {side!r}":
             return problem._replace(what=re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.proxy.capture import Capture
 from shoal.proxy.clusters import Cluster
 from shoal.proxy.fast_lane import FastLane
 from shoal.proxy.listeners import Listener
@@ -54,13 +55,14 @@ class Server:
         self.settings = settings
         self._learns = learn
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
+        self.capture = None if settings.capture is None else Capture(settings.capture, {}, self._topic_name)
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
         self._draining = False
         try:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
-                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
+                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path, self.capture)
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:
@@ -73,6 +75,8 @@ class Server:
             with self._scope, FastLane.open():
                 async with trio.open_nursery() as services:
                     services.start_soon(watch, self.connections)
+                    if self.capture is not None:
+                        services.start_soon(self.capture.run)
                     for listener in self.listeners.values() if self._learns else ():
                         services.start_soon(listener.ask_for_brokers)
                     async with trio.open_nursery() as serving:
@@ -82,6 +86,11 @@ class Server:
                     services.cancel_scope.cancel()
         finally:
             self.close()
+            if self.capture is not None:
+                self.capture.close()
+
+    def _topic_name(self, cluster: str, topic_id: bytes) -> str | None:
+        return self.clusters[cluster].topic_name(topic_id)
 
     def connections(self) -> Iterator[Connection]:
         return chain.from_iterable(listener.connections for listener in self.listeners.values())

@@ -19,6 +19,7 @@ __all__ = [
     "KIB",
     "MIB",
     "Address",
+    "CaptureSettings",
     "ClusterSettings",
     "CoalesceSettings",
     "Limits",
@@ -165,7 +166,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """The index of what passes (docs/capture.md). It is on where it has a directory."""
+
+    directory: Path
+    max_file_bytes: int = 128 * MIB
+    roll_seconds: float = 300.0  # a file is closed at this age
+    max_bytes: int = 2048 * MIB  # of all index files in the directory, also those of other processes
+    flush_seconds: float = 0.25
+    has_keys_sample: int = 0  # 1 in so many batches is looked into for its keys; 0: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     clusters: tuple[ClusterSettings, ...]
     listeners: tuple[ListenerSettings, ...]
     limits: Limits = field(default_factory=Limits)
+    capture: CaptureSettings | None = None  # None: nothing is written

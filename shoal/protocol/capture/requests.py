@@ -1,0 +1,117 @@
+"""Requests on their way to the broker, v0-v13 of Produce looked into, of all others the header.
+
+v0-v2    Produce without a transactional id      v3-v8    with one; RECORDS with an int32 length
+v9-v12   flexible: header tags, compact lengths  v13      topics by id
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.capture.pending import Request
+from shoal.protocol.capture.record_sets import RecordSetWalker
+from shoal.protocol.capture.stream import read_length, read_name, read_tags
+
+__all__ = ["RequestWalker"]
+
+_PREFIX: Final = Struct(">ihhi")  # size, api key, api version, correlation id
+_SIZE: Final = Struct(">i")
+_LEAST: Final = 8
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_NEWEST_PRODUCE: Final = 13
+_TRANSACTIONAL_FROM, _COMPACT_FROM = 3, 9
+_ACKS: Final = Struct(">hi")  # acks, timeout
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_SOFTWARE_FROM: Final = 3  # KIP-511
+_CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
+_INDEX: Final = Struct(">i")
+_TOKEN: Final = -1
+
+
+class RequestWalker(RecordSetWalker):
+    """Tells `sent(request)` of each, when it is whole. `tokens`: frames to come that are SASL tokens without a header."""
+
+    __slots__ = ("_request", "_sent", "number", "software", "tokens", "unknown")
+
+    def __init__(self, sent: Callable[[Request], None]) -> None:
+        super().__init__(_PREFIX.size)
+        self._sent = sent
+        self.number = 0
+        self.tokens = 0
+        self.unknown = 0  # Produce requests of a version that nobody knows yet
+        self.software = ""
+        self._request = Request(_TOKEN, 0, 0, 0, 0)
+
+    def expect_tokens(self, count: int) -> None:
+        self.tokens = count
+        self.prefix = _SIZE.size if count else _PREFIX.size
+
+    def begin(self, view: memoryview, pos: int) -> int:
+        self.number += 1
+        if self.tokens:
+            return self._begin_token(view, pos)
+        size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
+        if size < _LEAST:
+            return 0
+        whole: int = size + _SIZE.size
+        self._request = Request(key, version, correlation_id, whole, self.number)
+        self.partitions = []
+        self._step = self._read_header
+        return whole
+
+    def _begin_token(self, view: memoryview, pos: int) -> int:
+        size: int = max(_SIZE.unpack_from(view, pos)[0], 0) + _SIZE.size
+        self.expect_tokens(self.tokens - 1)
+        self._request = Request(_TOKEN, 0, 0, size, self.number)
+        self.partitions = []
+        self._step = self._pass
+        return size
+
+    def ended(self) -> None:
+        self.finish()
+        self._request.partitions = self.partitions
+        self._sent(self._request)
+
+    def _read_header(self, view: memoryview, pos: int, stop: int) -> int:
+        request, start = self._request, pos
+        pos += _PREFIX.size
+        if request.api_key == _CONTROLLED_SHUTDOWN and not request.api_version:
+            return start + self._left
+        client, pos = read_name(view, pos, compact=False)
+        request.client = client
+        if request.api_key == _PRODUCE:
+            if 0 <= request.api_version <= _NEWEST_PRODUCE:
+                self.begin_topics(request.api_version, flexible_from=_COMPACT_FROM)
+                self._step = self._read_produce
+                return pos
+            self.unknown += 1
+        elif request.api_key == _API_VERSIONS and request.api_version >= _SOFTWARE_FROM:
+            self._step = self._read_software
+            return pos
+        return start + self._left
+
+    def _read_software(self, view: memoryview, pos: int, stop: int) -> int:
+        start = pos
+        pos = read_tags(view, pos)
+        name, pos = read_name(view, pos, compact=True)
+        version, pos = read_name(view, pos, compact=True)
+        self.software = str(name + b"/" + version, "utf-8", "replace")
+        return start + self._left
+
+    def _read_produce(self, view: memoryview, pos: int, stop: int) -> int:
+        version = self._request.api_version
+        if self._compact:
+            pos = read_tags(view, pos)
+        if version >= _TRANSACTIONAL_FROM:
+            _, pos = read_name(view, pos, compact=self._compact)
+        acks, _ = _ACKS.unpack_from(view, pos)
+        count, pos = read_length(view, pos + _ACKS.size, compact=self._compact)
+        self._request.acks = acks
+        return self.enter_topics(count, pos)
+
+    def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
+        start = pos
+        (index,) = _INDEX.unpack_from(view, pos)
+        size, pos = read_length(view, pos + _INDEX.size, compact=self._compact)
+        return self.enter(index, 0, size, start, pos)

@@ -1,0 +1,165 @@
+"""Rows out of what the walkers have found: the part that is equal for all batches of a partition is packed once, and put in front."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, Protocol
+
+from shoal.protocol.capture.columns import BATCH, CONTEXT, NO_RECORDS, Direction, Kind
+from shoal.protocol.capture.pending import Request, Treatment
+from shoal.protocol.capture.record_sets import PartitionRows
+from shoal.protocol.wire import Topic
+
+__all__ = [
+    "NO_ANSWER",
+    "UNKNOWN_ERROR",
+    "Answered",
+    "Place",
+    "RowMaker",
+    "Sink",
+    "appended",
+    "first_offset",
+    "last_delta",
+    "unwrapped",
+]
+
+UNKNOWN_ERROR: Final = -32768
+NO_LATENCY: Final = -1
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
+_DELTA_AT: Final = 23  # of lastOffsetDelta
+_LOG_OFFSET: Final = Struct("<q")
+_SOURCE: Final = Struct("<qq")  # behind it
+
+
+class Sink(Protocol):
+    """Where rows go, and where names get their numbers. A number is good for the rows of the next `add` only."""
+
+    def number(self, name: str) -> int: ...
+
+    def topic(self, cluster: str, topic: Topic) -> int: ...
+
+    def add(self, rows: bytes) -> None: ...
+
+    def drop(self, rows: int) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """Where a connection leads: `node` -1 where that is not known."""
+
+    connection: int
+    listener: str
+    cluster: str
+    node: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """`at_ns`: Unix time of the answer's first byte, -1: there is none. `size`: of its frame."""
+
+    at_ns: int = -1
+    size: int = -1
+    throttle_ms: int = 0
+
+
+NO_ANSWER: Final = Answered()
+
+
+class RowMaker:
+    """Of one connection. `software` becomes known when the client asks for API versions."""
+
+    __slots__ = ("_place", "_sink", "software")
+
+    def __init__(self, place: Place, sink: Sink) -> None:
+        self._place = place
+        self._sink = sink
+        self.software = ""
+
+    def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
+        """One without records."""
+        context = self._context(request, answered, request.note.treatment, (Kind.REQUEST, direction), error=error)
+        self._sink.add(context + NO_RECORDS)
+
+    def batches(
+        self,
+        request: Request,
+        answered: Answered,
+        direction: Direction,
+        treatment: Treatment,
+        rows: PartitionRows,
+    ) -> None:
+        context = self._context(
+            request,
+            answered,
+            treatment,
+            (Kind.BATCH, direction),
+            topic=rows.topic,
+            partition=rows.partition,
+            error=rows.error,
+        )
+        self._sink.add(context + context.join(rows.tails))
+
+    def _context(
+        self,
+        request: Request,
+        answered: Answered,
+        treatment: Treatment,
+        what: tuple[Kind, Direction],
+        *,
+        topic: Topic | None = None,
+        partition: int = -1,
+        error: int,
+    ) -> bytes:
+        place, number = self._place, self._sink.number
+        is_answered = answered.at_ns >= 0
+        return CONTEXT.pack(
+            answered.at_ns if is_answered and what[1] is Direction.FETCHED else request.sent_ns,
+            max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY,
+            place.connection,
+            request.number,
+            number(str(request.client, "utf-8", "replace")),
+            number(self.software),
+            number(place.listener),
+            number(place.cluster),
+            self._sink.topic(place.cluster, topic) if topic else 0,
+            number(treatment.reason or ""),
+            number(treatment.source_topic or ""),
+            treatment.source_partition,
+            place.node,
+            partition,
+            answered.throttle_ms,
+            request.size,
+            answered.size,
+            request.api_key,
+            request.api_version,
+            request.acks,
+            error,
+            *what,
+            treatment.handling,
+            0,
+        )
+
+
+def first_offset(tail: bytes) -> int:
+    """The base offset on the wire."""
+    return _INT64.unpack_from(tail, BATCH.size)[0]  # type: ignore[no-any-return]
+
+
+def last_delta(tail: bytes) -> int:
+    return _INT32.unpack_from(tail, BATCH.size + _DELTA_AT)[0]  # type: ignore[no-any-return]
+
+
+def appended(tails: Sequence[bytes], base_offset: int) -> list[bytes]:
+    """The same rows with the offsets at which a broker has put them; -1: not known."""
+    placed = []
+    for tail in tails:
+        placed.append(_LOG_OFFSET.pack(base_offset) + tail[_LOG_OFFSET.size :])
+        if base_offset >= 0:
+            base_offset += last_delta(tail) + 1
+    return placed
+
+
+def unwrapped(tail: bytes, first: int, last: int) -> bytes:
+    """The same row with its offsets in the source."""
+    return tail[: _LOG_OFFSET.size] + _SOURCE.pack(first, last) + tail[_LOG_OFFSET.size + _SOURCE.size :]

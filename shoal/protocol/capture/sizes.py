@@ -1,0 +1,49 @@
+"""What a compressed batch says about its plain size, read in place while it passes.
+
+`compression.stated_size` is the same for a whole batch in memory. Here a batch may not be whole, and a microsecond counts.
+"""
+
+from typing import Final
+
+__all__ = ["NOT_HERE", "UNKNOWN", "preamble", "zstd_size"]
+
+UNKNOWN: Final = -1
+NOT_HERE: Final = -2
+"""Where it is said has not arrived yet."""
+
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER: Final = 18  # the longest frame header (RFC 8878 3.1.1.1)
+_DICTIONARY_ID: Final = (0, 1, 2, 4)  # bytes
+_MOST: Final = 0x7FFFFFFF
+
+
+def zstd_size(view: memoryview, pos: int, end: int) -> int:
+    """The content size of the frame in `view[pos:end]`; of `view` as much is looked at as is there."""
+    if len(view) < min(pos + _ZSTD_HEADER, end):
+        return NOT_HERE
+    if end - pos < 6 or bytes(view[pos : pos + 4]) != _ZSTD_MAGIC:
+        return UNKNOWN
+    descriptor = view[pos + 4]
+    flag, single = descriptor >> 6, descriptor >> 5 & 1
+    if not (flag or single):
+        return UNKNOWN
+    at = pos + 5 + (not single) + _DICTIONARY_ID[descriptor & 3]
+    size = 1 << flag
+    if at + size > end:
+        return UNKNOWN
+    value = int.from_bytes(view[at : at + size], "little") + (256 if flag == 1 else 0)
+    return value if value <= _MOST else UNKNOWN
+
+
+def preamble(view: memoryview, pos: int, end: int) -> int:
+    """The decoded length of the raw snappy block in `view[pos:end]`: an unsigned varint of at most 32 bits."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if pos >= end:
+            return UNKNOWN
+        byte = view[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value if value <= _MOST else UNKNOWN
+    return UNKNOWN

@@ -1,0 +1,249 @@
+"""The tap on one connection to a broker: bytes of both directions in, rows of the index out.
+
+    to the broker    RequestWalker ── a Request, waiting ──┐
+    from the broker  AnswerWalker ─────────────────────────┴── rows
+
+It stands between Shoal and the *broker*, not between Shoal and the client. So the index holds what the broker gave and what the broker
+took, each batch once in each direction, whatever Shoal makes of it: of an envelope it holds the batches inside, never the
+envelope, and where several clients' requests were joined, the joined one (`proxy/` gives each batch its own client there). What
+cannot be seen in the bytes, `proxy/` says: `note` what it does with a request, `judge` what it has made of a Fetch answer.
+
+A row of a Produce request waits for the answer (base offset, error, throttle, latency), one with acks = 0 for nothing; a row of a Fetch
+answer, where Shoal may wrap it, for its verdict. Requests and answers are one to one and in order. All that waits is bounded: MAX_WAITING
+batches of a connection; those of further requests are dropped, and counted.
+
+Never raises; the proxy's traffic does not depend on it. What it cannot read it passes over (stream.py).
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Final
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.capture.answers import AnswerWalker
+from shoal.protocol.capture.columns import Direction, Handling
+from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Source, Treatment, Verdict
+from shoal.protocol.capture.record_sets import PartitionRows
+from shoal.protocol.capture.requests import RequestWalker
+from shoal.protocol.capture.rows import (
+    NO_ANSWER,
+    UNKNOWN_ERROR,
+    Answered,
+    Place,
+    RowMaker,
+    Sink,
+    appended,
+    first_offset,
+    unwrapped,
+)
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.headers import response_body
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Topic
+
+__all__ = ["MAX_WAITING", "Tap"]
+
+MAX_WAITING: Final = 100_000
+"""Batches of one connection; a row takes some 200 bytes."""
+_MAX_NOTES: Final = 10_000
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_NO_VERDICT: Final = Verdict()
+_DIRECTIONS: Final = {_PRODUCE: Direction.PRODUCED, _FETCH: Direction.FETCHED}
+
+_WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
+
+_PRODUCED: Final = Walkers(
+    MESSAGES["ProduceResponse"],
+    ("ThrottleTimeMs = 0",),
+    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
+)
+
+Said = dict[tuple[Topic, int], tuple[int, int]]
+"""Topic and partition -> error code and base offset."""
+
+
+class Tap:
+    def __init__(self, place: Place, sink: Sink) -> None:
+        self._sink = sink
+        self._make = RowMaker(place, sink)
+        self._requests = RequestWalker(self._sent)
+        self._answers = AnswerWalker(self._due, self._answered)
+        self._waiting: deque[Request] = deque()
+        self._waiting_batches = 0
+        self._notes: dict[int, Note] = {}
+        self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows]]] = {}
+        self._now_ns = self._began_ns = 0
+
+    # -- what passes -----------------------------------------------------------------------------------------------
+
+    def sent(self, chunk: memoryview, now_ns: int) -> None:
+        """The broker was given these bytes. The chunk is only lent."""
+        self._now_ns = now_ns
+        self._requests.feed(chunk)
+
+    def received(self, chunk: memoryview, now_ns: int) -> None:
+        """The broker has given these bytes."""
+        self._now_ns = now_ns
+        self._answers.feed(chunk)
+
+    def expect_tokens(self, count: int) -> None:
+        """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
+        self._requests.expect_tokens(count)
+
+    def close(self) -> None:
+        """The connection has ended: what waits will not be answered."""
+        while self._waiting:
+            self._produced(self._waiting.popleft(), NO_ANSWER, {})
+        for correlation_id in list(self._unjudged):
+            self.judge(correlation_id, {})
+
+    # -- what Shoal says ---------------------------------------------------------------------------------------------
+
+    def note(self, correlation_id: int, note: Note) -> None:
+        """Of a request that is about to be sent."""
+        if len(self._notes) >= _MAX_NOTES:
+            self._notes.clear()
+        self._notes[correlation_id] = note
+
+    def judge(self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict]) -> None:
+        """Of the answer to a request whose note said that it would be judged."""
+        request, answered, partitions = self._unjudged.pop(correlation_id, (None, NO_ANSWER, []))
+        if request is None:
+            return
+        self._waiting_batches -= sum(len(one.tails) for one in partitions)
+        for one in partitions:
+            self._judged(request, answered, one, verdicts.get((one.topic, one.partition), _NO_VERDICT))
+        if not partitions:
+            self._make.request(request, answered, Direction.FETCHED, UNKNOWN_ERROR)
+
+    @property
+    def lost(self) -> bool:
+        """It has stopped looking at one direction."""
+        return self._requests.lost or self._answers.lost
+
+    @property
+    def abandoned(self) -> int:
+        """Frames of which not all could be read."""
+        walkers = (self._requests, self._answers)
+        return sum(walker.abandoned + walker.overlooked + walker.unknown for walker in walkers)
+
+    @property
+    def requests(self) -> int:
+        """How many were sent."""
+        return self._requests.number
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _sent(self, request: Request) -> None:
+        request.sent_ns = self._now_ns
+        if self._notes:
+            request.note = self._notes.pop(request.correlation_id, NO_NOTE)
+        self._make.software = self._requests.software
+        batches = self._requests.batches
+        if request.api_key == _PRODUCE and request.acks == 0:
+            self._produced(request, NO_ANSWER, {})
+            return
+        if batches and not self._hold(batches):
+            request.partitions = []
+        self._waiting.append(request)
+
+    def _hold(self, batches: int) -> bool:
+        if self._waiting_batches + batches > MAX_WAITING:
+            self._sink.drop(batches)
+            return False
+        self._waiting_batches += batches
+        return True
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _due(self) -> Request | None:
+        self._began_ns = self._now_ns
+        return self._waiting.popleft() if self._waiting else None
+
+    def _answered(self, answer: AnswerWalker) -> None:
+        request = answer.request
+        assert request is not None
+        if request.is_token:
+            return
+        answered = Answered(at_ns=self._began_ns, size=answer.size, throttle_ms=answer.throttle_ms)
+        if request.api_key == _FETCH:
+            self._fetched(request, answered, answer)
+        elif request.api_key == _PRODUCE:
+            said, throttle_ms = self._read_produced(request, answer.held)
+            self._produced(request, replace(answered, throttle_ms=throttle_ms), said)
+        else:
+            self._make.request(request, answered, Direction.OTHER, UNKNOWN_ERROR)
+
+    def _read_produced(self, request: Request, frame: bytes) -> tuple[Said, int]:
+        if not frame:
+            return {}, 0
+        try:
+            version = request.api_version
+            body = response_body(frame, _PRODUCE, version)
+            throttle_ms, partitions = _PRODUCED[version](frame, body, len(frame))
+        except RemoteProtocolError:
+            return {}, 0
+        return {(topic, index): (error, offset) for topic, index, error, offset in partitions}, throttle_ms
+
+    def _produced(self, request: Request, answered: Answered, said: Said) -> None:
+        """A request has all that it will get."""
+        note = request.note
+        if answered is not NO_ANSWER or request.acks:
+            self._waiting_batches -= sum(len(one.tails) for one in request.partitions)
+        for one in request.partitions:
+            error, offset = said.get((one.topic, one.partition), (UNKNOWN_ERROR, -1))
+            rows = one._replace(error=error, tails=appended(one.tails, offset))
+            sources = note.sources.get((one.topic, one.partition))
+            if sources is None:
+                self._make.batches(request, answered, Direction.PRODUCED, note.treatment, rows)
+            else:
+                self._unwrapped(request, answered, rows, sources)
+        if not request.partitions:
+            error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
+            self._make.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
+
+    def _unwrapped(
+        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
+    ) -> None:
+        """Batches of an opened envelope, each with its source; plain ones between them."""
+        for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):
+            treatment = request.note.treatment
+            if source is not None:
+                tail = unwrapped(tail, source.first, source.last)
+                treatment = Treatment(
+                    handling=Handling.UNWRAPPED, source_topic=source.topic, source_partition=source.partition
+                )
+            one = rows._replace(tails=[tail])
+            self._make.batches(request, answered, Direction.PRODUCED, treatment, one)
+
+    def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
+        partitions = answer.partitions
+        if request.note.judged:
+            self.judge(request.correlation_id, {})  # one that was forgotten
+            if not self._hold(answer.batches):
+                partitions = []
+            self._unjudged[request.correlation_id] = (request, answered, partitions)
+            return
+        for one in partitions:
+            self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
+        if not partitions:
+            self._make.request(request, answered, Direction.FETCHED, answer.error)
+
+    def _judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
+        if verdict.withheld:
+            return
+        raw: list[bytes] = []
+        wrapped: list[bytes] = []
+        for tail in rows.tails:
+            offset = first_offset(tail)
+            inside = any(first <= offset <= last for first, last in verdict.wrapped)
+            (wrapped if inside else raw).append(tail)
+        for tails, treatment in (
+            (wrapped, _WRAPPED),
+            (raw, Treatment(handling=Handling.RAW, reason=verdict.reason)),
+        ):
+            if tails:
+                self._make.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))

@@ -1,0 +1,222 @@
+"""The always-on index: what the taps have seen, on its way to a file. Traffic never waits for it.
+
+    taps ── rows, names ──> here, in memory ── every `flush_seconds`, or with FLUSH_BYTES ──> a thread ──> IndexFiles
+
+What waits is bounded (MAX_WAITING_BYTES): further rows are dropped and counted, and so are those that could not be written. The file
+says how many at its next STATE block, the log once, the report every time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.capture.blocks import BlockType, encode_block, encode_names, encode_object
+from shoal.protocol.capture.columns import ROW_SIZE
+from shoal.protocol.capture.names import Names
+from shoal.protocol.capture.rows import Place
+from shoal.protocol.capture.tap import Tap
+from shoal.proxy.capture_files import IndexFiles
+from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.settings import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal.protocol.wire import Topic
+    from shoal.proxy.settings import CaptureSettings
+
+__all__ = ["Capture", "CaptureStatistics", "require_directory"]
+
+log = logging.getLogger("shoal.capture")
+
+FLUSH_BYTES = 64 * 1024
+MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk that stands still for half a second at 400,000 rows a second
+_BLOCK_ROWS = MIB // ROW_SIZE
+_BLOCK_NAMES = 1000
+_STATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStatistics:
+    """Of this process so far."""
+
+    written: int = 0  # rows
+    dropped: int = 0
+    bytes: int = 0
+    unread: int = 0  # frames that could not be looked into
+
+
+def require_directory(settings: CaptureSettings) -> None:
+    """Raises OperatorError."""
+    what = None
+    if not settings.directory.is_dir():
+        what = "is no directory: create it (without this setting there is no index)"
+    elif not os.access(settings.directory, os.W_OK | os.X_OK):
+        what = "cannot be written to: change its owner or its rights"
+    if what is not None:
+        raise OperatorError.of("capture.directory", f"{settings.directory} {what}")
+
+
+class Capture:
+    """A Sink for the taps. `run` must run, and `close` comes behind the last connection."""
+
+    def __init__(
+        self,
+        settings: CaptureSettings,
+        tags: Mapping[str, str],
+        topic_name: Callable[[str, bytes], str | None],
+    ) -> None:
+        require_directory(settings)
+        self.settings = settings
+        self._names = Names(topic_name)
+        self._files = IndexFiles(settings, tags)
+        self._connections = count(1)
+        self._rows: list[bytes] = []
+        self._waiting = 0  # bytes
+        self._in_file = 0  # rows of the open file
+        self._rolls_at = 0.0
+        self._state_at = 0.0
+        self._told = (0, 0)
+        self._failing = False
+        self._wake = trio.Event()
+        self.written = self.dropped = self.bytes = self.unread = 0
+
+    # -- for the taps ----------------------------------------------------------------------------------------------
+
+    def tap(self, listener: str, cluster: str, node: int | None) -> Tap:
+        """For a new connection."""
+        at = -1 if node is None else node
+        return Tap(Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at), self)
+
+    def broken(self) -> None:
+        """A tap has raised: an error in Shoal, of which the traffic has not felt anything."""
+        self.unread += 1
+
+    def number(self, name: str) -> int:
+        return self._names.number(name)
+
+    def topic(self, cluster: str, topic: Topic) -> int:
+        return self._names.topic(cluster, topic)
+
+    def add(self, rows: bytes) -> None:
+        waiting = self._waiting + len(rows)
+        if waiting > MAX_WAITING_BYTES:
+            self.drop(len(rows) // ROW_SIZE)
+            return
+        self._rows.append(rows)
+        self._waiting = waiting
+        if waiting >= FLUSH_BYTES:
+            self._wake.set()
+
+    def drop(self, rows: int) -> None:
+        self.dropped += rows
+
+    # -- to the file -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled; `close` writes what is left then."""
+        while True:
+            with trio.move_on_after(self.settings.flush_seconds):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            if self._rows or self._due(time.monotonic()):
+                await self._flush()
+
+    def _due(self, now: float) -> bool:
+        """The open file is to be rolled, or to say how many rows were dropped."""
+        return self._in_file > 0 and (now >= self._rolls_at or (now >= self._state_at and self._told != self._state()))
+
+    def _state(self) -> tuple[int, int]:
+        return self._in_file, self.dropped
+
+    async def _flush(self) -> None:
+        rows, names, blocks, ends = self._take(time.monotonic())
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._write, blocks, ends)
+        except OSError as error:
+            self._failed(rows, names, ends, error)
+        else:
+            self._done(rows, blocks)
+
+    def _take(self, now: float) -> tuple[int, dict[int, str], list[bytes], bool]:
+        """-> how many rows, the names before them, both as blocks, and whether they are the file's last."""
+        pieces, self._rows = self._rows, []
+        size, self._waiting = self._waiting, 0
+        if not self._files.is_there:
+            self._files.close()
+            self._names.repeated()
+            self._in_file = 0
+        names = self._names.taken()
+        if not self._in_file:
+            self._rolls_at = now + self.settings.roll_seconds
+        blocks = [*_name_blocks(names), *_row_blocks(b"".join(pieces))]
+        self._in_file += size // ROW_SIZE
+        grown = self._files.size + sum(map(len, blocks))
+        ends = grown >= self.settings.max_file_bytes or now >= self._rolls_at
+        if ends or (now >= self._state_at and self._told != self._state()):
+            self._state_at, self._told = now + _STATE_SECONDS, self._state()
+            blocks.append(_state_block(*self._told, closed=ends))
+        if ends:
+            self._names.renewed()
+            self._in_file = 0
+        return size // ROW_SIZE, names, blocks, ends
+
+    def _write(self, blocks: list[bytes], ends: bool) -> None:
+        self._files.append(b"".join(blocks))
+        if ends:
+            self._files.close()
+
+    def _done(self, rows: int, blocks: list[bytes]) -> None:
+        self.written += rows
+        self.bytes += sum(map(len, blocks))
+        if self._failing:
+            self._failing = False
+            log.info("the index is written again, to %s (%d rows are missing)", self.settings.directory, self.dropped)
+
+    def _failed(self, rows: int, names: dict[int, str], ends: bool, error: OSError) -> None:
+        self.drop(rows)
+        if not ends:
+            self._in_file -= rows
+            self._names.put_back(names)
+        if not self._failing:
+            self._failing = True
+            what = "the index cannot be written to %s: %s: rows are dropped until it can (capture.directory)"
+            log.error(what, self.settings.directory, error.strerror or error)
+
+    def close(self) -> None:
+        """What is left, and the file's end. Blocks for a moment: nothing else is left to do."""
+        if not self._rows and not self._in_file:
+            return
+        self._rolls_at = 0.0
+        rows, names, blocks, _ = self._take(time.monotonic())
+        try:
+            self._write(blocks, True)
+        except OSError as error:
+            self._failed(rows, names, True, error)
+        else:
+            self._done(rows, blocks)
+
+    def statistics(self) -> CaptureStatistics:
+        return CaptureStatistics(written=self.written, dropped=self.dropped, bytes=self.bytes, unread=self.unread)
+
+
+def _name_blocks(names: dict[int, str]) -> list[bytes]:
+    items = list(names.items())
+    return [encode_names(dict(items[at : at + _BLOCK_NAMES])) for at in range(0, len(items), _BLOCK_NAMES)]
+
+
+def _row_blocks(rows: bytes) -> list[bytes]:
+    size = _BLOCK_ROWS * ROW_SIZE
+    return [encode_block(BlockType.ROWS, rows[at : at + size]) for at in range(0, len(rows), size)]
+
+
+def _state_block(written: int, dropped: int, *, closed: bool) -> bytes:
+    return encode_object(BlockType.STATE, {"written": written, "dropped": dropped, "closed": closed})
