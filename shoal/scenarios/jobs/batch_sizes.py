@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.histograms import PER_DOUBLING, bin_of, cumulated, percentile
+from shoal.scenarios.jobs.bins import PER_DOUBLING
+from shoal.scenarios.jobs.histograms import bin_of, cumulated, percentile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

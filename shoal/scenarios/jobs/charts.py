@@ -35,10 +35,13 @@ def histogram(
     label: str,
     counted: str,
     form: FuncFormatter,
+    base: int = 10,
     marks: Mapping[str, float] | None = None,
-    log_count: bool = False,
 ) -> Figure:
-    """`series`: by name, bin number -> count; drawn on top of each other, over a logarithmic axis. `marks`: named values on it."""
+    """`series`: by name, bin number -> count; drawn on top of each other, over a logarithmic axis. `marks`: named values on it.
+
+    `base`: of the axis' labels, 2 or 10.
+    """
     figure, axes = _figure(3.4)
     below: dict[int, float] = {}
     for colour, (name, counts) in zip(_cycle(len(series)), series.items(), strict=False):
@@ -49,12 +52,10 @@ def histogram(
         heights = [counts[number] for number in numbers]
         axes.bar(edges, heights, widths, bottoms, align="edge", color=colour, label=name, linewidth=0)
         below |= {number: below.get(number, 0) + counts[number] for number in numbers}
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=4 if _spans(below, per_doubling) < 24 else 32))
+    axes.set_xscale("log", base=base)
+    axes.xaxis.set_major_locator(LogLocator(base=4 if base == 2 else 10))
     axes.xaxis.set_major_formatter(form)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    if log_count:
-        axes.set_yscale("log")
     axes.yaxis.set_major_formatter(count_label)
     _marks(axes, marks or {})
     _labels(axes, label, counted, legend=len(series) > 1)
@@ -112,15 +113,14 @@ def _cycle(count: int) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(count)]
 
 
-def _spans(bins: Mapping[int, float], per_doubling: int) -> float:
-    """Doublings."""
-    return (max(bins) - max(min(bins), 0)) / per_doubling if bins else 0
-
-
 def _marks(axes: Axes, marks: Mapping[str, float]) -> None:
-    for name, value in marks.items():
+    """Names of values that are close to each other stand above each other."""
+    row, last = 0, 0.0
+    for name, value in sorted(marks.items(), key=lambda mark: mark[1]):
+        row = row + 1 if last and value < 3 * last else 0
+        last = value
         axes.axvline(value, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)))
-        place = (value, 1.01)
+        place = (value, 1.01 + 0.07 * row)
         axes.annotate(
             name, place, xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=8.5, color=_INK
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.options import Options
+from shoal.scenarios.jobs.options import FAULTS, Options
 from shoal.scenarios.jobs.source import ShoalSource
 
 if TYPE_CHECKING:
@@ -30,14 +30,19 @@ def read_index(spark: SparkSession, path: str, options: Mapping[str, str] | None
 
 
 def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """Index files as they grow."""
+    """Index files as they grow. Raises JobError."""
+    Options.of({**(options or {}), "path": path})
+    if not Path(path).exists():
+        raise JobError(path, "there is no such file or directory")
     _register(spark)
     return spark.readStream.format("shoal").options(**(options or {})).load(path)
 
 
-def read_faults(spark: SparkSession, path: str) -> DataFrame | None:
-    """What could not be read, as `options.FAULTS`. None: Parquet has only what was whole."""
-    return read_index(spark, path, {"show": "faults"}) if _source_of(path) == "shoal" else None
+def read_faults(spark: SparkSession, path: str) -> DataFrame:
+    """What could not be read, as `options.FAULTS`. None of it in Parquet, which has only what was whole."""
+    if _source_of(path) == "shoal":
+        return read_index(spark, path, {"show": "faults"})
+    return spark.createDataFrame([], FAULTS)
 
 
 def _register(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""What a job gives to people: one HTML page that needs nothing else, the same figures as PNG files, and all tables as JSON.
+"""What a job gives to people: one HTML page that needs nothing else, the same figures as PNG files, and its tables as JSON.
 
     Report
       facts      what was read, in a line each
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shoal.scenarios.jobs.page import page
 
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-__all__ = ["Chart", "Column", "Fact", "Report", "Section", "Table", "write_report"]
-
-MAX_JSON_ROWS: Final = 10_000
-"""Of a table in report.json, which says how many there are; Parquet has them all."""
+__all__ = ["Chart", "Column", "Fact", "Listed", "Report", "Section", "Table", "write_report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +65,22 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """The first rows of a Parquet table, and how many it has."""
+
+    total: int
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`tables`: rows for report.json, by the names of the Parquet tables. `summary`: further keys of report.json."""
+    """`tables`: for report.json, by the names of the Parquet tables. `summary`: further keys of report.json."""
 
     job: str
     title: str
     facts: Sequence[Fact]
     sections: Sequence[Section]
-    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    tables: Mapping[str, Listed]
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,9 +102,7 @@ def _as_json(report: Report) -> dict[str, Any]:
         "job": report.job,
         **report.summary,
         "facts": [asdict(fact) for fact in report.facts],
-        "tables": {
-            name: {"rows": len(rows), "first": list(rows[:MAX_JSON_ROWS])} for name, rows in report.tables.items()
-        },
+        "tables": {name: {"rows": each.total, "first": list(each.rows)} for name, each in report.tables.items()},
     }
 
 

@@ -6,7 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.histograms import bin_of, cumulated, lower_edge, middle, percentile, share_bin
+from shoal.scenarios.jobs.bins import lower_edge, middle, share_bin
+from shoal.scenarios.jobs.histograms import bin_of, cumulated, percentile
 
 
 def test_a_value_is_within_the_edges_of_its_bin(spark: SparkSession) -> None:

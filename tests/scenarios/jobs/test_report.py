@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.scenarios.jobs.charts import bars, bytes_label, count_label, histogram, lines, microseconds_label
-from shoal.scenarios.jobs.report import Chart, Column, Fact, Report, Section, Table, write_report
+from shoal.scenarios.jobs.report import Chart, Column, Fact, Listed, Report, Section, Table, write_report
 
 
 def a_report() -> Report:
@@ -29,7 +29,7 @@ def a_report() -> Report:
         title="A job's <title>",
         facts=[Fact(name="Rows", value="3"), Fact(name="Missing", value="1", bad=True)],
         sections=[Section(heading="All", says="What is seen.", content=content)],
-        tables={"sizes": [*rows, {"name": moments[0]}]},
+        tables={"sizes": Listed(total=70, rows=[*rows, {"name": moments[0]}])},
         summary={"missing": 1},
     )
 
@@ -69,7 +69,7 @@ def test_charts_are_files_too_and_tables_are_json(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.png")) == ["clients.png", "sizes.png", "times.png"]
     found = json.loads((tmp_path / "report.json").read_text())
     assert found["missing"] == 1
-    assert found["tables"]["sizes"]["rows"] == 2
+    assert found["tables"]["sizes"]["rows"] == 70
     assert found["tables"]["sizes"]["first"][1] == {"name": "2026-11-22T00:00:00+00:00"}
 
 

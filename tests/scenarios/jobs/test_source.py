@@ -56,7 +56,6 @@ def test_a_torn_end_and_a_damaged_block_cost_what_they_hit(spark: SparkSession, 
     assert 8_000 - 1_000 <= wanted.num_rows < 8_000
     assert same_rows(read_index(spark, str(tmp_path), SMALL_SPLITS), wanted)
     faults = read_faults(spark, str(tmp_path))
-    assert faults is not None
     assert sorted(row["what"] for row in faults.collect()) == ["damaged", "torn"]
 
 

@@ -1,0 +1,47 @@
+"""`python -m shoal.scenarios.jobs JOB IN OUT`: what runs in process for `shoal spark`, and on a cluster under spark-submit."""
+
+from __future__ import annotations
+
+import sys
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.jobs.arguments import parse
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.session import session
+from shoal.scenarios.jobs.task import JOBS, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.scenarios.jobs.arguments import Arguments
+
+__all__ = ["main", "run"]
+
+WRONG_INPUT = 2
+
+
+def run(given: Arguments, master: str | None) -> int:
+    """Raises JobError. `master` None: spark-submit has said it."""
+    function = resolve_name(JOBS[given.job].function)
+    spark = session(f"shoal {given.job}", master=master, settings=given.settings)
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+        task = Task(spark=spark, source=given.source, out=given.out, options=given.options, arguments=given.rest)
+        result: int = function(task)
+        return result
+    finally:
+        spark.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        given = parse(sys.argv[1:] if arguments is None else arguments)
+        return run(given, given.master)
+    except JobError as error:
+        print(f"shoal: error: {error}", file=sys.stderr)
+        return WRONG_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The tables of a job on their way out: Parquet first, which has all rows, then what a report shows of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from shoal.scenarios.jobs.report import Fact, Listed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["fault_facts", "kept", "listed"]
+
+MAX_LISTED: Final = 10_000
+
+
+def kept(table: DataFrame, out: Path, name: str) -> DataFrame:
+    """Writes `out/NAME.parquet` and gives it back as it is there, so nothing is worked out twice."""
+    path = str(out / f"{name}.parquet")
+    table.write.mode("overwrite").parquet(path)
+    return table.sparkSession.read.parquet(path)
+
+
+def listed(table: DataFrame, *order: Any, limit: int = MAX_LISTED) -> Listed:
+    """The first rows in this order."""
+    ordered = table.orderBy(*order) if order else table
+    return Listed(total=table.count(), rows=ordered.limit(limit).toArrow().to_pylist())
+
+
+def fault_facts(faults: DataFrame) -> list[Fact]:
+    """What a report says about captures that are not whole. `faults`: of `options.FAULTS`."""
+    amounts = faults.groupBy("what", "proxy").agg(F.count("*").alias("n"), F.max("amount").alias("most")).collect()
+    damaged = sum(row["n"] for row in amounts if row["what"] == "damaged")
+    dropped = sum(row["most"] for row in amounts if row["what"] == "dropped")
+    facts = []
+    if damaged:
+        facts.append(Fact(name="Damaged blocks, not read", value=f"{damaged:,}", bad=True))
+    if dropped:
+        facts.append(Fact(name="Rows that proxies could not write", value=f"{dropped:,}", bad=True))
+    return facts

@@ -1,0 +1,42 @@
+"""What a job is given, and which jobs there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["JOBS", "Job", "Task"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """`options`: of the data source, see `options.py`. `arguments`: the job's own, behind the common ones."""
+
+    spark: SparkSession
+    source: str
+    out: Path
+    options: Mapping[str, str]
+    arguments: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    what: str  # a line of the help
+    function: str  # "package.module:function", (Task) -> exit code; imported when it is asked for
+
+
+JOBS: Mapping[str, Job] = MappingProxyType(
+    {
+        "batch-sizes": Job(
+            what="how large batches are, who makes the small ones, and what they cost",
+            function="shoal.scenarios.jobs.batch_sizes_job:run",
+        ),
+    }
+)
