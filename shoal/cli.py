@@ -38,6 +38,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             function="shoal.scenarios.replay.cli:main",
             extra="scenarios",
         ),
+        "spark": Command(
+            what="work out batch sizes and more from captured traffic, with Spark",
+            function="shoal.scenarios.spark_command:main",
+            extra="spark",
+        ),
     }
 )
 

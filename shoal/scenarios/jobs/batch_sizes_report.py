@@ -21,6 +21,7 @@ _TOP: Final = 7
 _SHOWN: Final = 25
 _SMALL: Final = 16_384
 _OTHERS: Final = "all others"
+_NAMELESS: Final = "(no client id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,75 +94,72 @@ def _sizes(direction: str, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     if not rows:
         return []
     counts, clients = _counted(rows, "bytes_bin", "batches"), _largest(rows, "batches")
-    marks = {"16 KiB": float(_SMALL)} | {
-        f"p{round(100 * share)}": _percentile(counts, share) or 0 for share in (0.5, 0.9)
-    }
+    marks = {f"p{round(100 * share)}": _percentile(counts, share) or 0.0 for share in (0.5, 0.9)}
+    marks["16 KiB"] = float(_SMALL)
+    size, records = "Size of a batch", "Records of a batch"
     return [
         Section(
             heading=f"Sizes of the batches {direction}",
             says="How many batches there are of each size, by client, compressed as they were on the wire. 16 KiB is the "
             "default batch.size of a producer; p50 and p90: half and nine tenths of the batches are below.",
-            content=[
-                _histogram(f"{direction}-sizes", rows, "bytes_bin", "batches", "Size of a batch", bytes_label, marks)
-            ],
+            content=[_histogram(f"{direction}-sizes", rows, "bytes_bin", "batches", size, bytes_label, clients, marks)],
         ),
         Section(
             heading=f"Where the bytes {direction} are",
             says="The same batches by their bytes: a client can have most of the batches and few of the bytes.",
-            content=[
-                _histogram(f"{direction}-bytes", rows, "bytes_bin", "bytes", "Size of a batch", bytes_label, clients)
-            ],
+            content=[_histogram(f"{direction}-bytes", rows, "bytes_bin", "bytes", size, bytes_label, clients)],
         ),
         Section(
             heading=f"Records in the batches {direction}",
-            says="How many batches have so many records. Compression works within a batch, so batches of one record gain little.",
-            content=[
-                _histogram(f"{direction}-records", rows, "records_bin", "batches", "Records", count_label, clients)
-            ],
+            says="How many batches have so many records. Compression works within a batch: one of one record gains little.",
+            content=[_histogram(f"{direction}-records", rows, "records_bin", "batches", records, count_label, clients)],
         ),
     ]
 
 
 def _costs(found: Found) -> list[Section]:
     clients = [row for row in found.clients.rows if row["direction"] == "produced"]
-    gaps = [row for row in found.gaps if row["direction"] == "produced" and row["gap_bin"] is not None]
-    batches = [row for row in found.bins if row["direction"] == "produced"]
     if not clients:
         return []
-    dearest = {row["client"]: row["requests_per_mb"] for row in clients[:12]}
     busiest = sorted(clients, key=lambda row: -row["requests"])[:_SHOWN]
     return [
-        Section(
-            heading="What a megabyte costs",
-            says="Produce requests for each MB (a million bytes) that a client sends. At full batches of 16 KiB it would be 61 "
-            "or less; each request costs the broker about the same, however small it is.",
-            content=[
-                Chart(
-                    name="requests-per-mb",
-                    figure=bars(dearest, label="Produce requests per MB", form=count_label, log=True),
-                )
-            ],
-        ),
+        _dearest(clients),
         Section(
             heading="Who sends the most requests",
-            says="Small: batches below 16 KiB. Full batches: as many would carry the same bytes at 16 KiB each. The gap is what "
-            "half of a connection's requests come after each other within.",
+            says="Small: batches below 16 KiB. Full batches: as many would carry the same bytes at 16 KiB each. Gap: half of the "
+            "requests come sooner than this after the one before on their connection.",
             content=[Table(columns=_CLIENT_COLUMNS, rows=[_with_gap(row) for row in busiest])],
         ),
-        Section(
-            heading="Time between two requests of a connection",
-            says="A linger shorter than most of these gaps joins little on one connection; the gaps of all connections to a broker "
-            "together are shorter by far.",
-            content=[
-                _histogram("gaps", gaps, "gap_bin", "requests", "Time since the last request", microseconds_label, {})
-            ],
-        ),
+        _gaps(found),
         Section(
             heading="Topics with the smallest batches",
             says="By mean size. Ratio: compressed to raw size, where the codec tells the raw size (lz4 does not).",
             content=[Table(columns=_TOPIC_COLUMNS, rows=found.topics)],
         ),
     ]
+
+
+def _dearest(clients: Sequence[Mapping[str, Any]]) -> Section:
+    cost = {row["client"] or _NAMELESS: row["requests_per_mb"] for row in clients[:12]}
+    chart = bars(cost, label="Produce requests per MB", form=count_label, log=True)
+    return Section(
+        heading="What a megabyte costs",
+        says="Produce requests for each MB (a million bytes) that a client sends, the dearest clients first. At one full batch of "
+        "16 KiB per request it would be 61; a request costs the broker about the same, however small it is.",
+        content=[Chart(name="requests-per-mb", figure=chart)],
+    )
+
+
+def _gaps(found: Found) -> Section:
+    produced = [row for row in found.bins if row["direction"] == "produced"]
+    gaps = [row for row in found.gaps if row["direction"] == "produced" and row["gap_bin"] is not None]
+    clients, label = _largest(produced, "batches"), "Time since the request before"
+    return Section(
+        heading="Time between two requests of a connection",
+        says="A linger that is shorter than most of these gaps joins little on one connection; the gaps between the requests of "
+        "all connections to a broker are shorter by far.",
+        content=[_histogram("gaps", gaps, "gap_bin", "requests", label, microseconds_label, clients)],
+    )
 
 
 def _with_gap(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +205,7 @@ def _histogram(
     for row in rows:
         series[row["client"] if row["client"] in series else _OTHERS][row[number]] += row[counted]
     figure = histogram(
-        {client or "(no client id)": counts for client, counts in series.items()},
+        {client or _NAMELESS: counts for client, counts in series.items()},
         per_doubling=PER_DOUBLING,
         label=label,
         counted=counted.capitalize(),

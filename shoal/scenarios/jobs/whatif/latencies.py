@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from shoal.scenarios.jobs.histograms import BELOW_ONE, PER_DOUBLING, middle, share_bin
+from shoal.scenarios.jobs.bins import BELOW_ONE, PER_DOUBLING, middle, share_bin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
