@@ -15,7 +15,8 @@ For each produce request, looked at as soon as it lies whole in the receive buff
              and what is taken is bounded (`queue_bytes`)
 
 Clients that authenticate (SASL) are not joined: a lane's connection would have to be authenticated as they are, and a proxy that
-passes authentication through cannot do that in their place. All others are the same principal to the broker.
+passes authentication through cannot do that in their place. Lending the connection of one of them was rejected: its end, its expired
+session and its waiting would be everybody's (docs/coalescing.md). All others are the same principal to the broker.
 
 A request may be a retry when its producer id and sequence say so (`Sequences`), and, for those without ids, for some time after the
 client was told of an error, or after a connection of this client (address and client id) ended with something unanswered.
