@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,12 +34,13 @@ def long_transactions(aliases: Aliases) -> dict[str, str]:
 
 @asynccontextmanager
 async def exactly_once(
-    pair: Pair, topic: str, aliases: Aliases, work: Path, *, long: bool = True
+    pair: Pair, topic: str, aliases: Aliases, work: Path, *, long: bool = True, wiring: Wiring | None = None
 ) -> AsyncIterator[Flow]:
     """Shoal and the mirror at work with envelopes."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
-    wiring = Wiring(topics=topic, exactly_once=True, extra=long_transactions(aliases) if long else {})
-    async with flowing(pair, aliases, work, wiring) as flow:
+    wiring = wiring or Wiring(topics=topic)
+    extra = {**(long_transactions(aliases) if long else {}), **wiring.extra}
+    async with flowing(pair, aliases, work, replace(wiring, exactly_once=True, extra=extra)) as flow:
         async with steady(pair, topic):
             await wrapped_more(flow, 1)
         await flow.check(topic, isolation=READ_COMMITTED)

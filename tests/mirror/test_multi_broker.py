@@ -47,11 +47,11 @@ def both(three_brokers: Cluster) -> Pair:
     return Pair(source=three_brokers, target=three_brokers, scanners=(scanner, scanner))
 
 
-async def move_leaders(cluster: Cluster, topic: str, work: Path, *, turn: int) -> None:
+async def move_leaders(cluster: Cluster, topic: str, work: Path, *, turn: int, partitions: int = PARTITIONS) -> None:
     """Every partition gets another leader: the n-th of three orders of the replicas."""
     nodes = sorted(cluster.nodes)
     orders = [nodes[first:] + nodes[:first] for first in range(3)]
-    wanted = {number: orders[(number + turn) % 3] for number in range(PARTITIONS)}
+    wanted = {number: orders[(number + turn) % 3] for number in range(partitions)}
     placed = [{"topic": topic, "partition": number, "replicas": replicas} for number, replicas in wanted.items()]
     plan = work / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": placed}))
