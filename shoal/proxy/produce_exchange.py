@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.shallow.batch_row import SubBatch
     from shoal.protocol.shallow.parcel import Parcel
     from shoal.protocol.shallow.sequence import Sequences
-    from shoal.protocol.shallow.unwrap import SubBatch
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Asked
@@ -189,10 +189,10 @@ class Exchange:
         if error_code:
             tally.partition_errors += 1
             return
-        tally.unwrapped_batches += len(parcel.pieces)
+        tally.unwrapped_batches += parcel.batches
         tally.unwrapped_records += parcel.records
         tally.unwrapped_bytes += parcel.size
-        if len(parcel.pieces) > 1:
+        if parcel.batches > 1:
             self._path.sets_lost.pop(self._connection.door.node_id, None)
 
     def _act_on(self, target: Target) -> None:
@@ -212,7 +212,7 @@ class Exchange:
     def _lost(self) -> None:
         """A connection may be lost for any reason. If it happens with sets time and again, they may be the reason."""
         connection, lost = self._connection, self._path.sets_lost
-        if not any(len(parcel.pieces) > 1 for _, parcels, _ in self._posted for parcel in parcels.values()):
+        if not any(parcel.batches > 1 for _, parcels, _ in self._posted for parcel in parcels.values()):
             return
         lost[connection.door.node_id] += 1
         if lost.pop(connection.door.node_id) > 1:

@@ -11,11 +11,12 @@ from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, read_batch_header
 from shoal.protocol.records.recordset import split
+from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_sequences import Misplaced, OuterStamp, SequenceMap, SequenceStatistics, outer_stamp
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, Item, Plan, Refused, SubBatch
+from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, Item, Plan, Refused
 
 __all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Prepared"]
 
@@ -61,7 +62,7 @@ class MirrorProducers:
     def _placed(
         self, target: Target, plan: Plan, stamp: OuterStamp, *, opened: bool = True
     ) -> Prepared | Refused | None:
-        inner = sum(batch.records for item in plan.items for batch in item.batches)
+        inner = sum(sum(item.batches.records) for item in plan.items)
         if inner > MAX_RECORDS:
             return Refused(error_code=INVALID_RECORD, message=f"envelopes that state {inner} records")
         placed = self._sequences.place(target, stamp, inner if opened else None)
@@ -79,7 +80,7 @@ class MirrorProducers:
         source = f"a batch at {header.max_timestamp} ms without envelopes"
         whole = tuple(buffers or (memoryview(frame)[start:end],))
         batch = SubBatch(whole, header.record_count, codec if buffers and codec else header.codec, source)
-        item = Item(identity=0, key=None, batches=(batch,))
+        item = Item(identity=0, key=None, batches=BatchRow.of((batch,)))
         return Plan(items=(item,), outer_records=header.record_count, stamp=outer_stamp(header))
 
     def statistics(self) -> SequenceStatistics:

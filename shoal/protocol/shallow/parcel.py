@@ -1,31 +1,24 @@
 """What goes to a partition in one request: one batch, or, where the broker was proven to take it, several.
 
-A piece is a batch of the plan, or a part of one that was too large. Pieces go out in the plan's order.
+Pieces (ahead.py) go out in the plan's order.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from shoal.protocol.crc import Buffer
 from shoal.protocol.records.batch import HEADER_SIZE, stamped_header
 from shoal.protocol.records.rebatch import split_batch
+from shoal.protocol.shallow.ahead import Piece
+from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.sequence import Shape, Stamp
-from shoal.protocol.shallow.unwrap import SubBatch
 
-__all__ = ["Parcel", "Piece", "halves"]
+__all__ = ["Parcel", "halves"]
 
 _JOINED_BELOW = (
     16 * 1024
 )  # bytes of a piece, on average: copying it costs less than handing it to the kernel on its own
-
-
-class Piece(NamedTuple):
-    """`first` is the place, in records, inside the batch `batch` of the item `item`."""
-
-    item: int
-    batch: int
-    first: int
-    sub: SubBatch
 
 
 class Parcel(NamedTuple):
@@ -35,31 +28,32 @@ class Parcel(NamedTuple):
     stamp: Stamp | None
 
     @property
+    def batches(self) -> int:
+        return sum(len(piece.row) for piece in self.pieces)
+
+    @property
     def size(self) -> int:
-        return sum(piece.sub.size for piece in self.pieces)
+        return sum(piece.size for piece in self.pieces)
 
     @property
     def records(self) -> int:
-        return sum(piece.sub.records for piece in self.pieces)
+        return sum(piece.records for piece in self.pieces)
 
     def shape(self) -> Shape:
         first = self.pieces[0]
         assert self.stamp is not None
-        return Shape(
-            first.item, first.batch, first.first, tuple(piece.sub.records for piece in self.pieces), self.stamp
-        )
+        records = tuple(chain.from_iterable(piece.row.records for piece in self.pieces))
+        return Shape(first.item, first.batch, first.first, records, self.stamp)
 
     def buffers(self) -> Sequence[Buffer]:
         """The bytes of the record set."""
-        pieces = self.pieces
-        buffers = [*_stamped(pieces[0].sub.buffers, self.stamp)]
-        for piece in pieces[1:]:
-            buffers += piece.sub.buffers
-        return [b"".join(buffers)] if self.size < _JOINED_BELOW * len(pieces) else buffers
+        first, *others = chain.from_iterable(piece.row.parts for piece in self.pieces)
+        buffers = [*_stamped(first, self.stamp), *chain.from_iterable(others)]
+        return [b"".join(buffers)] if self.size < _JOINED_BELOW * (len(others) + 1) else buffers
 
     def __str__(self) -> str:
-        first, last = self.pieces[0].sub, self.pieces[-1].sub
-        return str(first) if len(self.pieces) == 1 else f"a set of {len(self.pieces)} batches, {first} to {last}"
+        first, last, batches = self.pieces[0].row[0], self.pieces[-1].row[-1], self.batches
+        return str(first) if batches == 1 else f"a set of {batches} batches, {first} to {last}"
 
 
 def _stamped(buffers: Sequence[Buffer], stamp: Stamp | None) -> Sequence[Buffer]:

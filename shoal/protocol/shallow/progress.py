@@ -24,6 +24,7 @@ from collections.abc import Sequence as Row
 from dataclasses import dataclass
 
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.shallow.ahead import Ahead, Piece
 from shoal.protocol.shallow.answers import (
     ALREADY_THERE,
     CLUSTER_AUTHORIZATION_FAILED,
@@ -39,16 +40,18 @@ from shoal.protocol.shallow.answers import (
     Outcome,
     named,
 )
+from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Ledger, Target, recall
-from shoal.protocol.shallow.parcel import Parcel, Piece
+from shoal.protocol.shallow.parcel import Parcel
 from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, Plan, SubBatch
+from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, Plan
 
 __all__ = ["SET_BYTES", "PartitionProgress"]
 
 # A set must fit in a segment (segment.bytes, since 4.0 at least this) or it is refused as RECORD_LIST_TOO_LARGE.
 SET_BYTES = 1024 * 1024
+_ANY_NUMBER = SET_BYTES  # of batches: the bytes are what limits a set
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class PartitionProgress:
         self.outcome: Outcome | None = None
         self.sets = sets
         self.cut_due: SubBatch | None = None
+        self._cut_at = 0  # its place among what is ahead
         self.refused_set: str | None = None  # a set was refused whose batches were then taken
         self.ids_refused = False  # the broker does not let this client use a producer id
         self.id_is_stale = False  # the partition needs another producer id
@@ -88,10 +92,10 @@ class PartitionProgress:
         self._deliveries = deliveries
         self._sequence = sequence
         self._delivered = list(recall(deliveries, target, plan.items))
-        self._ahead = deque(
-            Piece(at, number, 0, batch)
+        self._ahead = Ahead(
+            Piece(at, done.batches, 0, item.batches[done.batches :])
             for at, (item, done) in enumerate(zip(plan.items, self._delivered, strict=True))
-            for number, batch in enumerate(item.batches[done.batches :], done.batches)
+            if done.batches < len(item.batches)
         )
         self._in_flight: deque[Parcel] = deque()
         self._failure: _Failure | None = None
@@ -133,23 +137,27 @@ class PartitionProgress:
         """Go over what is appended, in records, and cut what was cut before; then `cut_due` is None."""
         if self.outcome is not None:
             return
-        while self._ahead and self._done_in(self._ahead[0]) > self._ahead[0].first:
-            piece = self._ahead[0]
-            if self._done_in(piece) < piece.first + piece.sub.records:
-                self.cut_due = piece.sub
-                return
-            self._ahead.popleft()
-        self.cut_due = self._replay.prepare(self._ahead)
+        while self._ahead and self._done_in(self._ahead.first) > self._ahead.first.first:
+            piece = self._ahead.first
+            if self._done_in(piece) < piece.first + piece.row.records[0]:
+                return self._cut_next(0)
+            self._ahead.drop(1)
+        cut_before = self._replay.prepare(self._ahead)
+        if cut_before is not None:
+            return self._cut_next(cut_before)
         if self._replay.failed:
             self._replay = Replay(None)
             self._renew()
-        self._finish()
+        return self._finish()
 
     def _done_in(self, piece: Piece) -> int:
         done = self._delivered[piece.item]
         return done.records if done.batches == piece.batch else 0
 
     # -- cutting -----------------------------------------------------------------------------------------------------
+
+    def _cut_next(self, at: int) -> None:
+        self.cut_due, self._cut_at = self._ahead.batch(at), at
 
     def cut(self, pieces: Row[SubBatch] | RemoteProtocolError) -> None:
         """What `halves` made of `cut_due`. It may be called in a thread; nothing may be asked of this partition meanwhile."""
@@ -159,12 +167,7 @@ class PartitionProgress:
             return self._fail(CORRUPT_MESSAGE, f"{batch} cannot be split: {pieces}")
         if len(pieces) < 2:
             return self._fail_for_size(batch)
-        at = next(index for index, piece in enumerate(self._ahead) if piece.sub is batch)
-        whole, first = self._ahead[at], self._ahead[at].first
-        del self._ahead[at]
-        for index, sub in enumerate(pieces, at):
-            self._ahead.insert(index, Piece(whole.item, whole.batch, first, sub))
-            first += sub.records
+        self._ahead.replace(self._cut_at, pieces)
         return self._prepare()
 
     def _fail_for_size(self, batch: SubBatch) -> None:
@@ -179,14 +182,14 @@ class PartitionProgress:
         """The next record set to send, of at most `room` bytes; None: nothing (now). Without `room` it is one piece at least."""
         if not self._may_send():
             return None
-        pieces = self._replay.pieces(self._ahead) or self._gather(self._set_bytes if room is None else room)
+        count = self._replay.batches or self._gather(self._set_bytes if room is None else room)
+        pieces = self._ahead.peek(count)
         parcel = Parcel(pieces, None)
         if room is not None and parcel.size > room:
             return None
-        for _ in pieces:
-            self._ahead.popleft()
+        self._ahead.drop(count)
         if self._sequence is not None:
-            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].sub.records))
+            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].row.records[0]))
         self._in_flight.append(parcel)
         return parcel
 
@@ -203,16 +206,12 @@ class PartitionProgress:
             self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
         )
 
-    def _gather(self, room: int) -> tuple[Piece, ...]:
-        """As many pieces as may go together."""
-        most = (self._suspects + 1) // 2 if self._suspects else len(self._ahead)
-        room, pieces = min(room, self._set_bytes), list[Piece]()
-        for piece in self._ahead:
-            room -= piece.sub.size
-            if pieces and (room < 0 or not self.sets or len(pieces) >= most):
-                break
-            pieces.append(piece)
-        return tuple(pieces)
+    def _gather(self, room: int) -> int:
+        """As many batches as may go together."""
+        if not self.sets:
+            return 1
+        most = (self._suspects + 1) // 2 if self._suspects else _ANY_NUMBER
+        return self._ahead.fitting(min(room, self._set_bytes), most)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -244,21 +243,22 @@ class PartitionProgress:
         for passed in self._replay.take_passed():
             self._remember(passed, -1)
         self._remember(parcel, base_offset)
-        self._clear(len(parcel.pieces))
+        self._clear(parcel.batches)
 
     def _remember(self, parcel: Parcel, base_offset: int) -> None:
-        for index, (item, _, first, sub) in enumerate(parcel.pieces):
-            before = self._delivered[item]
-            whole = first + sub.records == self._plan.items[item].batches[before.batches].records
+        for index, piece in enumerate(parcel.pieces, 1):
+            item, records = piece.item, piece.records
+            before, batches = self._delivered[item], self._plan.items[item].batches
+            is_part = len(piece.row) == 1 and piece.first + records < batches.records[piece.batch]
             started = before.batches or before.records
             self._delivered[item] = Delivered(
-                batches=before.batches + whole,
-                records=0 if whole else first + sub.records,
+                batches=piece.batch if is_part else piece.batch + len(piece.row),
+                records=piece.first + records if is_part else 0,
                 first=before.first if started else base_offset,
-                last=base_offset + sub.records - 1 if base_offset >= 0 else -1,
+                last=base_offset + records - 1 if base_offset >= 0 else -1,
             )
-            base_offset += sub.records if base_offset >= 0 else 0
-            if index + 1 == len(parcel.pieces) or parcel.pieces[index + 1].item != item:
+            base_offset += records if base_offset >= 0 else 0
+            if index == len(parcel.pieces) or parcel.pieces[index].item != item:
                 self._deliveries.record(self.target, self._plan.items[item].identity, self._delivered[item])
         self._replay.answered(self._sequence)
         if self._sequence is not None:
@@ -282,11 +282,11 @@ class PartitionProgress:
         self._take_back(failure.parcels)
         if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
             self._renew()
-        elif code in DIVISIBLE and len(first.pieces) > 1:
-            self._suspects, self._suspicion = len(first.pieces), code
+        elif code in DIVISIBLE and first.batches > 1:
+            self._suspects, self._suspicion = first.batches, code
         elif code in CUTTABLE:
             self._suspects, self._suspicion = 0, code
-            self.cut_due = first.pieces[0].sub
+            self._cut_next(0)
         elif code in LOST_TRACK and first.stamp and not self._renewed:
             self._renewed = True
             self._renew()
@@ -299,7 +299,7 @@ class PartitionProgress:
 
     def _take_back(self, parcels: Row[Parcel]) -> None:
         """Nothing of these was appended."""
-        self._ahead.extendleft(piece for parcel in reversed(parcels) for piece in reversed(parcel.pieces))
+        self._ahead.put_back([piece for parcel in parcels for piece in parcel.pieces])
         self._replay = Replay(None)
         if self._sequence is not None and parcels[0].stamp is not None:
             self._sequence.settle()

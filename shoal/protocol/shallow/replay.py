@@ -7,11 +7,10 @@ where the offsets leave no room for what was passed over: then a late request ca
 """
 
 from collections import deque
-from collections.abc import Sequence as Row
 
-from shoal.protocol.shallow.parcel import Parcel, Piece
+from shoal.protocol.shallow.ahead import Ahead, Piece
+from shoal.protocol.shallow.parcel import Parcel
 from shoal.protocol.shallow.sequence import Doubt, Sequence, Shape, Stamp
-from shoal.protocol.shallow.unwrap import SubBatch
 
 __all__ = ["MAX_POSTPONED", "Replay"]
 
@@ -21,7 +20,7 @@ MAX_POSTPONED = 20
 
 
 class Replay:
-    """`prepare` until it returns None; then `pieces` and `stamp` for each parcel until they return nothing."""
+    """`prepare` until it returns None; then `batches` and `stamp` for each parcel until they say nothing."""
 
     def __init__(self, doubt: Doubt | None) -> None:
         self._shapes = deque(doubt.shapes if doubt else ())
@@ -29,27 +28,27 @@ class Replay:
         self._passed = list[Parcel]()
         self.failed = False  # the doubt is about something else than what is ahead
 
-    def prepare(self, ahead: Row[Piece]) -> SubBatch | None:
-        """-> the batch that was cut before, and has to be cut again."""
-        at = 0
+    def prepare(self, ahead: Ahead) -> int | None:
+        """-> the number of the batch ahead that was cut before, and has to be cut again."""
+        batches = enumerate(ahead.single())
         for shape in self._shapes:
             for number, records in enumerate(shape.records):
-                piece = ahead[at] if at < len(ahead) else None
-                if piece is None or piece.sub.records < records or (number == 0 and piece[:3] != shape[:3]):
+                place, (piece, at) = next(batches, (0, (None, 0)))
+                if piece is None or piece.row.records[at] < records or (number == 0 and _begin(piece, at) != shape[:3]):
                     self.failed = True
                     return None
-                if piece.sub.records > records:
-                    return piece.sub
-                at += 1
+                if piece.row.records[at] > records:
+                    return place
         return None
 
     @property
     def next_is_set(self) -> bool:
         return bool(self._shapes) and len(self._shapes[0].records) > 1
 
-    def pieces(self, ahead: Row[Piece]) -> tuple[Piece, ...]:
-        """Of the next parcel; () when there is no doubt left."""
-        return tuple(ahead[at] for at in range(len(self._shapes[0].records))) if self._shapes else ()
+    @property
+    def batches(self) -> int:
+        """Of the next parcel, so many; 0 when there is no doubt left."""
+        return len(self._shapes[0].records) if self._shapes else 0
 
     def stamp(self) -> Stamp | None:
         return self._shapes.popleft().stamp if self._shapes else None
@@ -80,3 +79,8 @@ class Replay:
     def rest(self) -> list[Shape]:
         """Still in doubt, and not even sent again."""
         return list(self._shapes)
+
+
+def _begin(piece: Piece, at: int) -> tuple[int, int, int]:
+    """Where in the plan the batch of this place begins: item, batch, records."""
+    return piece.item, piece.batch + at, piece.first

@@ -16,9 +16,10 @@ from struct import Struct
 
 from shoal.protocol.crc import Buffer, patch
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
+from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Target
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, Placed, SequenceMap, add_sequence
-from shoal.protocol.shallow.unwrap import Item, Plan, SubBatch
+from shoal.protocol.shallow.unwrap import Item, Plan
 
 __all__ = ["StampedDeliveries", "restamp", "restamped_header"]
 
@@ -39,7 +40,7 @@ def _items(plan: Plan, stamp: OuterStamp, sequence: int) -> Iterator[Item]:
         for batch in item.batches:
             batches.append(_stamped(batch, stamp, sequence))
             sequence = add_sequence(sequence, batch.records)
-        yield replace(item, identity=place, batches=tuple(batches))
+        yield replace(item, identity=place, batches=BatchRow.of(batches))
 
 
 def _stamped(batch: SubBatch, stamp: OuterStamp, sequence: int) -> SubBatch:
@@ -73,7 +74,7 @@ class StampedDeliveries:
         self._records: list[tuple[int, ...]] = []
         before = 0
         for item in plan.items:
-            self._records.append(tuple(accumulate((batch.records for batch in item.batches), initial=before)))
+            self._records.append(tuple(accumulate(item.batches.records, initial=before)))
             before = self._records[-1][-1]
 
     def recall(self, target: Target, identity: Hashable) -> Delivered:

@@ -14,16 +14,19 @@ records against that of their outer batch, and the inner batches keep a CRC that
 """
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from struct import Struct
 from typing import NamedTuple
 
 from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.crc import Buffer, crc32c
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.records.batch import (
+    DELETE_HORIZON,
     HEADER_SIZE,
+    UNPRODUCIBLE,
     BatchHeader,
     NewRecord,
     body_crc,
@@ -32,7 +35,8 @@ from shoal.protocol.records.batch import (
     read_batch_header,
 )
 from shoal.protocol.records.record import Headers, Record, read_records
-from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.records.recordset import Span, entries, split
+from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
 
@@ -57,21 +61,15 @@ CORRUPT_MESSAGE = 2  # retriable
 MESSAGE_TOO_LARGE = 10  # the Java producer splits a batch of several records
 INVALID_RECORD = 87  # final
 
-
-class SubBatch(NamedTuple):
-    """One batch as it is sent. `source` says which data it is, for the log."""
-
-    buffers: tuple[Buffer, ...]
-    records: int
-    codec: Codec
-    source: str
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.buffers))
-
-    def __str__(self) -> str:
-        return f"{self.source}, {self.records} records, {self.codec.name.lower()}, {self.size} bytes"
+_RANGE = Struct(
+    ">"
+    "h"  # attributes
+    "i"  # lastOffsetDelta
+    "30x"  # baseTimestamp, maxTimestamp, producerId, producerEpoch, baseSequence
+    "i"  # records count
+)
+_RANGE_AT = 21  # in a batch
+_NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +81,7 @@ class Item:
 
     identity: Hashable
     key: EnvelopeKey | None
-    batches: tuple[SubBatch, ...]
+    batches: BatchRow
     headers: Headers = ()
 
 
@@ -240,7 +238,7 @@ def _items(outer: _Outer, plain_codec: Codec) -> tuple[list[Item], int]:
         if plain:
             items.append(_plain_item(outer, plain, codec, len(items)))
             plain = []
-        batches = tuple(_inner_batches(key, record))
+        batches = _inner_batches(key, record)
         items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
     if plain and items:
         items.append(_plain_item(outer, plain, codec, len(items)))
@@ -257,30 +255,31 @@ def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: i
     digest.update(at.to_bytes(4, "big"))
     source = f"plain records at {records[0].timestamp} ms beside an envelope"
     sub = SubBatch((batch,), len(records), codec, source)
-    return Item(identity=digest.digest(), key=None, batches=(sub,))
+    return Item(identity=digest.digest(), key=None, batches=BatchRow.of((sub,)))
 
 
-def _inner_batches(key: EnvelopeKey, record: Record) -> Iterator[SubBatch]:
+def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
     """The batches of an envelope, checked against its key and against what a broker appends."""
     value = memoryview(record.value or b"")
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
-    spans, tail = split(value, 0, len(value))
-    headers = [read_batch_header(value, span.start, span.end) for span in spans]
-    counted = (len(headers), sum(header.record_count for header in headers), _ends(headers), tail)
-    if counted != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
+    origin = f"{key.cluster}/{key.topic}-{key.partition}"
+    parts, records, sizes, offsets = list[tuple[Buffer, ...]](), list[int](), list[int](), list[int]()
+    stop = 0
+    for start, stop, magic, base_offset in entries(value, 0, len(value)):
+        attributes, last_delta, count = _RANGE.unpack_from(value, start + _RANGE_AT) if magic == 2 else (0, 0, 0)
+        if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
+            raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
+        parts.append((producible_header(value, start, stop), value[start + HEADER_SIZE : stop]))
+        records.append(count)
+        sizes.append(stop - start)
+        offsets.append(base_offset)
+    ends = (offsets[0], offsets[-1] + records[-1] - 1) if parts else None
+    if (len(parts), sum(records), ends, stop) != (
+        key.batches,
+        key.records,
+        (key.first_offset, key.last_offset),
+        len(value),
+    ):
         raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
-    for span, header in zip(spans, headers, strict=True):
-        yield _inner_batch(value, span, header, key)
-
-
-def _ends(headers: Sequence[BatchHeader]) -> tuple[int, int] | None:
-    return (headers[0].base_offset, headers[-1].last_offset) if headers else None
-
-
-def _inner_batch(value: memoryview, span: Span, header: BatchHeader, key: EnvelopeKey) -> SubBatch:
-    source = f"{key.cluster}/{key.topic}-{key.partition} offsets {header.base_offset}..{header.last_offset}"
-    if header.record_count != header.last_offset_delta + 1 or header.is_log_append_time or header.has_delete_horizon:
-        raise RemoteProtocolError(f"{source} should never have been wrapped")
-    stamped = producible_header(value, span.start, span.end)
-    return SubBatch((stamped, value[span.start + HEADER_SIZE : span.end]), header.record_count, header.codec, source)
+    return BatchRow(parts, records, sizes, offsets, origin)

@@ -51,7 +51,8 @@ def next_batch(progress: PartitionProgress) -> SubBatch | None:
 
 def only(parcel: Parcel) -> SubBatch:
     (piece,) = parcel.pieces
-    return piece.sub
+    (batch,) = piece.row
+    return batch
 
 
 def cut(batch: SubBatch) -> list[SubBatch] | RemoteProtocolError:

@@ -57,17 +57,17 @@ def test_a_request_is_not_larger_than_the_mirror_s_own() -> None:
     for own_bytes in (0, 2 << 20):
         requests = drained(rounds_of(*logs, own_bytes=own_bytes))
         assert all(sum(one.size for one in request.values()) <= max(own_bytes, REQUEST_BYTES) for request in requests)
-        assert sum(len(one.pieces) for request in requests for one in request.values()) == 32
+        assert sum(one.batches for request in requests for one in request.values()) == 32
 
 
 def test_a_batch_that_is_larger_than_all_limits_goes_alone() -> None:
     requests = drained(rounds_of(large(2, 3 << 20), large(1, 10)))
-    assert [[len(one.pieces) for one in request.values()] for request in requests] == [[1], [1], [1]]
+    assert [[one.batches for one in request.values()] for request in requests] == [[1], [1], [1]]
 
 
 def test_without_a_proof_every_request_has_one_batch_of_each_partition() -> None:
     requests = drained(rounds_of([some_batch(at, 1) for at in range(4)], [some_batch(0)], sets=False))
-    assert [[len(one.pieces) for one in request.values()] for request in requests] == [[1, 1], [1], [1], [1]]
+    assert [[one.batches for one in request.values()] for request in requests] == [[1, 1], [1], [1], [1]]
 
 
 def test_bisection_finds_one_bad_batch_among_many_in_few_requests() -> None:
@@ -78,8 +78,8 @@ def test_bisection_finds_one_bad_batch_among_many_in_few_requests() -> None:
         while parcels := rounds.next_request():
             (parcel,) = parcels.values()
             sent += 1
-            refused = any(piece.batch == bad for piece in parcel.pieces)
-            taken += 0 if refused else len(parcel.pieces)
+            refused = any(piece.batch <= bad < piece.batch + len(piece.row) for piece in parcel.pieces)
+            taken += 0 if refused else parcel.batches
             rounds.answered(target, 87 if refused else 0, -1 if refused else 0)
         assert taken == bad
         assert rounds.outcomes()[target].error_code == 87
