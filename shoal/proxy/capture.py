@@ -25,12 +25,14 @@ from shoal.protocol.capture.tap import Tap
 from shoal.proxy.capture_files import IndexFiles
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import MIB
+from shoal.proxy.tapped import TappedTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.protocol.wire import Topic
     from shoal.proxy.settings import CaptureSettings
+    from shoal.proxy.transport import Transport
 
 __all__ = ["Capture", "CaptureStatistics", "require_directory"]
 
@@ -90,10 +92,11 @@ class Capture:
 
     # -- for the taps ----------------------------------------------------------------------------------------------
 
-    def tap(self, listener: str, cluster: str, node: int | None) -> Tap:
-        """For a new connection."""
+    def tap(self, upstream: Transport, listener: str, cluster: str, node: int | None) -> tuple[Tap, Transport]:
+        """For a new connection to a broker; -> through what its bytes must go from now on."""
         at = -1 if node is None else node
-        return Tap(Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at), self)
+        tap = Tap(Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at), self)
+        return tap, TappedTransport(upstream, tap, self.broken)
 
     def broken(self) -> None:
         """A tap has raised: an error in Shoal, of which the traffic has not felt anything."""

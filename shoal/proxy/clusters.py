@@ -17,9 +17,12 @@ from shoal.proxy.upstream import UpstreamUnreachable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shoal.protocol.capture.tap import Tap
     from shoal.protocol.messages.metadata import MetadataResponse
     from shoal.protocol.wire import Topic
+    from shoal.proxy.capture import Capture
     from shoal.proxy.settings import Address, ClusterSettings, Limits
+    from shoal.proxy.transport import Transport
 
 __all__ = ["Cluster", "NotLearned", "NotReached"]
 
@@ -48,6 +51,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
+        self.capture: Capture | None = None  # the index of what passes
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._partition_counts: OrderedDict[str, int] = OrderedDict()
 
@@ -58,6 +62,12 @@ class Cluster:
         """Where to connect to for a broker; None, or one that is not known yet: the bootstrap addresses."""
         known = None if node_id is None else self.brokers.get(node_id)
         return (known,) if known else self.bootstrap
+
+    def watched(self, upstream: Transport, listener: str, node_id: int | None) -> tuple[Tap | None, Transport]:
+        """A new connection to a broker: what the index sees of it, and through what its bytes go."""
+        if self.capture is None:
+            return None, upstream
+        return self.capture.tap(upstream, listener, self.name, node_id)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)

@@ -37,7 +37,6 @@ from shoal.proxy.response_pump import ResponsePump
 from shoal.proxy.routes import Verdict
 from shoal.proxy.settings import Address
 from shoal.proxy.statistics import CloseCause, Traffic
-from shoal.proxy.tapped import TappedTransport
 from shoal.proxy.transport import VIEW, Outlet, PeerLost, peer_has_left
 from shoal.proxy.upstream import UpstreamUnreachable
 from shoal.proxy.watchdog import Vigil
@@ -45,12 +44,11 @@ from shoal.proxy.watchdog import Vigil
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from shoal.protocol.capture.tap import Tap
     from shoal.proxy.clusters import Cluster
     from shoal.proxy.in_flight import Answer, Backlog
     from shoal.proxy.listeners import Door, Listener
     from shoal.proxy.pump import Pump
-    from shoal.proxy.transport import Buffer, Transport
+    from shoal.proxy.transport import Buffer
 
 __all__ = ["Connection"]
 
@@ -90,7 +88,6 @@ class Connection:
         self.local_host: str = client.getsockname()[0]
         self.client_id: str | None = None
         self.context: object = None
-        self.tap: Tap | None = None  # what the index sees of this connection
         self.backlog: Backlog | None = None  # what the listener's path takes and answers itself
         self.in_flight: deque[int | InFlight] = deque()
         self.asked = 0
@@ -144,11 +141,8 @@ class Connection:
             return True
 
     def _connected(self, upstream: socket.socket) -> None:
-        self.upstream, capture = upstream, self.listener.capture
-        self._broker: Transport = upstream
-        if capture is not None:
-            self.tap = capture.tap(self.listener.name, self.cluster.name, self.door.node_id)
-            self._broker = TappedTransport(upstream, self.tap, capture.broken)
+        self.upstream = upstream
+        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.door.node_id)
         self.client_out, self.upstream_out = Outlet(self.client), Outlet(self._broker)
         self.requests = RequestPump(self, self.client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path as FilePath
 
-    from shoal.proxy.capture import Capture
     from shoal.proxy.clusters import Cluster
     from shoal.proxy.endpoints import Nodes
     from shoal.proxy.plain_path import Path
@@ -98,18 +97,12 @@ class Door:
 
 class Listener:
     def __init__(
-        self,
-        settings: ListenerSettings,
-        cluster: Cluster,
-        limits: Limits,
-        path: Callable[[Listener], Path],
-        capture: Capture | None = None,
+        self, settings: ListenerSettings, cluster: Cluster, limits: Limits, path: Callable[[Listener], Path]
     ) -> None:
         self.settings = settings
         self.name = settings.name
         self.cluster = cluster
         self.limits = limits
-        self.capture = capture
         self.tally = Tally()
         self.connections: set[Connection] = set()
         self.doors: dict[int | None, Door] = {}
@@ -234,7 +227,7 @@ class Listener:
 
     def learn(self, frame: Buffer, version: int) -> None:
         """Take from a Metadata answer on its way to a client what shallow mirroring and the index need to know."""
-        if self.settings.mode is not Mode.PLAIN or self.capture is not None:
+        if self.settings.mode is not Mode.PLAIN or self.cluster.capture is not None:
             self.cluster.learn(read_metadata_response(frame, version))
 
     # -- connections -----------------------------------------------------------------------------------------------

@@ -56,13 +56,15 @@ class Server:
         self._learns = learn
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
         self.capture = None if settings.capture is None else Capture(settings.capture, {}, self._topic_name)
+        for cluster in self.clusters.values():
+            cluster.capture = self.capture
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
         self._draining = False
         try:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
-                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path, self.capture)
+                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:
