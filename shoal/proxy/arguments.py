@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from shoal.proxy.identity import shoal_version
 from shoal.proxy.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
 from shoal.proxy.settings import Address, MultiBatch, ShallowSettings
 from shoal.proxy.values import (
@@ -150,17 +150,10 @@ def _tag(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _version() -> str:
-    try:
-        return version("shoal")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 def build_parser(others: Mapping[str, str] = NO_OTHERS) -> argparse.ArgumentParser:
     """`others`: what further sub-commands do, by name; they are only listed."""
     parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
-    parser.add_argument("--version", action="version", version=f"shoal {_version()}")
+    parser.add_argument("--version", action="version", version=f"shoal {shoal_version()}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
     for add in (_add_mirror, _add_run, _add_check, _add_probe):
         add(commands)
@@ -207,7 +200,7 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     what = "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"
     group.add_argument("--plain-compression", choices=CODECS, help=what)
-    what = "a header shoal.tag.NAME in every envelope (may be given several times)"
+    what = "a tag: a header shoal.tag.NAME in every envelope, and in capture files (may be given several times)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     _add_multi_batch(parser)
     _add_printed(parser)

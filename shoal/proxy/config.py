@@ -53,7 +53,7 @@ from shoal.proxy.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Configuration", "load_config", "read_config"]
 
@@ -156,9 +156,11 @@ class _Reader:
 
     def configuration(self, file: File, directory: Path) -> Configuration:
         state_dir = None if file.state_dir is None else directory / Path(file.state_dir).expanduser()
+        tags = file.tags or {}
         settings = Settings(
             clusters=tuple(self._cluster(f"cluster[{index}]", table) for index, table in enumerate(file.cluster)),
-            listeners=tuple(self._listener(f"listener[{i}]", t, state_dir) for i, t in enumerate(file.listener)),
+            listeners=tuple(self._listener(f"listener[{i}]", t, state_dir, tags) for i, t in enumerate(file.listener)),
+            tags=tags,
             limits=self._merge("limits", Limits(), file.limits),
         )
         if file.capture is not None:
@@ -179,7 +181,9 @@ class _Reader:
             probe_topic=None if topic is None else self._value(f"{path}.probe-topic", check_topic, topic, topic),
         )
 
-    def _listener(self, path: str, table: ListenerTable, state_dir: Path | None) -> ListenerSettings:
+    def _listener(
+        self, path: str, table: ListenerTable, state_dir: Path | None, tags: Mapping[str, str]
+    ) -> ListenerSettings:
         address = self._value(f"{path}.listen", parse_address, table.listen, _NO_ADDRESS)
         ports = self._value(f"{path}.ports", parse_ports, table.ports, _NO_PORTS)
         if isinstance(ports, PortRange) and state_dir is not None:
@@ -198,7 +202,7 @@ class _Reader:
             nodes=ports,
             mode=Mode(mode),
             pair=table.pair,
-            shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable()),
+            shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable(), tags),
             coalesce=table.coalesce,
             coalescing=self._merge(f"{path}.coalescing", CoalesceSettings(), table.coalescing or CoalescingTable()),
             producers_file=state_dir / f"{table.name}.producers" if state_dir and mode == Mode.UNWRAP else None,
@@ -209,13 +213,14 @@ class _Reader:
             else dataclasses.replace(settings, max_connections=table.max_connections)
         )
 
-    def _shallow(self, path: str, table: ShallowTable) -> ShallowSettings:
+    def _shallow(self, path: str, table: ShallowTable, tags: Mapping[str, str]) -> ShallowSettings:
         for pattern in table.deep_topics or []:
             self._value(f"{path}.deep-topics", check_regex, pattern, pattern)
         self._value(f"{path}.mirror-clients", check_regex, table.mirror_clients or "", "")
         if table.plain_compression is not None:
             self._choice(f"{path}.plain-compression", table.plain_compression, list(CODECS), "zstd")
-        return self._merge(path, ShallowSettings(), table)
+        settings = self._merge(path, ShallowSettings(), table)
+        return dataclasses.replace(settings, tags={**tags, **settings.tags})
 
     def _log(self, table: LogTable) -> LogSettings:
         if not table.report_every >= 0:

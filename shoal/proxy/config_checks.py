@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.protocol.errors import LocalProtocolError
+from shoal.proxy.identity import envelope_headers
 from shoal.proxy.operator_error import Problem
 from shoal.proxy.settings import Mode, PortMap, PortRange
 from shoal.proxy.values import WILDCARDS, did_you_mean, listed
@@ -37,6 +39,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_port_conflicts(settings, where),
         *_positive(settings, where),
         *_sizes(settings, where),
+        *_headers(settings, where),
         *_coalescing(settings, where),
         *_capture(settings),
     ]
@@ -85,6 +88,16 @@ def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
         hint = did_you_mean(listener.pair, unwraps)
         return f'there is no listener "{listener.pair}" with mode = "unwrap"; {hint}known: {listed(unwraps)}'
     return None
+
+
+def _headers(settings: Settings, where: Where) -> Iterator[Problem]:
+    """What each envelope carries."""
+    for index, listener in enumerate(settings.listeners):
+        if listener.mode is Mode.WRAP and listener.shallow.tags:
+            try:
+                envelope_headers(listener)
+            except LocalProtocolError as error:
+                yield Problem(where(index, "shallow.tags"), str(error))
 
 
 class _Binding(NamedTuple):

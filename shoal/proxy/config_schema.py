@@ -114,6 +114,7 @@ class File(Table, frozen=True, kw_only=True):
     limits: LimitsTable = LimitsTable()
     log: LogTable = LogTable()
     capture: CaptureTable | None = None
+    tags: dict[str, str] | None = None
     state_dir: str | None = None
 
 

@@ -22,15 +22,16 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.fetch import limit_fetch, read_fetch_request, read_fetch_response, replace_record_sets
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.eligible import Reason, Topics
-from shoal.protocol.shallow.envelope import tag_headers
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.proxy.fetch_hold import Part, wait_for_interlock
 from shoal.proxy.fetch_question import Consumer, Question, topic_name
 from shoal.proxy.fetch_streams import FetchStreams
+from shoal.proxy.identity import envelope_headers
 from shoal.proxy.in_flight import Hold, blaming_the_broker
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
@@ -63,9 +64,9 @@ _PROVING_BYTES = 256 * 1024
 
 
 class WrapPath:
-    """What a wrapping listener plugs in."""
+    """What a wrapping listener plugs in. `has_keys_sample`: 1 in so many batches is looked into; 0: none."""
 
-    def __init__(self, listener: Listener, interlock: Interlock) -> None:
+    def __init__(self, listener: Listener, interlock: Interlock, *, has_keys_sample: int = 0) -> None:
         self.tally = ShallowTally()
         self._settings = listener.settings.shallow
         self.interlock = interlock
@@ -73,7 +74,8 @@ class WrapPath:
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._strangers: set[str] = set()
         self._topics = Topics(self._settings.deep_topics)
-        self._tags = tag_headers(self._settings.tags)
+        self._tags = envelope_headers(listener.settings)
+        self._sampler = KeySampler(has_keys_sample) if has_keys_sample else None
         fetch = Route(since=_OLDEST, handle=self._handle)
         self.routes: RouteTable = table({**PLAIN_ROUTES, ApiKey.FETCH: fetch})
 
@@ -247,6 +249,7 @@ class WrapPath:
             min_batch_bytes=0 if self.interlock.takes_sets else settings.min_batch_bytes,
             partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
             tags=self._tags,
+            sampler=self._sampler,
         )
 
     def _count_raw(self, frame: Buffer, one: FetchedPartition, reason: Reason) -> None:

@@ -45,6 +45,7 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
         ),
         listeners=mirror_listeners(flags),
         capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
+        tags=dict(flags.tag),
     )
     if problems := check_settings(settings, _flag):
         raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))

@@ -95,7 +95,7 @@ class ShallowSettings:
     min_batch_bytes: int = 4096  # smaller batches are better re-batched by the mirror itself
     fetch_max_bytes: int = 8 * MIB  # of a response that may have to be held
     partition_max_bytes: int = MIB
-    tags: Mapping[str, str] = field(default_factory=dict)  # provenance: a header `shoal.tag.<name>` in each envelope
+    tags: Mapping[str, str] = field(default_factory=dict)  # a header `shoal.tag.<name>` in each envelope
     unpaired: bool = False  # wrap though no unwrap listener of this process is the pair
     evidence_seconds: float = 60.0  # handed-out envelopes must arrive at the pair within this time
     evidence_bytes: int = 64 * MIB  # and before this much was handed out
@@ -183,3 +183,4 @@ class Settings:
     listeners: tuple[ListenerSettings, ...]
     limits: Limits = field(default_factory=Limits)
     capture: CaptureSettings | None = None  # None: nothing is written
+    tags: Mapping[str, str] = field(default_factory=dict)  # of all listeners, and of what is captured

@@ -158,6 +158,7 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
     assert wrap.shallow == unwrap.shallow
     assert (wrap.shallow.deep_topics, wrap.shallow.run_limit) == (("^x$", "y"), 256 * 1024)
     assert (wrap.shallow.tags, wrap.shallow.min_batch_bytes) == ({"site": "north"}, 0)
+    assert settings.tags == {"site": "north"}
     assert unwrap.shallow.plain_compression == "zstd"
     assert isinstance(wrap.nodes, PortRange)
     assert isinstance(unwrap.nodes, PortRange)

@@ -256,6 +256,20 @@ def test_all_problems_are_told_at_once() -> None:
     assert len(problems(text).splitlines()) == 3
 
 
+def test_tags_of_the_top_level_go_everywhere() -> None:
+    settings = read(f'tags = {{ site = "south", team = "a" }}\n{GOOD}').settings
+    source, target = settings.listeners
+    assert settings.tags == {"site": "south", "team": "a"}
+    assert source.shallow.tags == {"site": "north", "team": "a"}  # the listener's own come first
+    assert target.shallow.tags == settings.tags
+
+
+def test_tags_that_an_envelope_cannot_carry_are_told() -> None:
+    assert "listener[0].shallow.tags: tag shoal.tag.site is longer than 256 bytes" in problems(
+        edited('"north"', f'"{"n" * 300}"')
+    )
+
+
 def test_other_hosts_may_use_the_same_ports() -> None:
     text = edited('"0.0.0.0:29092"', '"127.0.0.2:19092"').replace("{ 1 = 29093, 2 = 29094 }", '"19093-19100"')
 

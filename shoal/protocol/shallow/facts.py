@@ -18,12 +18,11 @@ the version in the key stays. A mirror's transform may have removed them.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.records.record import Headers
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
@@ -31,7 +30,7 @@ __all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_f
 
 Header: TypeAlias = tuple[bytes, bytes]
 
-MAX_PROVENANCE: Final = 1024  # bytes; it is copied into every envelope
+_MAX_NAME = 64  # characters; it is copied into every envelope
 _MAX_HEADERS = 64  # of one record that are looked at
 _NUMBER = re.compile(rb"-?[0-9]{1,19}").fullmatch
 _CODEC_MASK = 0x07
@@ -139,11 +138,7 @@ def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
 
 
 def provenance(*, cluster: str, listener: str, version: str, host: str) -> Header:
-    """The header that says which Shoal made an envelope: the same in all of a listener. LocalProtocolError beyond MAX_PROVENANCE."""
-    says: Mapping[str, str] = {"cluster": cluster, "listener": listener, "shoal": version, "host": host}
-    value = json.dumps(says).encode()
-    if len(value) > MAX_PROVENANCE:
-        raise LocalProtocolError(
-            f"the names of a listener, its cluster and host are {len(value)} bytes, at most {MAX_PROVENANCE}"
-        )
-    return b"shoal.provenance", value
+    """The header that says which Shoal made an envelope: the same in all of a listener. Longer names than 64 characters are cut."""
+    says = {"cluster": cluster, "listener": listener, "shoal": version, "host": host}
+    value = json.dumps({what: name[:_MAX_NAME] for what, name in says.items()}, ensure_ascii=False)
+    return b"shoal.provenance", value.encode("utf-8", "replace")
