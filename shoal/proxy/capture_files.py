@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import socket
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.capture.blocks import BlockType, encode_object
 from shoal.protocol.capture.columns import ROW_SIZE, VERSION
+from shoal.proxy.identity import host_name, shoal_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,8 @@ class IndexFiles:
             "version": VERSION,
             "row_size": ROW_SIZE,
             "proxy": self.proxy,
-            "host": socket.gethostname(),
+            "host": host_name(),
+            "shoal": shoal_version(),
             "pid": os.getpid(),
             "started_ns": self._started_ns,
             "number": self.number,

@@ -55,7 +55,7 @@ class Server:
         self.settings = settings
         self._learns = learn
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
-        self.capture = None if settings.capture is None else Capture(settings.capture, {}, self._topic_name)
+        self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
         for cluster in self.clusters.values():
             cluster.capture = self.capture
         self.listeners: dict[str, Listener] = {}

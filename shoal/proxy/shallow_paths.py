@@ -30,7 +30,10 @@ def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path
 
     def wrap(listener: Listener) -> Path:
         pair = listener.settings.pair
-        return WrapPath(listener, Interlock.unpaired() if pair is None else paired[pair])
+        interlock = Interlock.unpaired() if pair is None else paired[pair]
+        return WrapPath(
+            listener, interlock, has_keys_sample=settings.capture.has_keys_sample if settings.capture else 0
+        )
 
     def unwrap(listener: Listener) -> Path:
         return UnwrapPath(listener, paired.get(listener.name) or Interlock.unpaired())

@@ -3,8 +3,10 @@ operator vouches for the other end (`unpaired`), or scripted rules decide. test_
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,10 @@ from kio.index import load_request_schema
 
 from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.eligible import Reason
-from shoal.proxy.settings import MIB
+from shoal.protocol.shallow.facts import read_facts
+from shoal.proxy.identity import host_name
+from shoal.proxy.settings import MIB, CaptureSettings, Mode
+from shoal.proxy.shallow_paths import shallow_paths
 from tests.kafka_python import murmur2
 from tests.protocol.kio_messages import decode_request, request_frame
 from tests.protocol.shallow.world import poll, produced, some_batch
@@ -111,6 +116,35 @@ def _lowered(topic: Any) -> Any:
 
 
 # Wrapping
+
+
+async def test_an_envelope_states_what_is_in_it_and_who_made_it() -> None:
+    source = SourceBroker(sets=[{P0: LOG}, {P0: MORE}])
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0, tags={"site": "north"}) as r:
+        client = await r.consumer()
+        await client.fetch(100)
+        (seen,) = poll(await client.fetch(115))
+    facts = read_facts(seen.record.headers)
+    assert facts is not None
+    assert (facts.batches, facts.records, facts.has_keys) == (2, 5, None)
+    headers = dict(seen.record.headers)
+    assert headers[b"shoal.tag.site"] == b"north"
+    says = json.loads(bytes(headers[b"shoal.provenance"] or b""))
+    assert (says["cluster"], says["listener"], says["host"]) == ("from", "from", host_name())
+
+
+async def test_batches_of_the_sample_are_looked_into() -> None:
+    capture = CaptureSettings(directory=Path("never written"), has_keys_sample=1)
+    source = SourceBroker(sets=[{P0: LOG}, {P0: MORE}])
+    async with shallow_rig(paired=False, source=source, min_batch_bytes=0) as r:
+        paths = shallow_paths(replace(r.server.settings, capture=capture))
+        r.server.listeners["from"].path = paths[Mode.WRAP](r.server.listeners["from"])
+        client = await r.consumer()
+        await client.fetch(100)
+        (seen,) = poll(await client.fetch(115))
+    facts = read_facts(seen.record.headers)
+    assert facts is not None
+    assert facts.has_keys is True
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -1,7 +1,7 @@
 """Blocks of an index file: each with a CRC of its own, so that damage costs one block and a torn end costs the last.
 
     block := magic 4, type u8, 0 u8, 0 u16, length u32, crc u32, payload        (little-endian; the CRC-32C is of bytes 4-11 and payload)
-    START := JSON: {"version", "row_size", "proxy", "host", "pid", "started_ns", "number", "tags"}     first of a file
+    START := JSON: {"version", "row_size", "proxy", "host", "shoal" (its version), "pid", "started_ns", "number", "tags"}     first of a file
     NAMES := (number u32, length u16, UTF-8)*      before the first row that mentions them, in every file anew
     ROWS  := rows of columns.ROW_SIZE bytes each
     STATE := JSON: {"written", "dropped", "closed"}: rows of this file so far, rows of this process that could not be written
