@@ -128,9 +128,10 @@ def _produced(rows: Array, mirror: int, target: int, wrapped: bool) -> Array:
         rows["source_first"] = rows["log_offset"]
         rows["source_last"] = rows["log_offset"] + rows["last_offset_delta"]
     key, records = _key(rows), rows["record_count"].astype(np.int64)
-    counters = int(key.max(initial=0)) + 1
-    rows["log_offset"] = running(key, records, np.zeros(counters, np.int64))
-    rows["base_sequence"] = running(key, records, np.zeros(counters, np.int64)) % (1 << 31)
+    first = np.full(int(key.max(initial=0)) + 1, 1 << 62)
+    np.minimum.at(first, key, rows["log_offset"])  # so a later chunk of the source goes on where the one before ended
+    rows["base_sequence"] = running(key, records, first.copy()) % (1 << 31)
+    rows["log_offset"] = running(key, records, first)
     rows["producer_id"], rows["producer_epoch"] = 77, 0
     rows["time_ns"] = np.maximum.accumulate(rows["time_ns"]) + 20 * _MS
     rows["client"], rows["cluster"], rows["connection"] = mirror, target, _PRODUCER

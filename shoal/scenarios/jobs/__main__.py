@@ -14,24 +14,31 @@ from shoal.scenarios.jobs.task import JOBS, Task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
     from shoal.scenarios.jobs.arguments import Arguments
 
-__all__ = ["main", "run"]
+__all__ = ["main", "run", "run_in"]
 
 WRONG_INPUT = 2
 
 
 def run(given: Arguments, master: str | None) -> int:
     """Raises JobError. `master` None: spark-submit has said it."""
-    function = resolve_name(JOBS[given.job].function)
     spark = session(f"shoal {given.job}", master=master, settings=given.settings)
     try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        task = Task(spark=spark, source=given.source, out=given.out, options=given.options, arguments=given.rest)
-        result: int = function(task)
-        return result
+        return run_in(spark, given)
     finally:
         spark.stop()
+
+
+def run_in(spark: SparkSession, given: Arguments) -> int:
+    """In a session that is there. Raises JobError."""
+    function = resolve_name(JOBS[given.job].function)
+    given.out.mkdir(parents=True, exist_ok=True)
+    task = Task(spark=spark, source=given.source, out=given.out, options=given.options, arguments=given.rest)
+    result: int = function(task)
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,124 @@
+"""How fast the Spark jobs are, and how their time grows: `python -m bench.spark --millions 1 10 30`.
+
+Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million. All runs are in one session on
+all cores, after a short one that warms it; the time is that of the whole job, with its tables and its page. Memory: what Java had
+resident at most during the run, within the heap that it was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from shoal.capture.decode import Decoder
+from shoal.capture.rows import NameTable
+from shoal.capture.schema import chosen
+from shoal.capture.synthetic import Chunk, Traffic, chunks
+from shoal.capture.synthetic_mirror import mirrored
+from shoal.scenarios.jobs.__main__ import run_in
+from shoal.scenarios.jobs.arguments import parse
+from shoal.scenarios.jobs.session import LOCAL_MASTER, session
+from shoal.scenarios.memory import peak_mib, reset_peak
+from shoal.scenarios.table import render
+
+MILLION = 1_000_000
+MIRRORED = {"audit"}
+PER_SECOND = 2_500  # rows, in the time of the capture
+
+
+def main() -> int:
+    options = _options()
+    spark = session("bench", master=LOCAL_MASTER, settings={"spark.driver.memory": options.memory})
+    spark.sparkContext.setLogLevel("ERROR")
+    figures = [figure for job in options.jobs for figure in _measure(spark, job, options)]
+    spark.stop()
+    (options.out / "report.json").write_text(json.dumps({"cores": os.cpu_count(), "figures": figures}, indent=1) + "\n")
+    print(_table(figures, options.memory))
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Speed of the Spark jobs.")
+    parser.add_argument("--millions", type=int, nargs="+", default=[1, 10], help="rows of a run, in millions")
+    parser.add_argument("--jobs", nargs="+", default=["batch-sizes", "audit"])
+    parser.add_argument("--memory", default="2g", help="Java's heap")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-spark"))
+    return parser.parse_args()
+
+
+def _measure(spark: SparkSession, job: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    data = options.out.absolute() / ("mirrored" if job in MIRRORED else "plain")
+    files = _files(data, max(options.millions), mirror=job in MIRRORED)
+    _timed(spark, job, _chosen(data, files[:1]), options.out / job)
+    for millions in sorted(options.millions):
+        source = _chosen(data, files[:millions])
+        seconds, peak = _timed(spark, job, source, options.out / job)
+        print(f"{job}: {millions} M rows in {seconds:.1f} s", file=sys.stderr)
+        yield {"job": job, "rows": millions * MILLION, "seconds": round(seconds, 2), "peak_mib": round(peak)}
+
+
+def _timed(spark: SparkSession, job: str, source: Path, out: Path) -> tuple[float, float]:
+    java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    reset_peak(java)
+    started = time.monotonic()
+    run_in(spark, parse([job, str(source), str(out)]))
+    return time.monotonic() - started, peak_mib(java)
+
+
+def _files(directory: Path, count: int, *, mirror: bool) -> list[Path]:
+    """A million rows each; those that are there already are not made again, unless one is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{number:03d}.parquet" for number in range(count)]
+    if not all(path.exists() for path in paths):
+        seconds = count * MILLION / PER_SECOND
+        size = MILLION // 2 if mirror else MILLION
+        made = chunks(Traffic(rows=count * size, seconds=seconds, partitions=48), size)
+        for path, chunk in zip(paths, made, strict=True):
+            pq.write_table(_decoded(mirrored(chunk).both if mirror else chunk), path, compression="zstd")
+    return paths
+
+
+def _decoded(chunk: Chunk) -> pa.Table:
+    decoder = Decoder(chosen(), NameTable(dict(enumerate(chunk.names, 1))), "00c0ffee")
+    parts = np.array_split(chunk.rows, max(1, len(chunk.rows) // 100_000))
+    return pa.Table.from_batches([decoder.decode(part) for part in parts])
+
+
+def _chosen(directory: Path, files: list[Path]) -> Path:
+    """A directory with these files only."""
+    chosen_files = directory / f"first-{len(files)}"
+    chosen_files.mkdir(exist_ok=True)
+    for path in files:
+        link = chosen_files / path.name
+        link.unlink(missing_ok=True)
+        link.hardlink_to(path)
+    return chosen_files
+
+
+def _table(figures: list[dict[str, Any]], memory: str) -> str:
+    rows = [
+        [
+            figure["job"],
+            f"{figure['rows'] / MILLION:.0f} M",
+            f"{figure['seconds']:.1f}",
+            f"{figure['rows'] / figure['seconds'] / MILLION:.2f} M",
+            f"{figure['peak_mib']:,}",
+        ]
+        for figure in figures
+    ]
+    return render(["Job", "Rows", "Seconds", "Rows per second", f"Java, MiB (heap {memory})"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
