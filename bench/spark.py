@@ -12,14 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from shoal.capture.decode import Decoder
 from shoal.capture.rows import NameTable
@@ -30,7 +28,12 @@ from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.session import LOCAL_MASTER, session
 from shoal.scenarios.memory import peak_mib, reset_peak
-from shoal.scenarios.table import render
+from shoal.scenarios.table import RULE, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 MILLION = 1_000_000
 MIRRORED = {"audit"}
@@ -117,7 +120,7 @@ def _table(figures: list[dict[str, Any]], memory: str) -> str:
         ]
         for figure in figures
     ]
-    return render(["Job", "Rows", "Seconds", "Rows per second", f"Java, MiB (heap {memory})"], rows)
+    return render([["Job", "Rows", "Seconds", "Rows per second", f"Java, MiB (heap {memory})"], RULE, *rows])
 
 
 if __name__ == "__main__":
