@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.protocol.wire import Topic
-    from shoal.proxy.settings import CaptureSettings
+    from shoal.proxy.settings import CaptureSettings, RawCaptureSettings
     from shoal.proxy.transport import Transport
 
 __all__ = ["Capture", "CaptureStatistics", "require_directory"]
@@ -55,15 +55,15 @@ class CaptureStatistics:
     unread: int = 0  # frames that could not be looked into
 
 
-def require_directory(settings: CaptureSettings) -> None:
+def require_directory(settings: CaptureSettings | RawCaptureSettings, where: str = "capture.directory") -> None:
     """Raises OperatorError."""
     what = None
     if not settings.directory.is_dir():
-        what = "is no directory: create it (without this setting there is no index)"
+        what = "is no directory: create it (without this setting there is no capture)"
     elif not os.access(settings.directory, os.W_OK | os.X_OK):
         what = "cannot be written to: change its owner or its rights"
     if what is not None:
-        raise OperatorError.of("capture.directory", f"{settings.directory} {what}")
+        raise OperatorError.of(where, f"{settings.directory} {what}")
 
 
 class Capture:
@@ -89,6 +89,11 @@ class Capture:
         self._failing = False
         self._wake = trio.Event()
         self.written = self.dropped = self.bytes = self.unread = 0
+
+    @property
+    def proxy(self) -> str:
+        """Id of this process, in the names of its files."""
+        return self._files.proxy
 
     # -- for the taps ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from shoal.protocol.api import API
 from shoal.proxy.config_checks import check_settings
 from shoal.proxy.config_schema import (
     CaptureTable,
@@ -19,6 +20,7 @@ from shoal.proxy.config_schema import (
     File,
     ListenerTable,
     LogTable,
+    RawCaptureTable,
     ShallowTable,
     keys_of,
     unknown_keys,
@@ -37,6 +39,7 @@ from shoal.proxy.settings import (
     NodePorts,
     PortMap,
     PortRange,
+    RawCaptureSettings,
     Settings,
     ShallowSettings,
 )
@@ -164,12 +167,30 @@ class _Reader:
             limits=self._merge("limits", Limits(), file.limits),
         )
         if file.capture is not None:
-            settings = dataclasses.replace(settings, capture=self._capture(file.capture, directory))
+            capture = self._capture(file.capture, directory)
+            raw = (
+                None if file.capture.raw is None else self._raw_capture(file.capture.raw, capture.directory, directory)
+            )
+            settings = dataclasses.replace(settings, capture=capture, raw_capture=raw)
         return Configuration(settings=settings, log=self._log(file.log))
 
     def _capture(self, table: CaptureTable, directory: Path) -> CaptureSettings:
-        settings = self._merge("capture", CaptureSettings(directory=directory), table)
+        own = msgspec.structs.replace(table, raw=None)
+        settings = self._merge("capture", CaptureSettings(directory=directory), own)
         return dataclasses.replace(settings, directory=directory / Path(table.directory).expanduser())
+
+    def _raw_capture(self, table: RawCaptureTable, index: Path, directory: Path) -> RawCaptureSettings:
+        """By default beside the index."""
+        names = {api.name: key for key, api in API.items()}
+        apis = [self._choice("capture.raw.apis", name, list(names), "Produce") for name in table.apis or ()]
+        plain = msgspec.structs.replace(table, directory=None, topics=None, clients=None, apis=None)
+        return dataclasses.replace(
+            self._merge("capture.raw", RawCaptureSettings(directory=index), plain),
+            directory=index if table.directory is None else directory / Path(table.directory).expanduser(),
+            topics=frozenset(table.topics or ()),
+            clients=frozenset(table.clients or ()),
+            apis=frozenset(names[name] for name in apis),
+        )
 
     def _cluster(self, path: str, table: ClusterTable) -> ClusterSettings:
         multi_batch = self._choice(f"{path}.multi-batch", table.multi_batch, [one.value for one in MultiBatch], "auto")

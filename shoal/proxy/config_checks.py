@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CoalesceSettings,
         Limits,
         ListenerSettings,
+        RawCaptureSettings,
         Settings,
         ShallowSettings,
     )
@@ -150,12 +151,16 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
         numbers.append((where(index, "max-connections"), listener.max_connections))
     if settings.capture is not None:
         numbers += [(f"capture.{name}", value) for name, value in _numbers(settings.capture)]
+    if settings.raw_capture is not None:
+        numbers += [(f"capture.raw.{name}", value) for name, value in _numbers(settings.raw_capture)]
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
 
 
-def _numbers(values: Limits | ShallowSettings | CoalesceSettings | CaptureSettings) -> Iterator[tuple[str, float]]:
+def _numbers(
+    values: Limits | ShallowSettings | CoalesceSettings | CaptureSettings | RawCaptureSettings,
+) -> Iterator[tuple[str, float]]:
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -176,12 +181,10 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _capture(settings: Settings) -> Iterator[Problem]:
-    capture = settings.capture
-    if capture is not None and 0 < capture.max_bytes < 2 * capture.max_file_bytes:
-        what = (
-            f"{capture.max_bytes} is below twice max-file-bytes ({capture.max_file_bytes}): the open file and one more"
-        )
-        yield Problem("capture.max-bytes", what)
+    for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
+        if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
+            what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): the open file and one more"
+            yield Problem(f"{place}.max-bytes", what)
 
 
 def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:

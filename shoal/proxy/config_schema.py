@@ -17,6 +17,7 @@ __all__ = [
     "LimitsTable",
     "ListenerTable",
     "LogTable",
+    "RawCaptureTable",
     "ShallowTable",
     "keys_of",
     "unknown_keys",
@@ -93,6 +94,16 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     keepalive_count: int | None = None
 
 
+class RawCaptureTable(Table, frozen=True, kw_only=True):
+    directory: str | None = None
+    topics: list[str] | None = None
+    clients: list[str] | None = None
+    apis: list[str] | None = None
+    max_file_bytes: Size | None = None
+    max_bytes: Size | None = None
+    queue_bytes: Size | None = None
+
+
 class CaptureTable(Table, frozen=True, kw_only=True):
     directory: str
     max_file_bytes: Size | None = None
@@ -100,6 +111,7 @@ class CaptureTable(Table, frozen=True, kw_only=True):
     max_bytes: Size | None = None
     flush_seconds: float | None = None
     has_keys_sample: int | None = None
+    raw: RawCaptureTable | None = None
 
 
 class LogTable(Table, frozen=True, kw_only=True):
@@ -125,6 +137,7 @@ _INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
     (File, "limits"): (LimitsTable, False),
     (File, "log"): (LogTable, False),
     (File, "capture"): (CaptureTable, False),
+    (CaptureTable, "raw"): (RawCaptureTable, False),
     (ListenerTable, "shallow"): (ShallowTable, False),
     (ListenerTable, "coalescing"): (CoalescingTable, False),
 }

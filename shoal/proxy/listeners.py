@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.proxy.clusters import Cluster
     from shoal.proxy.endpoints import Nodes
     from shoal.proxy.plain_path import Path
+    from shoal.proxy.raw_capture import RawCapture
     from shoal.proxy.settings import Limits, ListenerSettings
     from shoal.proxy.transport import Buffer
 
@@ -103,6 +104,7 @@ class Listener:
         self.name = settings.name
         self.cluster = cluster
         self.limits = limits
+        self.raw_capture: RawCapture | None = None
         self.tally = Tally()
         self.connections: set[Connection] = set()
         self.doors: dict[int | None, Door] = {}
@@ -269,6 +271,8 @@ class Listener:
         assert self._serving is not None
         try:
             tune(client, self.limits)
+            if self.raw_capture is not None:
+                client = self.raw_capture.tap(client, door.node_id, f"listener {self.name}: {door}")
             connection = Connection(client, door)
         except OSError:  # it has gone already
             client.close()

@@ -13,7 +13,9 @@ after `drain_seconds`.
 from __future__ import annotations
 
 import logging
+import secrets
 import signal
+from contextlib import nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ from shoal.proxy.clusters import Cluster
 from shoal.proxy.fast_lane import FastLane
 from shoal.proxy.listeners import Listener
 from shoal.proxy.plain_path import PlainPath
+from shoal.proxy.raw_capture import RawCapture
 from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.watchdog import watch
 
@@ -58,6 +61,7 @@ class Server:
         self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
         for cluster in self.clusters.values():
             cluster.capture = self.capture
+        self.raw_capture = _raw_capture(settings, self.capture)
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
         self._draining = False
@@ -65,6 +69,7 @@ class Server:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
                 made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
+                made.raw_capture = self.raw_capture
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:
@@ -74,7 +79,7 @@ class Server:
     async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
         """Until drained or stopped. Every connection and every port is closed when this returns."""
         try:
-            with self._scope, FastLane.open():
+            with self._scope, FastLane.open(), self.raw_capture or nullcontext():
                 async with trio.open_nursery() as services:
                     services.start_soon(watch, self.connections)
                     if self.capture is not None:
@@ -112,6 +117,13 @@ class Server:
 
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(listeners=tuple(listener.statistics() for listener in self.listeners.values()))
+
+
+def _raw_capture(settings: Settings, capture: Capture | None) -> RawCapture | None:
+    if settings.raw_capture is None:
+        return None
+    proxy = secrets.token_hex(4) if capture is None else capture.proxy
+    return RawCapture(settings.raw_capture, proxy, settings.limits.frame_bytes)
 
 
 async def serve(

@@ -29,6 +29,7 @@ __all__ = [
     "NodePorts",
     "PortMap",
     "PortRange",
+    "RawCaptureSettings",
     "Settings",
     "ShallowSettings",
 ]
@@ -178,9 +179,23 @@ class CaptureSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RawCaptureSettings:
+    """Whole frames into pcapng files. Of the conditions, an empty one is none; a frame meets all of them."""
+
+    directory: Path
+    topics: frozenset[str] = frozenset()
+    clients: frozenset[str] = frozenset()  # client ids
+    apis: frozenset[int] = frozenset()  # API keys
+    max_file_bytes: int = 128 * MIB
+    max_bytes: int = 2048 * MIB  # of all raw captures in the directory: the oldest are removed
+    queue_bytes: int = 64 * MIB  # frames that wait for the disk: more are lost, and counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     clusters: tuple[ClusterSettings, ...]
     listeners: tuple[ListenerSettings, ...]
     limits: Limits = field(default_factory=Limits)
     capture: CaptureSettings | None = None  # None: nothing is written
     tags: Mapping[str, str] = field(default_factory=dict)  # of all listeners, and of what is captured
+    raw_capture: RawCaptureSettings | None = None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection import Connection
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
+    from shoal.proxy.settings import RawCaptureSettings
     from shoal.proxy.statistics import CloseCause
 
 DEADLINE = 20.0  # for anything a test waits for; never reached when all is well
@@ -202,6 +203,7 @@ async def rig(
     path: Callable[[Listener], Path] | None = None,
     max_connections: int = 100,
     broker: FakeBroker | None = None,
+    raw_capture: RawCaptureSettings | None = None,
 ) -> AsyncIterator[Rig]:
     """Ends by force whatever is left; afterwards nothing may be."""
     broker = broker or FakeBroker(answer)
@@ -218,6 +220,7 @@ async def rig(
             clusters=(ClusterSettings(name="c", bootstrap=(broker.address,)),),
             listeners=(listener,),
             limits=limits or Limits(),
+            raw_capture=raw_capture,
         )
         server = Server(settings, {listener.mode: path} if path else None, learn=False)
         async with trio.open_nursery() as serving:
