@@ -107,10 +107,10 @@ class WrapPath:
     def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
         limits, now = self._settings, trio.current_time()
         most = _PROVING_BYTES if consumer.is_proving(now) else limits.fetch_max_bytes
-        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_max_bytes)
+        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_limit)
         new = tuple(one for one in request.partitions if self._expects_proof(connection, consumer, one.topic, now))
         if new:
-            little = min(_PROVING_BYTES, limits.partition_max_bytes)
+            little = min(_PROVING_BYTES, limits.partition_limit)
             limit_fetch(frame, replace(request, partitions=new), max_bytes=most, partition_max_bytes=little)
 
     def _expects_proof(self, connection: Connection, consumer: Consumer, topic: Topic, now: float) -> bool:

@@ -102,6 +102,13 @@ class ShallowSettings:
     evidence_bytes: int = 64 * MIB  # and before this much was handed out
     plain_compression: str | None = None  # codec for plain batches that the mirror sends uncompressed
 
+    @property
+    def partition_limit(self) -> int:
+        """What is asked for of one partition, so that it makes whole envelopes: a run ends before the batch that no longer fits. Of 1 MiB
+        a batch or two would be left over each time, for an envelope and a request of their own."""
+        whole = self.partition_max_bytes // self.run_limit * self.run_limit
+        return whole - self.run_limit // 8 if whole else self.partition_max_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoalesceSettings:

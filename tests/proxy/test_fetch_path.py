@@ -17,7 +17,7 @@ from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.eligible import Reason
 from shoal.protocol.shallow.facts import read_facts
 from shoal.proxy.identity import host_name
-from shoal.proxy.settings import MIB, CaptureSettings, Mode
+from shoal.proxy.settings import KIB, MIB, CaptureSettings, Mode
 from shoal.proxy.shallow_paths import shallow_paths
 from tests.kafka_python import murmur2
 from tests.protocol.kio_messages import decode_request, request_frame
@@ -111,7 +111,7 @@ async def test_limits_of_a_mirror_s_request_are_lowered_and_nothing_else(version
 
 
 def _lowered(topic: Any) -> Any:
-    parts = (replace(one, partition_max_bytes=min(one.partition_max_bytes, MIB)) for one in topic.partitions)
+    parts = (replace(one, partition_max_bytes=min(one.partition_max_bytes, 960 * KIB)) for one in topic.partitions)
     return replace(topic, partitions=tuple(parts))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from shoal.proxy.settings import KIB, MIB
+from shoal.proxy.settings import KIB
 from tests.protocol.shallow.world import Seen, poll
 from tests.proxy.rig import until
 from tests.proxy.shallow_brokers import ORDERS, Place
@@ -142,6 +142,6 @@ async def test_little_is_asked_for_of_a_topic_that_is_to_be_proven(mirror: Mirro
         for request in mirror.r.source.requests[-2:]
     ]
     assert asked == [
-        {ORDERS: MIB, NEW[0]: 256 * KIB},
-        {ORDERS: MIB, NEW[0]: MIB, DEEP[0]: MIB},
+        {ORDERS: 960 * KIB, NEW[0]: 256 * KIB},
+        {ORDERS: 960 * KIB, NEW[0]: 960 * KIB, DEEP[0]: 960 * KIB},
     ]
