@@ -52,6 +52,13 @@ class Wiring:
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
     mirror: type[Mirror] = Mirror
+    mismatches: tuple[str, ...] = ()  # kinds that the target side's books are to find; there are no others
+
+
+def mismatches(shoal: ShoalProcess) -> set[str]:
+    """Kinds of what did not reconcile, of every process that has logged here."""
+    found = [event["mismatches"] for name in ("flow", "total") for event in logged(shoal, name)]
+    return {kind for one in found if isinstance(one, dict) for kind in one}
 
 
 def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
@@ -227,6 +234,7 @@ async def flowing(pair: Pair, aliases: Aliases, work: Path, wiring: Wiring) -> A
         yield flow
         for shoal in shoals:
             await shoal.stop()
+        assert mismatches(flow.target_shoal) == set(wiring.mismatches)
     except BaseException:
         print(flow.shoal.process.tail(60))
         if flow.mirror is not None:
@@ -240,4 +248,4 @@ async def flowing(pair: Pair, aliases: Aliases, work: Path, wiring: Wiring) -> A
             flow.mirror.kill()
 
 
-__all__ = ["WITHIN", "Flow", "Wiring", "counted", "flowing", "logged"]
+__all__ = ["WITHIN", "Flow", "Wiring", "counted", "flowing", "logged", "mismatches"]

@@ -34,6 +34,7 @@ class Faults:
     )
     flip_requests: int = 0  # so many produce requests larger than `cut_from` bytes get one bit flipped near their end
     cut_from: int = 2_000
+    forge: Callable[[bytes], bytes] | None = None  # what a produce request with `marked` in it becomes, each time
     marked: bytes = b""  # only produce requests in which these bytes are, and their answers
     done: dict[str, int] = field(default_factory=dict)
 
@@ -85,6 +86,8 @@ class _Link:
         if key != _PRODUCE or self.faults.marked not in frame:
             return frame, False
         self.produces.add(correlation_id)
+        if self.faults.forge is not None:
+            frame = self.faults.forge(frame)
         if len(frame) >= self.faults.cut_from:
             if self.faults.take("cut_requests"):
                 return frame[: len(frame) // 2], True

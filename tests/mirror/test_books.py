@@ -1,0 +1,64 @@
+"""The target side's books beside a real mirror: all envelopes reconcile, and one that somebody changes on its way does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.headers import read_request_header
+from shoal.protocol.messages.produce import read_produce_request
+from shoal.protocol.records.batch import body_crc
+from shoal.protocol.shallow.envelope import MAGIC
+from shoal.protocol.shallow.reconcile import Mismatch
+from shoal.scenarios.kafka.process import until
+from shoal.scenarios.kafka.topics import Topics
+from tests.mirror.flow import WITHIN, Wiring, flowing
+from tests.mirror.relay import RELAY_HOST, relay
+from tests.mirror.steady import PARTITIONS, put, warm_up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Aliases
+    from tests.kafka_clusters import Pair
+
+_STATED = b"shoal.records"
+
+
+def one_record_more(frame: bytes) -> bytes:
+    """The same produce request with another last digit in what each envelope states of its records, and right checksums."""
+    forged, at = bytearray(frame), 0
+    while (at := forged.find(_STATED, at)) >= 0:
+        at += len(_STATED)
+        last = at + (forged[at] >> 1)  # a varint: the length of the value
+        forged[last] = ord("0") + (forged[last] - ord("0") + 1) % 10
+    for _, _, start, end in read_produce_request(forged, read_request_header(forged).api_version).partitions:
+        forged[start + 17 : start + 21] = body_crc(forged, start, end).to_bytes(4, "big")
+    return bytes(forged)
+
+
+async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_way(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    wiring = Wiring(topics=topic, host=RELAY_HOST, mismatches=(Mismatch.FACTS.value,))
+    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+        source, target = flow.ports
+        async with relay(*source), relay(*target) as to_shoal:
+            to_shoal.marked = MAGIC
+            await warm_up(pair, topic, flow)
+            await put(pair, topic, 12_000, seed=2)
+            await flow.check(topic)
+            await until(
+                lambda: 0 < flow.counts()["opened_envelopes"] == flow.counts()["reconciled_envelopes"],
+                within=WITHIN,
+                what="all envelopes to be reconciled",
+                process=flow.shoal.process,
+            )
+            assert Mismatch.FACTS not in flow.shoal.log.read_text()
+
+            to_shoal.forge = one_record_more
+            await put(pair, topic, 12_000, seed=3)
+            await flow.check(topic)  # the key tells the truth: nothing is missing
+            await flow.until_said(f"of cluster 'target' does not reconcile: {Mismatch.FACTS}")
+            await flow.until_said(f"/{topic}-")
+            await flow.until_said("records are stated")
