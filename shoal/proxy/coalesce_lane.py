@@ -23,6 +23,7 @@ from shoal.protocol.coalesce.answer import take_apart
 from shoal.protocol.coalesce.joiner import Batch, Joiner
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.proxy.coalesce_capture import JoinedCapture
 from shoal.proxy.coalesce_carrier import Carrier
 from shoal.proxy.statistics import CloseCause
 from shoal.proxy.transport import PeerLost
@@ -170,6 +171,7 @@ class Lane:
         self._path.sent(joined)
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
         request = encode_joined(self.key, self._client_id, correlation_id, sets)
+        seen = JoinedCapture(self.key) if self.door.listener.cluster.capture is not None else None
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
                 frame = await carrier.ask(request, correlation_id)
@@ -183,8 +185,12 @@ class Lane:
         except RemoteProtocolError as error:
             self._failed(joined, CloseCause.UPSTREAM_PROTOCOL, str(error))
         else:
+            if seen is not None:
+                seen.answered(joined, answer)
             self._answered(joined, answer, frame)
             return
+        if seen is not None:
+            seen.lost(joined)
         carrier.close()
 
     # -- answers ---------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Taken:
         "correlation_id",
         "member",
         "missing",
+        "number",
         "silent",
         "version",
     )
@@ -51,6 +52,7 @@ class Taken:
         self.version = joinable.key.version
         self.silent = not joinable.key.acks
         self.missing = len(joinable.parts)
+        self.number = 0 if member.connection.tap is None else member.connection.tap.next_number()
         self._parts: dict[Topic, list[Buffer]] = {}
         self._throttle_ms = 0
         self._node_endpoints: Buffer = b""

@@ -40,6 +40,7 @@ from shoal.protocol.headers import read_request_header, write_request_header
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire import write_int32
+from shoal.proxy.capture_notes import OWN, raw
 from shoal.proxy.coalesce_lane import Lane
 from shoal.proxy.coalesce_member import Member
 from shoal.proxy.coalesce_sets import ProvenSets
@@ -176,6 +177,8 @@ class CoalescePath:
         header = write_request_header(ApiKey.API_VERSIONS, 0, 0, connection.client_id)
         connection.in_flight.append(InFlight(0, ApiKey.API_VERSIONS, 0, Asked()))
         connection.asked += 1
+        if connection.tap is not None:
+            connection.tap.note(0, OWN)
         if connection.upstream_out.gather_now([write_int32(len(header)), header]):
             connection.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
 
@@ -233,6 +236,8 @@ class CoalescePath:
         decision = _plain_produce(member.connection, first)
         if decision is not Verdict.MORE:
             self.tally.alone[str(why)] += 1
+            if member.connection.tap is not None:
+                member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
         if decision is Verdict.SILENT and member.own_way is None:
             member.own_way = SILENT  # nobody will say when the broker has worked on it
         return decision

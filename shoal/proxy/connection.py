@@ -30,6 +30,7 @@ import trio
 from trio.lowlevel import wait_readable
 
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.proxy.capture_notes import OWN
 from shoal.proxy.endpoints import NoPort
 from shoal.proxy.in_flight import Asked, InFlight, Local, UpstreamFault, UpstreamLost
 from shoal.proxy.request_pump import RequestPump
@@ -37,13 +38,14 @@ from shoal.proxy.response_pump import ResponsePump
 from shoal.proxy.routes import Verdict
 from shoal.proxy.settings import Address
 from shoal.proxy.statistics import CloseCause, Traffic
-from shoal.proxy.transport import VIEW, Outlet, PeerLost, peer_has_left
+from shoal.proxy.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, peer_has_left
 from shoal.proxy.upstream import UpstreamUnreachable
 from shoal.proxy.watchdog import Vigil
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from shoal.protocol.capture.pending import Note
     from shoal.proxy.clusters import Cluster
     from shoal.proxy.in_flight import Answer, Backlog
     from shoal.proxy.listeners import Door, Listener
@@ -94,8 +96,7 @@ class Connection:
         self.draining = False
         self.stopping = False  # no further request is read
         self.handling = False  # a route's handler runs
-        self.requests_ended = False
-        self.upstream_ended = False
+        self.requests_ended = self.upstream_ended = False
         self.connected = False
         self.provisional = False  # leads to any broker, until somebody says where the right one is
         self.cause: CloseCause | None = None
@@ -123,7 +124,7 @@ class Connection:
 
     async def _serve(self) -> None:
         await wait_readable(self.client)  # a port scan or a health check never reaches the broker
-        if self._has_nothing_to_say():
+        if has_nothing_to_say(self.client):
             return self.note(CloseCause.CLIENT_CLOSED)
         try:
             upstream, self.provisional = await self.door.connect()
@@ -133,12 +134,6 @@ class Connection:
         async with trio.open_nursery() as self._tasks:
             self._tasks.start_soon(self._run_responses)
             self._tasks.start_soon(self._run_requests)
-
-    def _has_nothing_to_say(self) -> bool:
-        try:
-            return not self.client.recv(1, socket.MSG_PEEK)
-        except OSError:
-            return True
 
     def _connected(self, upstream: socket.socket) -> None:
         self.upstream = upstream
@@ -283,18 +278,20 @@ class Connection:
         """Run a task that ends with this connection at the latest."""
         self._tasks.start_soon(task, argument)
 
-    async def forward(self, buffers: Sequence[Buffer], answer: Answer | Verdict | None = None) -> None:
+    async def forward(
+        self, buffers: Sequence[Buffer], answer: Answer | Verdict | None = None, *, note: Note | None = None
+    ) -> None:
         """From a handler: send a request frame to the broker for the client. `Verdict.SILENT`: it has no answer."""
         if not isinstance(answer, Verdict):
             self._expect(buffers, answer)
-        await self._send_upstream(buffers)
+        await self._send_upstream(buffers, note)
 
-    async def post(self, buffers: Sequence[Buffer]) -> Asked:
+    async def post(self, buffers: Sequence[Buffer], *, note: Note = OWN) -> Asked:
         """From a handler: send a request frame of Shoal's own. Raises UpstreamLost."""
         asked = Asked()
         self._expect(buffers, asked)
         self.asked += 1
-        await self._send_upstream(buffers)
+        await self._send_upstream(buffers, note)
         return asked
 
     async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
@@ -314,9 +311,11 @@ class Connection:
         key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
         self.in_flight.append(correlation_id if answer is None else InFlight(correlation_id, key, version, answer))
 
-    async def _send_upstream(self, buffers: Sequence[Buffer]) -> None:
+    async def _send_upstream(self, buffers: Sequence[Buffer], note: Note | None) -> None:
         if self.upstream_ended:
             raise UpstreamLost("the connection to the broker has ended")
+        if self.tap is not None and note is not None:
+            self.tap.note(_REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)[2], note)
         try:
             await self.upstream_out.send_all(buffers)
         except PeerLost as error:

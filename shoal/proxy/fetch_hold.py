@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchedPartition
     from shoal.protocol.shallow.eligible import Topics
     from shoal.protocol.shallow.flow import Fetched, Flow
+    from shoal.protocol.wire import Topic
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.transport import Buffer
 
@@ -46,6 +47,10 @@ class Part(NamedTuple):
 
     one: FetchedPartition
     read: Fetched
+
+    @property
+    def place(self) -> tuple[Topic, int]:
+        return self.one.topic, self.one.partition
 
 
 async def wait_for_interlock(

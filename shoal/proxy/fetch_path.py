@@ -28,6 +28,7 @@ from shoal.protocol.shallow.eligible import Reason, Topics
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.proxy.capture_notes import JUDGED, Judgement, raw
 from shoal.proxy.fetch_hold import Part, wait_for_interlock
 from shoal.proxy.fetch_question import Consumer, Question, topic_name
 from shoal.proxy.fetch_streams import FetchStreams
@@ -53,6 +54,7 @@ __all__ = ["WrapPath"]
 
 log = logging.getLogger("shoal.fetch")
 
+_NO_MIRROR = raw("none of mirror-clients")
 _STRANGERS = 20  # client ids that are told of
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
@@ -97,12 +99,12 @@ class WrapPath:
         if not consumer.is_mirror:
             self._note_reader(connection, consumer, request)
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
-            return await connection.forward([frame], FETCH_ADDRESSES if edited else None)
+            return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
         await self._learn_names(connection, consumer, request)
         question = Question(consumer, request, consumer.sessions.request(request))
         self._limit(connection, consumer, frame, request)
         hold = Hold(partial(self._answer, question), self._streams.edit(connection, question))
-        return await connection.forward([frame], hold)
+        return await connection.forward([frame], hold, note=JUDGED)
 
     def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
         limits, now = self._settings, trio.current_time()
@@ -170,7 +172,8 @@ class WrapPath:
         response = read_fetch_response(frame, version)
         if response.error_code == 0:
             consumer.sessions.answered(request, asked, response.session_id)
-        parts = self._parts(connection, question, frame, response.partitions)
+        judgement = Judgement()
+        parts = self._parts(connection, question, frame, response.partitions, judgement)
         late = await wait_for_interlock(
             self.interlock,
             consumer.flow,
@@ -183,13 +186,21 @@ class WrapPath:
         now = self.interlock.tick()
         edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]
         for part in parts:
-            if part not in late:
-                pieces = self._give(connection, consumer, frame, part, (now, committed))
+            if part in late:
+                judgement.withheld(part.place)
+            else:
+                pieces = self._give(connection, consumer, frame, part, (now, committed), judgement)
                 edits += [(part.one, pieces)] if pieces is not None else []
+        judgement.give(connection.tap, entry.correlation_id)
         return replace_record_sets(frame, version, edits) if edits else [frame]
 
     def _parts(
-        self, connection: Connection, question: Question, frame: Buffer, partitions: Sequence[FetchedPartition]
+        self,
+        connection: Connection,
+        question: Question,
+        frame: Buffer,
+        partitions: Sequence[FetchedPartition],
+        judgement: Judgement,
     ) -> list[Part]:
         """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
         parts = []
@@ -200,12 +211,19 @@ class WrapPath:
             read = question.read(connection, (one.topic, one.partition), following, one.high_watermark)
             if read is None:
                 self._count_raw(frame, one, Reason.UNKNOWN_TOPIC)
+                judgement.raw((one.topic, one.partition), Reason.UNKNOWN_TOPIC)
             else:
                 parts.append(Part(one, read))
         return parts
 
     def _give(
-        self, connection: Connection, consumer: Consumer, frame: Buffer, part: Part, how: tuple[float, bool]
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        frame: Buffer,
+        part: Part,
+        how: tuple[float, bool],
+        judgement: Judgement,
     ) -> Sequence[Buffer] | None:
         """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
         one, read = part
@@ -219,10 +237,12 @@ class WrapPath:
             reason = reason or Reason.UNKNOWN_TOPIC
         if reason is not None:
             self._count_raw(frame, one, reason)
+            judgement.raw(part.place, reason)
             rules.given(consumer.flow, read, now, read.next_offset)
             return None
         context = self._context(connection, consumer, read, committed)
         wrapped = wrap_record_set(frame, one.start, one.end, replace(context, first_raw=fresh))
+        judgement.wrapped(part.place, wrapped)
         if wrapped.next_offset >= 0:
             read = read._replace(next_offset=wrapped.next_offset)
         raw_next = wrapped.raw_next if wrapped.next_offset >= 0 else read.next_offset

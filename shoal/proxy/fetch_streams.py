@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.protocol.capture.pending import Verdict
 from shoal.protocol.shallow.eligible import Reason
 from shoal.protocol.transform.watch import FetchWatcher
 from shoal.proxy.in_flight import Edit
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchStreams"]
 
+_LARGE = Verdict(reason=Reason.LARGE_ANSWER)
+
 
 class FetchStreams:
     def __init__(self, interlock: Interlock, tally: ShallowTally) -> None:
@@ -38,6 +41,8 @@ class FetchStreams:
             connection.listener.complain(
                 f"a fetch answer of {size} bytes is larger than what is held: it passes raw (limits.held-response-bytes)"
             )
+            if connection.tap is not None:
+                connection.tap.judge(entry.correlation_id, {}, _LARGE)
             return _Stream(self, connection, question, FetchWatcher(entry.api_version, size))
 
         def whole(_connection: Connection, entry: InFlight, frame: Buffer) -> Buffer:

@@ -146,6 +146,8 @@ def _handshake_answered(mechanism: str, connection: Connection, _: InFlight, fra
             "use a client that sends SaslHandshake v1"
         )
     connection.requests.tokens = rounds
+    if connection.tap is not None:
+        connection.tap.expect_tokens(rounds)
     return frame
 
 

@@ -26,6 +26,7 @@ from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.rounds import Rounds
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT
 from shoal.protocol.shallow.unwrap import Plan, Refused
+from shoal.proxy.capture_notes import unwrapped
 from shoal.proxy.in_flight import UpstreamFault, UpstreamLost
 from shoal.proxy.produce_answer import ProduceAnswer
 
@@ -88,6 +89,8 @@ class Exchange:
         self._plans = {target: plan for target, plan in plans.items() if isinstance(plan, Plan)}
         self._stamped = {target: plan for target, plan in plans.items() if isinstance(plan, Prepared)}
         self._refused = {target: plan for target, plan in plans.items() if isinstance(plan, Refused)}
+        works = {**self._plans, **{target: prepared.plan for target, prepared in self._stamped.items()}}
+        self._items = {target: plan.items for target, plan in works.items()}
         self._plain: list[_Plain] = [
             (Target(one.topic, one.partition), path.record_set(frame, one))
             for one in request.partitions
@@ -166,7 +169,8 @@ class Exchange:
             return False
         plain, self._plain = self._plain, []
         path.tally.produce_requests += 1
-        asked = await connection.post(encode_sets(self._frame, self._request, self._header, sends))
+        request = encode_sets(self._frame, self._request, self._header, sends)
+        asked = await connection.post(request, note=unwrapped(parcels, self._items))
         self._posted.append((asked, parcels, plain))
         return True
 

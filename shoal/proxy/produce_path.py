@@ -24,6 +24,7 @@ from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
+from shoal.proxy.capture_notes import NOT_UNWRAPPED
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_exchange import Exchange, encode_sets
@@ -139,9 +140,9 @@ class UnwrapPath:
             sets = [(Target(one.topic, one.partition), self.record_set(frame, one)) for one in request.partitions]
             buffers = encode_sets(frame, request, header, sets)
         if request.acks == _NOBODY_ASKED:
-            return await connection.forward(buffers, Verdict.SILENT)
+            return await connection.forward(buffers, Verdict.SILENT, note=NOT_UNWRAPPED)
         edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE]
-        return await connection.forward(buffers, ADDRESSES if edited else None)
+        return await connection.forward(buffers, ADDRESSES if edited else None, note=NOT_UNWRAPPED)
 
     def record_set(self, frame: bytearray, one: ProducePartition) -> Sequence[Buffer]:
         """Of a partition without an envelope."""

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     from shoal.proxy.settings import Limits
 
-__all__ = ["BUFFER_SIZE", "VIEW", "Buffer", "Outlet", "PeerLost", "Transport", "peer_has_left", "tune"]
+__all__ = [
+    "BUFFER_SIZE",
+    "VIEW",
+    "Buffer",
+    "Outlet",
+    "PeerLost",
+    "Transport",
+    "has_nothing_to_say",
+    "peer_has_left",
+    "tune",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -63,6 +73,14 @@ def tune(sock: socket.socket, limits: Limits) -> None:
 def peer_has_left(sock: socket.socket) -> bool:
     """True when the peer has closed or reset the connection, even if not all that it sent before was read (Linux)."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def has_nothing_to_say(sock: socket.socket) -> bool:
+    """Of a peer whose socket is readable: it has closed or reset the connection."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
 
 
 class Outlet:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
 
-from shoal.protocol.capture.columns import BATCH, CONTEXT, NO_RECORDS, Direction, Kind
+from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, Direction, Kind
 from shoal.protocol.capture.pending import Request, Treatment
 from shoal.protocol.capture.record_sets import PartitionRows
+from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.wire import Topic
 
 __all__ = [
@@ -20,11 +21,15 @@ __all__ = [
     "appended",
     "first_offset",
     "last_delta",
+    "row_of",
     "unwrapped",
 ]
 
 UNKNOWN_ERROR: Final = -32768
 NO_LATENCY: Final = -1
+_ATTRIBUTES: Final = slice(21, 23)
+_CODEC: Final = 7
+_MOST: Final = 0x7FFFFFFF
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 _DELTA_AT: Final = 23  # of lastOffsetDelta
@@ -139,6 +144,13 @@ class RowMaker:
             treatment.handling,
             0,
         )
+
+
+def row_of(batch: memoryview, log_offset: int) -> bytes:
+    """What follows the context, of a batch of magic 2 that is whole."""
+    codec = Codec(int.from_bytes(batch[_ATTRIBUTES], "big") & _CODEC)
+    raw = stated_size(codec, batch[HEADER_SIZE:])
+    return BATCH.pack(log_offset, -1, -1, -1 if raw is None or raw > _MOST else raw, -1) + batch[:HEADER_SIZE]
 
 
 def first_offset(tail: bytes) -> int:

@@ -78,7 +78,7 @@ class FrameWalker:
         end = len(view)
         while end - (pos := self._walk(view, pos, end)) > MAX_PIECE and not self.lost:
             self.abandon()
-        self._carry = bytes(view[pos:end])
+        self._carry = b"" if self.lost else bytes(view[pos:end])
 
     def _bridge(self, chunk: memoryview) -> int:
         """Finish the piece that was carried; -> how far the chunk is done with."""

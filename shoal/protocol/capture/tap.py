@@ -108,14 +108,22 @@ class Tap:
             self._notes.clear()
         self._notes[correlation_id] = note
 
-    def judge(self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict]) -> None:
-        """Of the answer to a request whose note said that it would be judged."""
-        request, answered, partitions = self._unjudged.pop(correlation_id, (None, NO_ANSWER, []))
-        if request is None:
+    def judge(
+        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+    ) -> None:
+        """Of the answer to a request whose note said that it would be judged; `otherwise`: for partitions that are not named.
+
+        Of an answer that is still on its way: raw, for the reason of `otherwise`.
+        """
+        request, answered, partitions = self._unjudged.pop(correlation_id, (self._answers.request, NO_ANSWER, []))
+        if request is None or request.correlation_id != correlation_id:
+            return
+        if answered is NO_ANSWER:
+            request.note = Note(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
             return
         self._waiting_batches -= sum(len(one.tails) for one in partitions)
         for one in partitions:
-            self._judged(request, answered, one, verdicts.get((one.topic, one.partition), _NO_VERDICT))
+            self._judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, UNKNOWN_ERROR)
 
@@ -130,9 +138,14 @@ class Tap:
         walkers = (self._requests, self._answers)
         return sum(walker.abandoned + walker.overlooked + walker.unknown for walker in walkers)
 
-    @property
-    def requests(self) -> int:
-        """How many were sent."""
+    def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
+        """Of this client's, sent over another connection together with others'."""
+        self._make.software = self._requests.software
+        self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
+
+    def next_number(self) -> int:
+        """For a request that goes another way."""
+        self._requests.number += 1
         return self._requests.number
 
     # -- requests ----------------------------------------------------------------------------------------------------
