@@ -7,10 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shoal.protocol.messages.produce import read_produce_response
+from shoal.protocol.multibatch.dialogue import error_name
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Played", "percentile"]
+
+_MICRO = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,21 +26,35 @@ class Played:
     requests: int = 0
     batches: int = 0
     records: int = 0
-    bytes: int = 0
-    wanted_bytes: int = 0  # of the batches that were to be made up
+    size: int = 0  # bytes of the batches that were sent
+    wanted_size: int = 0  # of the batches that were to be made up
     seconds: float = 0.0
     errors: Counter[str] = field(default_factory=Counter)  # batches, by what went wrong
     latencies: array[int] = field(default_factory=lambda: array("I"))
     lags: array[int] = field(default_factory=lambda: array("I"))
     connections: int = 0
 
+    def sent(self, records: int, size: int, wanted: int) -> None:
+        """A batch of `size` bytes in place of one of `wanted`."""
+        self.batches += 1
+        self.records += records
+        self.size += size
+        self.wanted_size += wanted
+
+    def produced(self, version: int, frame: bytes, seconds: float) -> None:
+        """The answer to a produce request."""
+        self.latencies.append(int(seconds * _MICRO))
+        for one in read_produce_response(frame, version).partitions:
+            if one.error_code:
+                self.errors[error_name(one.error_code)] += 1
+
     def as_json(self) -> dict[str, object]:
         return {
             "produce_requests": self.requests,
             "batches": self.batches,
             "records": self.records,
-            "bytes": self.bytes,
-            "bytes_wanted": self.wanted_bytes,
+            "bytes": self.size,
+            "bytes_wanted": self.wanted_size,
             "connections": self.connections,
             "seconds": round(self.seconds, 3),
             "errors": dict(self.errors),
