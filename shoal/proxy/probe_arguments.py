@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_probe_options", "credentials"]
+__all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_login_options", "add_probe_options", "credentials"]
 
 PROBE_WHAT = "prove whether a cluster's brokers take several batches per partition in one request"
 PROBE_USAGE = "HOST:PORT[,..] [options]"
@@ -57,6 +57,11 @@ def add_probe_options(
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     what = f"give a broker up after so long (default: {_SECONDS:g})"
     parser.add_argument("--seconds", type=typed(seconds), metavar="SECONDS", default=_SECONDS, help=what)
+    add_login_options(parser)
+
+
+def add_login_options(parser: argparse.ArgumentParser) -> None:
+    """Those that `credentials` reads."""
     group = parser.add_argument_group("log-in (over a plain connection: Shoal speaks no TLS)")
     group.add_argument("--sasl-mechanism", choices=MECHANISMS, help="default: none")
     group.add_argument("--sasl-username", metavar="NAME", help="the user")

@@ -12,10 +12,12 @@ import trio
 from shoal.capture.synthetic import Client, Traffic, chunks
 from shoal.capture.synthetic_files import IndexFiles
 from shoal.cli import main
+from shoal.protocol.capture.pcapng import Encoder
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.replay.cli import main as replay
 from shoal.scenarios.replay.facts import equals
+from tests.scenarios.raw_frames import PROXY, short_recording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,4 +76,21 @@ def test_a_captured_index_comes_again(pair: Pair, tmp_path: Path, more: list[str
     assert report["bytes"] == pytest.approx(report["bytes_wanted"], rel=0.02)
     assert report["seconds"] >= report["captured"]["seconds"] / 10
     assert bool(report["shoal_joined"]) is bool(more)
+    assert names(pair) == before
+
+
+def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
+    """Eight batches of five records are produced; a consumer behind them, on the same connection, gets each once."""
+    encoder = Encoder(PROXY)
+    path = tmp_path / "short.pcapng"
+    path.write_bytes(b"".join(encoder.frame(frame) for frame in short_recording(fetching=1).frames))
+    before = names(pair)
+
+    code = main(["replay", str(path), "--target", pair.target.bootstrap, "--out", str(tmp_path)])
+
+    report = json.loads((tmp_path / "replay.json").read_text())
+    assert (code, report["errors"], report["audit"]["complete"]) == (0, {}, 8), report
+    assert (report["produce_requests"], report["records"], report["fetch_requests"]) == (4, 40, 6)
+    assert report["fetched_records"] == 40
+    assert sum(report["captured"]["left_out"].values()) == 3
     assert names(pair) == before

@@ -98,9 +98,11 @@ def common_version(key: int, ranges: Mapping[int, ApiRange]) -> int | None:
     return min(high, theirs.high)
 
 
-def request_frame(key: int, version: int, correlation_id: int, values: Values) -> bytes:
+def request_frame(
+    key: int, version: int, correlation_id: int, values: Values, client_id: str | None = CLIENT_ID
+) -> bytes:
     body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
-    frame = write_request_header(key, version, correlation_id, CLIENT_ID) + body
+    frame = write_request_header(key, version, correlation_id, client_id) + body
     return write_int32(len(frame)) + frame
 
 

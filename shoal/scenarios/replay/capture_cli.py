@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from shoal.capture.files import RAW
+from shoal.protocol.errors import RemoteProtocolError
 from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.probe_arguments import credentials
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
-from shoal.scenarios.replay.trace import TraceSettings, as_trace_table, coalescing_lines, is_good, replay_index
+from shoal.scenarios.replay.raw_source import RawRecorded, read_raw
+from shoal.scenarios.replay.trace import (
+    TraceSettings,
+    as_trace_table,
+    coalescing_lines,
+    is_good,
+    replay_index,
+    replay_raw,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -31,8 +42,10 @@ def replay_capture(flags: argparse.Namespace, speed: float) -> int:
     """The exit code. Raises OperatorError; ModuleNotFoundError where pyarrow is not installed."""
     if len(flags.what) > 1:
         raise OperatorError.of("shoal replay", "takes one capture at a time, and no scenario with it")
-    recorded = _recorded(Path(flags.what[0]), flags.topic_prefix)
-    settings = TraceSettings(speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics)
+    settings = TraceSettings(
+        speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics, credentials=credentials(flags)
+    )
+    recorded = _recorded(Path(flags.what[0]), flags)
     report = trio.run(partial(_replay, recorded, flags, settings))
     print(as_trace_table(report))
     flags.out.mkdir(parents=True, exist_ok=True)
@@ -42,19 +55,20 @@ def replay_capture(flags: argparse.Namespace, speed: float) -> int:
     return OK if is_good(report) else FAILED
 
 
-def _recorded(path: Path, prefix: str) -> Recorded:
-    from shoal.capture.index import UnreadableFile
+def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
+    from shoal.capture.index import UnreadableFile  # the rest of this command needs no pyarrow
     from shoal.scenarios.replay.index import read_index
 
     try:
-        recorded = read_index(path, prefix)
+        is_raw = flags.raw or path.suffix == f".{RAW}"
+        recorded = read_raw(path) if is_raw else read_index(path, flags.topic_prefix)
     except OSError as error:
         raise OperatorError.of(str(path), f"cannot be read: {error.strerror}") from None
-    except UnreadableFile as error:
+    except (UnreadableFile, RemoteProtocolError) as error:
         raise OperatorError.of(str(path), str(error)) from None
-    if not recorded.batches:
-        left_out = ", ".join(f"{count:,} rows {why}" for why, count in recorded.left_out.items() if count)
-        raise OperatorError.of(str(path), f"holds no produce request that could be replayed ({left_out or 'no rows'})")
+    if not recorded.partitions:
+        left_out = ", ".join(f"{count:,} {why}" for why, count in recorded.left_out.items() if count)
+        raise OperatorError.of(str(path), f"holds nothing that could be replayed (left out: {left_out or 'nothing'})")
     return recorded
 
 
@@ -69,11 +83,16 @@ def _listener(flags: argparse.Namespace) -> str:
     return coalescing_lines({key: value for key, _, value in pairs})
 
 
-async def _replay(recorded: Recorded, flags: argparse.Namespace, settings: TraceSettings) -> dict[str, Any]:
+async def _replay(
+    recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: TraceSettings
+) -> dict[str, Any]:
     progress = Progress(sys.stderr)
     work: Path = flags.out / "work"
     shutil.rmtree(work, ignore_errors=True)
-    what = f"{recorded.requests:,} produce requests, {recorded.batches:,} batches in {recorded.seconds:,.1f} s"
+    what = f"{recorded.batches:,} batches in {recorded.seconds:,.1f} s"
     progress.say(f"{flags.what[0]}: {what}, to {len(recorded.partitions)} topics, at {flags.speed}")
     async with Brokers(work / "brokers", flags.kafka, flags.target) as brokers:
-        return await replay_index(recorded, await brokers.target(), work / "shoal", settings)
+        site = await brokers.target()
+        if isinstance(recorded, RawRecorded):
+            return await replay_raw(recorded, flags.topic_prefix, site, work / "shoal", settings)
+        return await replay_index(recorded, site, work / "shoal", settings)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.probe_arguments import add_login_options
 from shoal.proxy.values import parse_addresses
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
@@ -37,8 +38,9 @@ _END = """\
 scenarios:
 {cases}
 
-a capture is an index file (*.kxb) or a directory of them: its produce requests come again as they came, each over its connection,
-with made-up records of the same count, size and codec, in topics of their own (--topic-prefix)
+a capture is a file or a directory. Of an index (*.kxb), produce requests come again as they came, each over its connection, with made-up
+records of the same count, size and codec. Of a raw capture (*.pcapng), produce and fetch requests come again with their own records.
+Both go to topics of their own (--topic-prefix)
 
 examples:
   shoal replay bursty-night                        on a broker of its own, as fast as it is written down
@@ -68,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     what = "directory of report.json and logs (default: build/scenarios)"
     arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", help=what)
     _add_capture_options(arguments.add_argument_group("captures"))
+    add_login_options(arguments)
     return arguments
 
 
@@ -75,6 +78,7 @@ def _add_capture_options(group: argparse._ArgumentGroup) -> None:
     what = "what the names of the replay's topics begin with (default: replay-); those that it makes are deleted at its end"
     group.add_argument("--topic-prefix", default="replay-", metavar="PREFIX", help=what)
     group.add_argument("--keep-topics", action="store_true", help="do not delete them")
+    group.add_argument("--raw", action="store_true", help="of a directory, the raw captures (*.pcapng), not the index")
     group.add_argument("--coalesce", action="store_true", help="through a listener that joins requests")
     what = "a line of its [listener.coalescing], such as linger=0.01 (may be given several times)"
     group.add_argument("--coalescing", action="append", default=[], metavar="KEY=VALUE", help=what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
@@ -73,14 +73,16 @@ class Ledger:
             totals[at] += count
         return {where: totals[at] for where, at in self._place_numbers.items()}
 
-    async def audit(self, bootstrap: str, before: Mapping[str, Mapping[int, Span]]) -> Findings:
-        """`before`: the spans of each topic before the replay. Raises TrafficFailed."""
+    async def audit(
+        self, bootstrap: str, before: Mapping[str, Mapping[int, Span]], client: Mapping[str, Any]
+    ) -> Findings:
+        """`before`: the spans of each topic before the replay. `client`: librdkafka's settings. Raises TrafficFailed."""
         starts = [
             TopicPartition(topic, partition, before[topic][partition].end)
             for topic, partition in sorted(self._place_numbers)
         ]
         reader = _Reader(self._records, self._places, self._connections, self._place_numbers, self._epoch)
-        await read_from(bootstrap, starts, reader.take)
+        await read_from(bootstrap, starts, reader.take, **client)
         return reader.findings()
 
 

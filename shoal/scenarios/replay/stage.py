@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -22,7 +23,7 @@ from shoal.scenarios.replay.player import Player
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
     from shoal.protocol.sasl import Credentials
@@ -127,20 +128,21 @@ async def play_and_audit(
     *,
     batches: int = 0,
     credentials: Credentials | None = None,
+    client: Mapping[str, Any] = MappingProxyType({}),
 ) -> Played:
     """Plays through `shoal` to `topics`, which exist, and reads from `brokers` what they hold then.
 
     Sees "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and what else `Played` has.
-    `batches`: how many there will be, at most: their timestamps end about now.
+    `client`: librdkafka's settings for `brokers`. `batches`: how many there will be, at most: their timestamps end about now.
     """
-    admin = Topics(brokers)
+    admin = Topics(brokers, **client)
     before = {topic: await admin.spans(topic) for topic in topics}
     leaders = await find_leaders(shoal, sorted(topics), credentials)
     epoch = time.time_ns() // 1_000_000 - batches
     ledger = Ledger(epoch)
     clock.restart()
     played = await Player(leaders, Maker(epoch), ledger, credentials=credentials).play(arrivals, clock)
-    findings = await ledger.audit(brokers, before)
+    findings = await ledger.audit(brokers, before, client)
     seen["findings"] = findings
     seen["audit"] = "clean" if findings.clean else str(findings)
     seen["errors"] = sum(played.errors.values())

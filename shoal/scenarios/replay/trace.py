@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.replay.clock import MAX, Clock
+from shoal.scenarios.replay.leaders import find_leaders
+from shoal.scenarios.replay.raw_ledger import RawLedger
+from shoal.scenarios.replay.raw_player import RawPlayer, Where
 from shoal.scenarios.replay.stage import play_and_audit
 from shoal.scenarios.shoal_run import running_shoal_run
 from shoal.scenarios.table import RULE, number, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from shoal.protocol.sasl import Credentials
     from shoal.scenarios.replay.brokers import Site
     from shoal.scenarios.replay.index import Recorded
+    from shoal.scenarios.replay.ledger import Findings
+    from shoal.scenarios.replay.played import Played
+    from shoal.scenarios.replay.raw_source import RawRecorded
 
-__all__ = ["TraceSettings", "as_trace_table", "coalescing_lines", "is_good", "replay_index"]
+__all__ = ["TraceSettings", "as_trace_table", "coalescing_lines", "is_good", "replay_index", "replay_raw"]
+
+_JOINED = ("coalesced_taken", "coalesced_requests", "alone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,18 @@ class TraceSettings:
     keep_topics: bool = False
     credentials: Credentials | None = None
 
+    @property
+    def client(self) -> dict[str, Any]:
+        """What librdkafka has to be told for them."""
+        if self.credentials is None:
+            return {}
+        return {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": self.credentials.mechanism,
+            "sasl_username": self.credentials.username,
+            "sasl_password": self.credentials.password,
+        }
+
 
 def coalescing_lines(settings: Mapping[str, str]) -> str:
     """A listener that joins requests; values as TOML writes them."""
@@ -39,54 +61,110 @@ def coalescing_lines(settings: Mapping[str, str]) -> str:
     return f"coalesce = true\n[listener.coalescing]\n{values}\n"
 
 
-async def replay_index(recorded: Recorded, site: Site, work: Path, settings: TraceSettings) -> dict[str, Any]:
-    """The report, ready for JSON. Raises HarnessError."""
-    admin = Topics(site.bootstrap)
-    made = await _make_topics(admin, recorded)
-    seen: dict[str, Any] = {}
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """A replay under way; `broker_requests` and `told` are there at its end."""
+
+    shoal: tuple[str, int]
+    broker_requests: int | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        joined = {name: self.told[name] for name in _JOINED if name in self.told}
+        return {"broker_requests": self.broker_requests, "shoal_joined": joined}
+
+
+@asynccontextmanager
+async def _staged(
+    partitions: Mapping[str, int], site: Site, work: Path, settings: TraceSettings
+) -> AsyncIterator[_Run]:
+    """A Shoal before the brokers, and the topics; those that were made are deleted again."""
+    admin = Topics(site.bootstrap, **settings.client)
+    there = await admin.all_partitions()
+    if small := [topic for topic, count in partitions.items() if 0 < there.get(topic, 0) < count]:
+        raise TrafficFailed(f"{small[0]} has {there[small[0]]} partitions, the capture {partitions[small[0]]}")
+    made = [topic for topic in partitions if topic not in there]
+    for topic in made:
+        await admin.create(topic, partitions[topic])
     try:
         async with running_shoal_run(work, site.bootstrap, listener=settings.listener) as shoal:
+            run = _Run(shoal=shoal.address)
             before = await _produce_requests(site)
-            played = await play_and_audit(
-                recorded.arrivals(),
-                list(recorded.partitions),
-                shoal.address,
-                site.bootstrap,
-                Clock(settings.speed),
-                seen,
-                batches=recorded.batches,
-                credentials=settings.credentials,
-            )
+            yield run
             after = await _produce_requests(site)
-            told = await shoal.stop()
+            run.broker_requests = None if after is None or before is None else after - before
+            run.told = await shoal.stop()
     finally:
         if made and not settings.keep_topics:
             await admin.delete(*made)
+
+
+async def replay_index(recorded: Recorded, site: Site, work: Path, settings: TraceSettings) -> dict[str, Any]:
+    """The report, ready for JSON. Raises HarnessError."""
+    seen: dict[str, Any] = {}
+    async with _staged(recorded.partitions, site, work, settings) as run:
+        played = await play_and_audit(
+            recorded.arrivals(),
+            list(recorded.partitions),
+            run.shoal,
+            site.bootstrap,
+            Clock(settings.speed),
+            seen,
+            batches=recorded.batches,
+            credentials=settings.credentials,
+            client=settings.client,
+        )
+    captured = {
+        "requests": recorded.requests,
+        "batches": recorded.batches,
+        "seconds": round(recorded.seconds, 3),
+        "left_out": {f"rows {why}": count for why, count in recorded.left_out.items() if count},
+        "damaged": recorded.damaged,
+    }
+    return _report(captured, played, seen["findings"], run, settings)
+
+
+async def replay_raw(
+    recorded: RawRecorded, prefix: str, site: Site, work: Path, settings: TraceSettings
+) -> dict[str, Any]:
+    """The same for a raw capture, with what was fetched."""
+    partitions = {prefix + topic: count for topic, count in recorded.partitions.items()}
+    admin, ledger = Topics(site.bootstrap, **settings.client), RawLedger()
+    async with _staged(partitions, site, work, settings) as run:
+        leaders = await find_leaders(run.shoal, sorted(partitions), settings.credentials)
+        before = {topic: await admin.spans(topic) for topic in partitions}
+        where = Where(bootstrap=run.shoal, leaders=leaders, spans=before, prefix=prefix)
+        player = RawPlayer(where, ledger, settings.credentials)
+        await player.play(recorded.redos(), recorded.first_ns, Clock(settings.speed))
+        after = {topic: await admin.spans(topic) for topic in partitions}
+        findings = await ledger.audit(leaders, before, after, settings.credentials)
+    captured = {
+        "requests": recorded.requests["Produce"],
+        "batches": recorded.batches,
+        "seconds": round(recorded.seconds, 3),
+        "left_out": dict(recorded.left_out),
+        "again": dict(recorded.requests),
+        "damaged": 0,
+    }
+    fetched = player.fetched
     return {
-        "speed": "max" if settings.speed == MAX else settings.speed,
-        "captured": {
-            "requests": recorded.requests,
-            "batches": recorded.batches,
-            "seconds": round(recorded.seconds, 3),
-            "left_out": {why: count for why, count in recorded.left_out.items() if count},
-            "damaged": recorded.damaged,
-        },
-        **played.as_json(),
-        "broker_requests": None if before is None or after is None else after - before,
-        "shoal_joined": {
-            name: told[name] for name in ("coalesced_taken", "coalesced_requests", "alone") if name in told
-        },
-        "audit": {"clean": seen["audit"] == "clean", **asdict(seen["findings"])},
+        **_report(captured, player.played, findings, run, settings),
+        "fetch_requests": fetched.requests,
+        "fetched_records": fetched.records,
+        "fetched_bytes": fetched.size,
     }
 
 
-async def _make_topics(admin: Topics, recorded: Recorded) -> list[str]:
-    """Those that were not there. One that is there must have partitions enough, or metadata will name no leader."""
-    there = await admin.names()
-    made = [topic for topic in recorded.partitions if topic not in there]
-    for topic in made:
-        await admin.create(topic, recorded.partitions[topic])
-    return made
+def _report(
+    captured: dict[str, Any], played: Played, findings: Findings, run: _Run, settings: TraceSettings
+) -> dict[str, Any]:
+    return {
+        "speed": "max" if settings.speed == MAX else settings.speed,
+        "captured": captured,
+        **played.as_json(),
+        **run.as_json(),
+        "audit": {"clean": findings.clean, **asdict(findings)},
+    }
 
 
 async def _produce_requests(site: Site) -> int | None:
@@ -112,13 +190,15 @@ def as_trace_table(report: Mapping[str, Any]) -> str:
         ["seconds", number(captured["seconds"]), number(report["seconds"])],
         ["connections", "", _count(report["connections"])],
         ["requests at the brokers", "", _count(report["broker_requests"])],
+        *([["fetch requests", "", _count(report["fetch_requests"])]] if "fetch_requests" in report else []),
+        *([["records fetched", "", _count(report["fetched_records"])]] if "fetched_records" in report else []),
         *(["latency, ms, " + name, "", number(value, 2)] for name, value in report["latency_ms"].items()),
         *(
             ["behind schedule, ms, " + name, "", number(value, 2)]
             for name, value in report["behind_schedule_ms"].items()
         ),
     ]
-    left_out = ", ".join(f"{count:,} rows {why}" for why, count in captured["left_out"].items()) or "nothing"
+    left_out = ", ".join(f"{count:,} {why}" for why, count in captured["left_out"].items()) or "nothing"
     lines = [
         render(rows),
         "",
