@@ -71,11 +71,11 @@ def totals(log: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running_shoal_run(
-    work: Path, bootstrap: str, *, listener: str = "", more: str = ""
+    work: Path, bootstrap: str, *, listener: str = "", capture: Path | None = None
 ) -> AsyncIterator[ShoalRun]:
-    """`listener`: further lines of its table; `more`: further tables. Raises NotReady with the end of its log."""
+    """`listener`: further lines of its table; `capture`: where it writes its index. Raises NotReady with the end of its log."""
     address = (LOOPBACK, free_port_block(_NODES + 1))
-    config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + more)
+    config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture))
     argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
     process = Process(argv, log=work / "shoal.log", name="shoal run")
     try:
@@ -91,6 +91,13 @@ def _config(address: tuple[str, int], bootstrap: str, listener: str) -> str:
     return _CONFIG.format(
         bootstrap=bootstrap, host=host, port=port, first=port + 1, last=port + _NODES, listener=listener
     )
+
+
+def _capture(directory: Path | None) -> str:
+    if directory is None:
+        return ""
+    directory.mkdir(parents=True, exist_ok=True)
+    return f'[capture]\ndirectory = "{directory}"\n'
 
 
 def _write(path: Path, text: str) -> Path:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from shoal.scenarios.cases import (
     broker_restart,
     bursty_night,
+    captured_trace,
     mirror_catching_up,
     mirror_tailing,
     mixed_codecs,
@@ -15,5 +16,13 @@ from shoal.scenarios.replay.case import Case
 
 __all__ = ["CASES"]
 
-_FILES = (bursty_night, mirror_catching_up, mirror_tailing, oldest_consumer, mixed_codecs, broker_restart)
+_FILES = (
+    bursty_night,
+    mirror_catching_up,
+    mirror_tailing,
+    oldest_consumer,
+    mixed_codecs,
+    broker_restart,
+    captured_trace,
+)
 CASES: Mapping[str, Case] = MappingProxyType({one.CASE.name: one.CASE for one in _FILES})

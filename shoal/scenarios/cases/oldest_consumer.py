@@ -32,9 +32,7 @@ RECORDS, OLDEST, REFUSED = 5_000, 4, 3
 async def traffic(stage: Stage) -> None:
     topic = stage.topic("orders")
     await fill(stage.through_shoal, topic, orders(RECORDS), compression_type="gzip")
-    leaders = await find_leaders(
-        (stage.through_shoal.partition(":")[0], int(stage.through_shoal.rpartition(":")[2])), [topic]
-    )
+    leaders = await find_leaders(stage.address, [topic])
     async with open_wire(leaders[topic, 0]) as wire:
         offered = {one.api_key: one for one in read_api_versions(await wire.exchange(api_versions_request(1)))}
         stage.seen["offered"] = offered[ApiKey.FETCH].low

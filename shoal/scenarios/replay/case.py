@@ -21,7 +21,7 @@ class Given:
 
     topics: Mapping[str, int]
     listener: str = ""  # lines of the listener's table in shoal.toml
-    more: str = ""  # further tables; {work} is the directory of the run
+    capture: bool = False  # Shoal writes its index to the directory `capture` of the run
     mirror: bool = False
 
 

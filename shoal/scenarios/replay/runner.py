@@ -61,7 +61,7 @@ async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: floa
     target = await brokers.target()
     source = await brokers.source() if case.given.mirror else None
     token = f"{re.sub('[^a-z0-9]+', '-', case.name)}-{os.urandom(3).hex()}"
-    stage = Stage(work=work, token=token, site=target, source=source, clock=Clock(speed), address=None, kafka=kafka)
+    stage = Stage(work=work, token=token, site=target, source=source, clock=Clock(speed), kafka=kafka)
     admin = Topics((source or target).bootstrap)
     for name, partitions in case.given.topics.items():
         await admin.create(stage.topic(name), partitions)
@@ -78,18 +78,15 @@ async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: floa
 
 async def _play(case: Case, stage: Stage) -> None:
     async with AsyncExitStack() as stack:
-        shoal = None
         if not case.given.mirror:
-            more = case.given.more.format(work=stage.work)
-            starting = running_shoal_run(stage.work, stage.site.bootstrap, listener=case.given.listener, more=more)
-            shoal = await stack.enter_async_context(starting)
-            stage.address = shoal.address
+            index = stage.work / "capture" if case.given.capture else None
+            starting = running_shoal_run(stage.work, stage.site.bootstrap, listener=case.given.listener, capture=index)
+            stage.shoal = await stack.enter_async_context(starting)
         stage.clock.restart()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_inject_all, case, stage)
             await case.traffic(stage)
-        if shoal is not None and shoal.process.running:
-            stage.seen.update({name.replace("_", " "): value for name, value in (await shoal.stop()).items()})
+        await stage.stop_shoal()
 
 
 async def _inject_all(case: Case, stage: Stage) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.facts import Seen
     from shoal.scenarios.replay.played import Played
+    from shoal.scenarios.shoal_run import ShoalRun
 
 __all__ = ["Stage", "play_and_audit"]
 
@@ -42,15 +43,15 @@ _COPIED_S = 120.0
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """`token` tells this run's topics and mirror from those of all others. `address`: of Shoal's listener for clients."""
+    """`token` tells this run's topics and mirror from those of all others. `shoal`: the one for clients, where no mirror is given."""
 
     work: Path
     token: str
     site: Site
     source: Site | None
     clock: Clock
-    address: tuple[str, int] | None
     kafka: str
+    shoal: ShoalRun | None = None
     seen: Seen = field(default_factory=dict)
     faults_over: trio.Event = field(default_factory=trio.Event)
 
@@ -58,10 +59,20 @@ class Stage:
         return f"{self.token}-{name}"
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect to Shoal."""
+        assert self.shoal is not None, "a mirror is given, not a listener"
+        return self.shoal.address
+
+    @property
     def through_shoal(self) -> str:
-        """Bootstrap servers of clients."""
-        assert self.address is not None, "a mirror is given, not a listener"
+        """The same as bootstrap servers."""
         return f"{self.address[0]}:{self.address[1]}"
+
+    async def stop_shoal(self) -> None:
+        """Sees what Shoal says at its end that it did. Raises NotReady where it did not end well."""
+        if self.shoal is not None and self.shoal.process.running:
+            self.seen.update({name.replace("_", " "): value for name, value in (await self.shoal.stop()).items()})
 
     @property
     def node(self) -> Node:
@@ -77,7 +88,6 @@ class Stage:
 
     async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> Played:
         """Sees: everything of `play_and_audit`, and "broker requests"."""
-        assert self.address is not None, "a mirror is given, not a listener"
         before = await self.requests("Produce")
         played = await play_and_audit(arrivals, topics, self.address, self.site.bootstrap, self.clock, self.seen)
         after = await self.requests("Produce")
