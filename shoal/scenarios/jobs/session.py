@@ -38,7 +38,13 @@ _ALWAYS: Final = MappingProxyType(
         **STREAMS,
     }
 )
-_LOCAL: Final = MappingProxyType({"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+_LOCAL: Final = MappingProxyType(
+    {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "16",  # 200 by default: some seconds per stage on a few cores
+    }
+)
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:

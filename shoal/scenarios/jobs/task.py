@@ -38,5 +38,9 @@ JOBS: Mapping[str, Job] = MappingProxyType(
             what="how large batches are, who makes the small ones, and what they cost",
             function="shoal.scenarios.jobs.batch_sizes_job:run",
         ),
+        "audit": Job(
+            what="whether a copy is complete: source against target; exit code 1 when something is missing",
+            function="shoal.scenarios.jobs.audit_job:run",
+        ),
     }
 )

@@ -1,0 +1,105 @@
+"""`audit`: the tables `partitions`, `batches` (those that are not as they should be) and `minutes`; exit code 1 when something is missing.
+
+--source CLUSTER --target CLUSTER   names in the configuration; not needed where one cluster is read and one other is written
+--prefix PREFIX                     what the mirror puts before names of topics, such as `a.`
+--tolerance N                       batches at the end of a partition that may be on their way (1); 0 once traffic has ended
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from shoal.scenarios.jobs.audit import COLUMNS, attempts, compared, in_scope, minutes, partitions, source_batches
+from shoal.scenarios.jobs.audit_report import Found, audit_report, complaints, total
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.reading import read_faults, read_index
+from shoal.scenarios.jobs.report import write_report
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from shoal.scenarios.jobs.task import Task
+
+__all__ = ["run"]
+
+COMPLETE, INCOMPLETE = 0, 1
+
+
+def run(task: Task) -> int:
+    given = _arguments(task)
+    rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(COLUMNS)})
+    names = _clusters(rows, given)
+    found = _audit(task, rows, names, given)
+    for line in complaints(found):
+        print(line)
+    print(write_report(audit_report(found), task.out))
+    return INCOMPLETE if total(found, "missing_records") else COMPLETE
+
+
+def _arguments(task: Task) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="shoal spark audit IN OUT", exit_on_error=False)
+    parser.add_argument("--source")
+    parser.add_argument("--target")
+    parser.add_argument("--prefix", default="")
+    parser.add_argument("--tolerance", type=int, default=1)
+    try:
+        parsed, unknown = parser.parse_known_args(task.arguments)
+    except argparse.ArgumentError as error:
+        raise JobError("audit", str(error)) from None
+    if unknown:
+        raise JobError("audit", f"does not know {' '.join(unknown)}")
+    return parsed
+
+
+def _clusters(rows: DataFrame, given: argparse.Namespace) -> tuple[str, str]:
+    """Of source and target."""
+    if given.source is not None and given.target is not None:
+        return given.source, given.target
+    seen = rows.where("kind = 'batch'").select("cluster", "direction").distinct().collect()
+    read = {row["cluster"] for row in seen if row["direction"] == "fetched"} - {given.target}
+    written = {row["cluster"] for row in seen if row["direction"] == "produced"} - {given.source}
+    source = given.source or _only("--source", read - written or read)
+    target = given.target or _only("--target", written - {source} or written)
+    return source, target
+
+
+def _only(flag: str, names: set[str]) -> str:
+    if len(names) != 1:
+        listed_names = ", ".join(sorted(names)) or "none"
+        raise JobError(flag, f"say which cluster it is, since the captures do not tell (candidates: {listed_names})")
+    return next(iter(names))
+
+
+def _audit(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> Found:
+    source, attempted = in_scope(source_batches(rows, names[0]), attempts(rows, names[1], given.prefix))
+    source, attempted = source.persist(_DISK), attempted.persist(_DISK)
+    exact = compared(source, attempted, given.tolerance).persist(_DISK)
+    timed = kept(minutes(source, attempted, given.tolerance), task.out, "minutes")
+    summary = kept(partitions(source, attempted, exact, timed), task.out, "partitions")
+    faulty = kept(exact.where("state != 'copied'"), task.out, "batches")
+    for table in (exact, source, attempted):
+        table.unpersist()
+    return Found(
+        clusters=names,
+        partitions=listed(summary, "topic", "partition").rows,
+        batches=listed(faulty, F.col("state") == "pending", "topic", "partition", "base_offset"),
+        minutes=listed(timed.where("short > 0 or over > 0"), "topic", "partition", "minute"),
+        timeline=_timeline(timed),
+        faults=fault_facts(read_faults(task.spark, task.source)),
+    )
+
+
+_DISK = StorageLevel.MEMORY_AND_DISK
+
+
+def _timeline(timed: DataFrame) -> list[dict[str, Any]]:
+    summed = timed.groupBy("minute").agg(
+        F.sum("source_records").alias("source"), F.sum("target_records").alias("target")
+    )
+    rows: list[dict[str, Any]] = summed.orderBy("minute").limit(10_000).toArrow().to_pylist()
+    return rows
