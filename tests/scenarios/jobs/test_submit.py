@@ -1,0 +1,88 @@
+"""`shoal spark`, in process and on another machine's terms: an executor of its own that has the zip and nothing else of ours."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from shoal.capture.synthetic_mirror import Faults, mirrored
+from shoal.cli import main
+from shoal.scenarios.jobs.arguments import parse
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.submit import command, package_zip
+from tests.scenarios.jobs.captures import one_chunk, write_index
+
+QUICK = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR")
+
+
+@pytest.mark.spark
+def test_a_job_runs_on_a_cluster_with_our_package_as_a_zip(tmp_path: Path) -> None:
+    copy = mirrored(one_chunk(2_000), Faults(missing=1))
+    write_index(tmp_path / "index", copy.both)
+    given = ["audit", str(tmp_path / "index"), str(tmp_path / "out"), "--master", "local-cluster[1,2,1024]", *QUICK]
+    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = "import sys; from shoal.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run, "spark", *given], env=elsewhere, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1, done.stderr
+    assert "missing: " in done.stdout
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["audit"]["missing"] == copy.missing["record_count"].sum()
+
+
+def test_the_zip_has_all_modules_of_ours(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(package_zip(tmp_path / "shoal.zip")).namelist()
+    assert {"shoal/__init__.py", "shoal/capture/decode.py", "shoal/scenarios/jobs/source.py"} <= set(names)
+    assert all(name.startswith("shoal/") and name.endswith(".py") for name in names)
+
+
+def test_spark_submit_gets_what_it_must_know_and_the_job_the_rest(tmp_path: Path) -> None:
+    given = parse(
+        ["audit", "in", "out", "--master", "spark://h:7077", "--topics", "a,b", "--conf", "x=1", "--target", "t"]
+    )
+    assert given.master is not None
+    line = command(given.for_submit, given.master, given.settings, tmp_path)
+    assert line[1:5] == ["--master", "spark://h:7077", "--conf", "x=1"]
+    assert line[5:7] == ["--py-files", str(tmp_path / "shoal.zip")]
+    assert line[8:] == [
+        "audit",
+        str(Path("in").absolute()),
+        str(Path("out").absolute()),
+        "--topics",
+        "a,b",
+        "--target",
+        "t",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["no-such-job", "a", "b"], "invalid choice: 'no-such-job'"),
+        (["audit", "a"], "the following arguments are required: OUT"),
+        (["audit", "a", "b", "--conf", "x"], "'x' is not NAME=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_names_what_is_wrong(arguments: list[str], what: str) -> None:
+    with pytest.raises(JobError, match=what):
+        parse(arguments)
+
+
+def test_without_java_the_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main(["spark", "audit", "a", "b"]) == 2
+    assert "shoal: error: shoal spark: needs Java 17 or later" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_command_says_so() -> None:
+    run = "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['spark', 'audit', 'a', 'b']; import shoal.__main__ as m; m.main()"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "shoal spark: needs pyspark" in done.stderr
+    assert "pip install 'shoal[spark]'" in done.stderr
