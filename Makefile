@@ -1,5 +1,6 @@
 # `make` lists the targets. Each does its own set-up: see scripts/setup.
 KAFKA ?= 4.3.0
+CAPTURE_SECONDS ?= 300
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Half of the time of tests with brokers is waiting. In the order of the files: tests that share a cluster see what others did to it.
@@ -8,7 +9,7 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small test test-slow test-agent test-spark check fuzz scenarios bench bench-coalesce bench-agent clean
+.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz scenarios bench bench-coalesce bench-agent clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,10 @@ demo: ## MirrorMaker 2 alone and through Shoal, side by side on real brokers (KA
 demo-small: $(AGENT) ## The same with batches of three records, also to a broker that takes many of them in one request
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small
+
+demo-capture: ## Traffic of a real run is captured, and Spark says what there is to know of it (some 15 minutes; CAPTURE_SECONDS=300 of traffic)
+	@scripts/setup java kafka:$(KAFKA)
+	@$(BIN)/python -m shoal.scenarios.demo_capture --kafka $(KAFKA) --seconds $(CAPTURE_SECONDS)
 
 test: $(AGENT) ## All tests but the slow ones, with real brokers
 	@scripts/setup kcat tshark $(KAFKA_TESTED)
