@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,11 @@ from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.protocol.capture.names import Names
 from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.tap import Tap
+from shoal.protocol.records.key_sample import KeySampler
 from shoal.proxy.capture_files import IndexFiles
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import MIB
+from shoal.proxy.statistics import CaptureStatistics
 from shoal.proxy.tapped import TappedTransport
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.proxy.settings import CaptureSettings, RawCaptureSettings
     from shoal.proxy.transport import Transport
 
-__all__ = ["Capture", "CaptureStatistics", "require_directory"]
+__all__ = ["Capture", "require_directory"]
 
 log = logging.getLogger("shoal.capture")
 
@@ -43,16 +45,6 @@ MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk that stands still for half a sec
 _BLOCK_ROWS = MIB // ROW_SIZE
 _BLOCK_NAMES = 1000
 _STATE_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureStatistics:
-    """Of this process so far."""
-
-    written: int = 0  # rows
-    dropped: int = 0
-    bytes: int = 0
-    unread: int = 0  # frames that could not be looked into
 
 
 def require_directory(settings: CaptureSettings | RawCaptureSettings, where: str = "capture.directory") -> None:
@@ -80,6 +72,8 @@ class Capture:
         self._names = Names(topic_name)
         self._files = IndexFiles(settings, tags)
         self._connections = count(1)
+        every = settings.has_keys_sample
+        self._sampler = KeySampler(every, random.randrange(1 << 32)) if every else None
         self._rows: list[bytes] = []
         self._waiting = 0  # bytes
         self._in_file = 0  # rows of the open file
@@ -88,7 +82,9 @@ class Capture:
         self._told = (0, 0)
         self._failing = False
         self._wake = trio.Event()
-        self.written = self.dropped = self.bytes = self.unread = 0
+        self._taps: set[Tap] = set()
+        self._unread = 0  # of taps that have ended
+        self.written = self.dropped = self.bytes = 0
 
     @property
     def proxy(self) -> str:
@@ -100,12 +96,19 @@ class Capture:
     def tap(self, upstream: Transport, listener: str, cluster: str, node: int | None) -> tuple[Tap, Transport]:
         """For a new connection to a broker; -> through what its bytes must go from now on."""
         at = -1 if node is None else node
-        tap = Tap(Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at), self)
-        return tap, TappedTransport(upstream, tap, self.broken)
+        place = Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at)
+        tap = Tap(place, self, self._sampler)
+        self._taps.add(tap)
+        return tap, TappedTransport(upstream, tap, self)
 
-    def broken(self) -> None:
-        """A tap has raised: an error in Shoal, of which the traffic has not felt anything."""
-        self.unread += 1
+    def broken(self, tap: Tap) -> None:
+        """An error in Shoal, of which the traffic has not felt anything."""
+        self._unread += 1
+        self.ended(tap)
+
+    def ended(self, tap: Tap) -> None:
+        self._taps.discard(tap)
+        self._unread += tap.unread
 
     def number(self, name: str) -> int:
         return self._names.number(name)
@@ -135,7 +138,7 @@ class Capture:
                 await self._wake.wait()
             self._wake = trio.Event()
             if self._rows or self._due(time.monotonic()):
-                await self._flush()
+                await self.flush()
 
     def _due(self, now: float) -> bool:
         """The open file is to be rolled, or to say how many rows were dropped."""
@@ -144,7 +147,8 @@ class Capture:
     def _state(self) -> tuple[int, int]:
         return self._in_file, self.dropped
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Write what waits."""
         rows, names, blocks, ends = self._take(time.monotonic())
         try:
             with trio.CancelScope(shield=True):
@@ -213,7 +217,8 @@ class Capture:
             self._done(rows, blocks)
 
     def statistics(self) -> CaptureStatistics:
-        return CaptureStatistics(written=self.written, dropped=self.dropped, bytes=self.bytes, unread=self.unread)
+        unread = self._unread + sum(tap.unread for tap in self._taps)
+        return CaptureStatistics(written=self.written, dropped=self.dropped, bytes=self.bytes, unread=unread)
 
 
 def _name_blocks(names: dict[int, str]) -> list[bytes]:

@@ -43,7 +43,6 @@ class IndexFiles:
         self.number = 0
         self.size = 0  # of the open file
         self.removed = 0  # files, to keep the cap
-        self._path: Path | None = None
         self._fd = -1
         self._started_ns = time.time_ns()
 
@@ -60,7 +59,7 @@ class IndexFiles:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._fd, self._path, self.size = fd, path, 0
+            self._fd, self.size = fd, 0
             self._write(encode_object(BlockType.START, self._start()))
         except OSError:
             self._fd = -1
@@ -116,7 +115,7 @@ class IndexFiles:
         for file in sorted(files):
             if total <= self._settings.max_bytes:
                 return
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 total -= file.size if self._remove(file.path) else 0
 
     def _remove(self, path: Path) -> bool:

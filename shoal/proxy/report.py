@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.coalesce_statistics import CoalesceStatistics
 from shoal.proxy.shallow_statistics import ShallowStatistics
-from shoal.proxy.statistics import CloseCause
+from shoal.proxy.statistics import CaptureStatistics, CloseCause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 def report(before: Snapshot, now: Snapshot) -> list[Line]:
-    """A line for every listener where something flowed, connected or failed since `before`."""
+    """A line for every listener where something flowed, connected or failed since `before`, and one for the index."""
     earlier = {listener.name: listener for listener in before.server.listeners}
     lines = []
     for listener in now.server.listeners:
@@ -51,7 +51,19 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
         change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at, coalesced)
         if change.happened:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
+    if now.server.capture is not None:
+        lines += _index(before.server.capture or CaptureStatistics(), now.server.capture)
     return lines
+
+
+def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
+    """Nothing where nothing was seen."""
+    more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "dropped", "unread")}
+    if any(more.values()):
+        parts = [f"{_counted(more['written'], 'row')} ({_megabytes(more['bytes'])})"]
+        parts += [f"{_counted(more['dropped'], 'row')} dropped"] if more["dropped"] else []
+        parts += [f"{_counted(more['unread'], 'frame')} not understood"] if more["unread"] else []
+        yield Line(f"index: {', '.join(parts)}", {f"index_{name}": count for name, count in more.items()})
 
 
 class _Shallow(NamedTuple):

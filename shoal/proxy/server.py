@@ -116,7 +116,10 @@ class Server:
             listener.close()
 
     def statistics(self) -> ServerStatistics:
-        return ServerStatistics(listeners=tuple(listener.statistics() for listener in self.listeners.values()))
+        return ServerStatistics(
+            listeners=tuple(listener.statistics() for listener in self.listeners.values()),
+            capture=None if self.capture is None else self.capture.statistics(),
+        )
 
 
 def _raw_capture(settings: Settings, capture: Capture | None) -> RawCapture | None:

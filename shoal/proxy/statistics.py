@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CloseCause", "ListenerStatistics", "ServerStatistics", "Tally", "Traffic"]
+__all__ = ["CaptureStatistics", "CloseCause", "ListenerStatistics", "ServerStatistics", "Tally", "Traffic"]
 
 
 class CloseCause(StrEnum):
@@ -83,5 +83,16 @@ class ListenerStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStatistics:
+    """Of the index, since the start."""
+
+    written: int = 0  # rows
+    dropped: int = 0  # rows that could not be written
+    bytes: int = 0
+    unread: int = 0  # frames of which not all could be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatistics:
     listeners: tuple[ListenerStatistics, ...]
+    capture: CaptureStatistics | None = None

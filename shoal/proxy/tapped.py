@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from shoal.protocol.capture.tap import Tap
     from shoal.proxy.transport import Buffer, Transport
@@ -17,17 +17,25 @@ __all__ = ["TappedTransport"]
 log = logging.getLogger("shoal.capture")
 
 
-class TappedTransport:
-    """A `Transport` around another. `broken` is told when the tap has raised, which it must not: it sees nothing more then."""
+class Watcher(Protocol):
+    def broken(self, tap: Tap) -> None:
+        """It has raised, which it must not, and sees nothing more."""
 
-    def __init__(self, inner: Transport, tap: Tap, broken: Callable[[], None]) -> None:
+    def ended(self, tap: Tap) -> None:
+        """Its connection is closed."""
+
+
+class TappedTransport:
+    """A `Transport` around another."""
+
+    def __init__(self, inner: Transport, tap: Tap, watcher: Watcher) -> None:
         self.fileno = inner.fileno
         self.shutdown = inner.shutdown
         self._inner = inner
         self._recv_into = inner.recv_into
         self._send = inner.send
         self._tap: Tap | None = tap
-        self._broken = broken
+        self._watcher = watcher
 
     def recv_into(self, buffer: memoryview, /) -> int:
         size = self._recv_into(buffer)
@@ -66,13 +74,18 @@ class TappedTransport:
 
     def close(self) -> None:
         self._inner.close()
-        if self._tap is not None:
+        tap, self._tap = self._tap, None
+        if tap is not None:
             try:
-                self._tap.close()
+                tap.close()
             except Exception:
+                self._tap = tap
                 self._give_up()
+            else:
+                self._watcher.ended(tap)
 
     def _give_up(self) -> None:
-        self._tap = None
+        tap, self._tap = self._tap, None
         log.exception("the index no longer sees one connection")
-        self._broken()
+        if tap is not None:
+            self._watcher.broken(tap)

@@ -18,6 +18,7 @@ from shoal.protocol.capture.sizes import NOT_HERE as _NOT_HERE
 from shoal.protocol.capture.sizes import UNKNOWN as _UNKNOWN
 from shoal.protocol.capture.sizes import preamble, zstd_size
 from shoal.protocol.capture.stream import Abandon, FrameWalker, More, read_length, read_name, read_tags
+from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.wire import Topic
 
 __all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker"]
@@ -32,6 +33,8 @@ _LENGTH_END: Final = 12
 _LEAST_LENGTH: Final = HEADER_SIZE - _LENGTH_END
 _LEAST: Final = {0: 14, 1: 22, 2: _LEAST_LENGTH}  # the least lengths, by magic (LegacyRecord, DefaultRecordBatch)
 _MAGIC_END: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_KEYS_AT: Final = BATCH.size - 1
 _LEGACY_END: Final = 18  # of the attributes
 _CODEC: Final = 7
 _GZIP, _SNAPPY, _ZSTD = 1, 2, 4
@@ -59,6 +62,7 @@ class RecordSetWalker(FrameWalker):
         "_compact",
         "_error",
         "_index",
+        "_keys",
         "_partitions",
         "_raw",
         "_raw_left",
@@ -70,6 +74,7 @@ class RecordSetWalker(FrameWalker):
         "error",
         "overlooked",
         "partitions",
+        "sampler",
     )
 
     def __init__(self, prefix: int) -> None:
@@ -84,6 +89,8 @@ class RecordSetWalker(FrameWalker):
         self._set_left = 0  # bytes of the record set
         self._tails: list[bytes] = []
         self._batch = b""  # header of a batch whose plain size is not known yet,
+        self.sampler: KeySampler | None = None
+        self._keys = 0  # whether it has any,
         self._raw = 0  # what is known of that size,
         self._raw_left = 0  # and the bytes that are left of the batch
 
@@ -148,6 +155,7 @@ class RecordSetWalker(FrameWalker):
         first, end = pos, pos + self._set_left
         last = min(stop, end) - HEADER_SIZE
         tails, start, pack = self._tails, _BATCH_START.unpack_from, BATCH.pack
+        before = len(tails)
         if self.batches + len(tails) > MAX_BATCHES:
             return self._leave_set(end)
         while pos <= last:
@@ -164,17 +172,29 @@ class RecordSetWalker(FrameWalker):
                         break
                 elif codec in _READ_LATER:
                     self._set_left = end - following
+                    self._sample(view, first, before)
                     return self._read_later(view, pos, following, codec)
                 else:
                     raw = _UNKNOWN
             tails.append(pack(offset, -1, -1, raw, -1) + view[pos : pos + HEADER_SIZE])
             pos = following
         if pos > first:
+            self._sample(view, first, before)
             self._set_left = end - pos
             if pos == end:
                 self._step = self._end_partition
             return pos
         return self._read_other(view, pos, stop, end)
+
+    def _sample(self, view: memoryview, pos: int, before: int) -> None:
+        """Look for keys in some of the batches behind `pos`, whose rows are those behind `before`."""
+        tails, at = self._tails, before
+        for picked in self.sampler.picks(len(tails) - before) if self.sampler is not None else ():
+            while at < before + picked:
+                pos, at = pos + _batch_size(tails[at]), at + 1
+            tail = tails[at]
+            keys = _keys(view, pos, pos + _batch_size(tail))
+            tails[at] = tail[:_KEYS_AT] + keys.to_bytes(1, "big", signed=True) + tail[_KEYS_AT + 1 :]
 
     def _leave_set(self, end: int) -> int:
         self.overlooked += 1
@@ -217,6 +237,8 @@ class RecordSetWalker(FrameWalker):
 
     def _read_later(self, view: memoryview, pos: int, following: int, codec: int) -> int:
         self._batch = bytes(view[pos : pos + HEADER_SIZE])
+        is_due = self.sampler is not None and len(self.sampler.picks(1))
+        self._keys = _keys(view, pos, following) if is_due else _UNKNOWN
         pos += HEADER_SIZE
         self._raw, self._raw_left = 0, following - pos
         if codec == _SNAPPY:
@@ -232,7 +254,7 @@ class RecordSetWalker(FrameWalker):
         """The batch is done with, but for the rest of its bytes."""
         raw = raw if raw <= 0x7FFFFFFF else _UNKNOWN
         offset = int.from_bytes(self._batch[:8], "big", signed=True)
-        self._tails.append(BATCH.pack(offset, -1, -1, raw, -1) + self._batch)
+        self._tails.append(BATCH.pack(offset, -1, -1, raw, self._keys) + self._batch)
         self._step = self._read_batches if self._set_left else self._end_partition
         return pos + self._raw_left
 
@@ -266,3 +288,17 @@ class RecordSetWalker(FrameWalker):
         self._raw += plain
         self._raw_left = left - _INT32.size - size
         return block + size if self._raw_left else self._know(self._raw, block + size)
+
+
+def _batch_size(tail: bytes) -> int:
+    size: int = _INT32.unpack_from(tail, BATCH.size + 8)[0]
+    return _LENGTH_END + size
+
+
+def _keys(view: memoryview, pos: int, end: int) -> int:
+    """Of the batch there, where it has arrived whole."""
+    if end > len(view):
+        return _UNKNOWN
+    attributes = int.from_bytes(view[pos + _ATTRIBUTES_AT : pos + _ATTRIBUTES_AT + 2], "big")
+    found = has_keys(attributes, view[pos + HEADER_SIZE : end])
+    return _UNKNOWN if found is None else int(found)

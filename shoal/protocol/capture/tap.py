@@ -40,6 +40,7 @@ from shoal.protocol.capture.rows import (
 )
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import response_body
+from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Topic
@@ -66,11 +67,12 @@ Said = dict[tuple[Topic, int], tuple[int, int]]
 
 
 class Tap:
-    def __init__(self, place: Place, sink: Sink) -> None:
+    def __init__(self, place: Place, sink: Sink, sampler: KeySampler | None = None) -> None:
         self._sink = sink
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
         self._answers = AnswerWalker(self._due, self._answered)
+        self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request] = deque()
         self._waiting_batches = 0
         self._notes: dict[int, Note] = {}
@@ -133,10 +135,10 @@ class Tap:
         return self._requests.lost or self._answers.lost
 
     @property
-    def abandoned(self) -> int:
-        """Frames of which not all could be read."""
+    def unread(self) -> int:
+        """Frames and record sets of which not all could be read."""
         walkers = (self._requests, self._answers)
-        return sum(walker.abandoned + walker.overlooked + walker.unknown for walker in walkers)
+        return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
 
     def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
         """Of this client's, sent over another connection together with others'."""

@@ -7,12 +7,15 @@ from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.capture.columns import Direction, Handling, Kind
 from shoal.protocol.capture.pending import Note, Source, Treatment, Verdict
+from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.stream import MAX_PIECE
+from shoal.protocol.capture.tap import Tap
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.messages.produce import (
     encode_partition_error,
@@ -20,16 +23,14 @@ from shoal.protocol.messages.produce import (
     read_produce_request,
 )
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.key_sample import KeySampler
 from tests.kafka_python import memory_records
-from tests.protocol.capture.readable import IDS, in_chunks, new_tap
+from tests.protocol.capture.readable import IDS, Kept, in_chunks, new_tap
 from tests.protocol.kio_messages import Case, for_any, request_frame, response_frame, topic_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
-
-    from tests.protocol.capture.readable import Kept
 
 SIZE = Struct(">i")
 CHUNKS = st.lists(st.integers(1, 20) | st.integers(1, 3000) | st.integers(3000, 100_000), max_size=30)
@@ -350,3 +351,14 @@ def test_a_gzip_batch_says_its_size_at_its_end_only() -> None:
     batch = a_batch(0, 100, Codec.GZIP)
     (row,) = passed(simple_request(1, 4, 1), fetch_answer(1, batch)).rows
     assert row["raw_bytes"] == len(gzip.decompress(batch[61:]))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_sample_of_batches_is_looked_into_for_keys(codec: Codec) -> None:
+    kept = Kept()
+    tap = Tap(Place(connection=1, listener="l", cluster="c"), kept, KeySampler(1))
+    with_keys = encode_batch([NewRecord(5, b"key", b"value")] * 20, codec=codec)
+    without = encode_batch([NewRecord(5, None, b"value")] * 20, codec=codec)
+    tap.sent(memoryview(simple_request(1, 4, 1)), 1)
+    tap.received(memoryview(fetch_answer(1, with_keys + without + with_keys, without)), 1)
+    assert [row["has_keys"] for row in kept.rows] == [1, 0, 1, 0]
