@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.options import FAULTS, Options
+from shoal.scenarios.jobs.raw_source import RawSource
 from shoal.scenarios.jobs.source import ShoalSource
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["read_faults", "read_index", "stream_index"]
 
 
+_SOURCES: Final = {".kxb": "shoal", ".pcapng": "shoal-raw", ".parquet": "parquet"}
+"""By what is in a directory; the first one that is there."""
+
+
 def read_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """`options`: of `options.py`. Index files by the source `shoal`, Parquet by Spark's own reader. Raises JobError."""
+    """`options`: of `options.py`. Index files by the source `shoal`, raw captures by `shoal-raw`, Parquet by Spark's own reader. Raises JobError."""
     source, given = _source_of(path), options or {}
     understood = Options.of({**given, "path": path})
     if source == "parquet":
@@ -40,13 +45,14 @@ def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 def read_faults(spark: SparkSession, path: str) -> DataFrame:
     """What could not be read, as `options.FAULTS`. None of it in Parquet, which has only what was whole."""
-    if _source_of(path) == "shoal":
+    if _source_of(path) != "parquet":
         return read_index(spark, path, {"show": "faults"})
     return spark.createDataFrame([], FAULTS)
 
 
 def _register(spark: SparkSession) -> None:
     spark.dataSource.register(ShoalSource)
+    spark.dataSource.register(RawSource)
 
 
 def _source_of(path: str) -> str:
@@ -55,11 +61,12 @@ def _source_of(path: str) -> str:
     local = Path(path.removeprefix("file:"))
     if not local.exists():
         raise JobError(path, "there is no such file or directory")
-    if local.suffix == ".kxb" or (local.is_dir() and any(local.glob("*.kxb"))):
-        return "shoal"
-    if local.suffix == ".parquet" or any(local.rglob("*.parquet")):
+    for suffix, source in _SOURCES.items():
+        if local.suffix == suffix or (local.is_dir() and any(local.glob(f"*{suffix}"))):
+            return source
+    if any(local.rglob("*.parquet")):
         return "parquet"
-    raise JobError(path, "has neither index files (*.kxb) nor compacted ones (*.parquet)")
+    raise JobError(path, "has neither captures (*.kxb, *.pcapng) nor compacted ones (*.parquet)")
 
 
 def _from_parquet(spark: SparkSession, path: str, options: Options) -> DataFrame:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-__all__ = ["IndexReaderBatch", "Part", "ShoalSource", "read_part"]
+__all__ = ["Faults", "IndexReaderBatch", "Part", "ShoalSource", "read_part"]
 
 
 class ShoalSource(DataSource):
@@ -73,10 +73,10 @@ class IndexReaderBatch(DataSourceReader):
 
 def read_part(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
     reader = IndexReader(path=Path(part.path), start=part.start, end=part.end)
-    found = _Faults(part)
+    found = Faults(part)
     for result in record_batches(reader, options.columns, options.selection):
         if not isinstance(result, pa.RecordBatch):
-            found.add(reader, result)
+            found.add(reader.proxy, result)
         elif not options.faults:
             yield result
     if options.faults:
@@ -84,14 +84,16 @@ def read_part(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
         yield found.table()
 
 
-class _Faults:
+class Faults:
+    """Of one part: told in the task's log, and kept for the table."""
+
     def __init__(self, part: Part) -> None:
         self._part = part
         self._rows: list[tuple[str, str, str, int, int]] = []
 
-    def add(self, reader: IndexReader, fault: Damaged | Torn) -> None:
+    def add(self, proxy: str, fault: Damaged | Torn) -> None:
         what, end = ("damaged", fault.end) if isinstance(fault, Damaged) else ("torn", self._part.end)
-        self._rows.append((self._part.path, reader.proxy, what, fault.start, end - fault.start))
+        self._rows.append((self._part.path, proxy, what, fault.start, end - fault.start))
         print(f"shoal: {self._part.path}: {what}: {end - fault.start} bytes at {fault.start}", file=sys.stderr)
 
     def add_dropped(self, reader: IndexReader) -> None:

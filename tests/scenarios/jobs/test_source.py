@@ -9,10 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from shoal.capture.batches import record_batches
 from shoal.capture.index import IndexReader
+from shoal.protocol.compression import Codec
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.options import Options, instant_ns
 from shoal.scenarios.jobs.reading import read_faults, read_index
 from shoal.scenarios.jobs.schema import ROW
+from tests.capture.test_raw_index import exchanges, written
 from tests.scenarios.jobs.captures import one_chunk, write_index
 
 SMALL_SPLITS = {"splitBytes": "300000"}
@@ -88,7 +90,7 @@ def test_parquet_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_a_directory_without_captures_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="has neither index files"):
+    with pytest.raises(JobError, match="has neither captures"):
         read_index(None, str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(JobError, match="there is no such file"):
         read_index(None, str(tmp_path / "nowhere"))  # type: ignore[arg-type]
@@ -118,3 +120,13 @@ def test_a_wrong_option_names_itself(option: str, value: str, what: str) -> None
 )
 def test_times_are_utc_unless_they_say_otherwise(text: str, wanted: int) -> None:
     assert instant_ns("from", text) == wanted
+
+
+def test_a_raw_capture_gives_rows_of_the_same_schema(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(2):
+        written(tmp_path / f"shoal-0000abcd-{number:08d}.pcapng", exchanges(4))
+    rows = read_index(spark, str(tmp_path))
+    assert rows.schema == ROW
+    counted = {row["kind"]: row["count"] for row in rows.groupBy("kind").count().collect()}
+    assert counted == {"batch": 8 * len(Codec), "request": 8}
+    assert read_faults(spark, str(tmp_path)).count() == 0
