@@ -52,7 +52,7 @@ def test_each_task_tells_every_bucket_the_time() -> None:
     assert list(combining(10, 3)(iter([]))) == []
 
 
-class Tester:
+class Operator:
     def __init__(self) -> None:
         self.inner = TwsTester(CascadeProcessor(SMALL))
 
@@ -70,7 +70,7 @@ def _frame(*rows: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def test_a_bucket_goes_on_where_it_was() -> None:
-    tester = Tester()
+    tester = Operator()
     large = (1 << 53) + 1
     first = tester.turn(3, (None, "a", 1000, 1005, 5), (None, "b", 1000, 1005, large))
     assert first[["level", "client", "records", "records_diff"]].to_numpy().tolist() == [
@@ -89,7 +89,7 @@ def test_a_bucket_goes_on_where_it_was() -> None:
 
 
 def test_a_beat_alone_moves_the_clock_and_forgets() -> None:
-    tester = Tester()
+    tester = Operator()
     tester.turn(3, (None, "a", 1000, 1005, 5))
     assert len(tester.inner.peekMapState("chunks1", 3)) == 2
     finals = tester.turn(3, (3, None, 0, 5000, 0))
