@@ -121,8 +121,9 @@ class Asked:
         self._frame: bytearray | None = None
 
     async def frame(self) -> bytearray:
-        """Wait for the answer; raises UpstreamLost."""
-        await self._answered.wait()
+        """Wait for the answer, without a checkpoint where it is there; raises UpstreamLost."""
+        if not self._answered.is_set():
+            await self._answered.wait()
         if self._frame is None:
             raise UpstreamLost("the connection to the broker ended before it had answered")
         return self._frame

@@ -22,9 +22,11 @@ __all__ = [
     "body_crc",
     "encode_batch",
     "open_batch",
+    "produced_again",
     "producible_header",
     "read_batch_header",
     "read_fields",
+    "read_stored",
     "require_crc",
     "seal_batch",
     "stamped_header",
@@ -47,8 +49,8 @@ _HEADER = Struct(
     "i"  # baseSequence
     "i"  # records count
 )
-_RESTAMP = Struct(">8xi4xbIh20s14si")  # the same: what `producible_header` keeps in one piece, and the producer in one
-_STAMP = Struct(">qiibIh20sqhii")
+_STORED = Struct(">qi4xbIhi16s14si")  # the same, with the timestamps in one piece, and the producer's fields in one
+_PRODUCIBLE = Struct(">qiibIhi16sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
 _STAMPS_TO = 57  # the end of baseSequence
@@ -180,15 +182,28 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     """
     if end - start < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - start} bytes are no batch header")
-    length, magic, crc, attributes, kept, producer, count = _RESTAMP.unpack_from(buf, start)
+    stored = read_stored(buf, start)
+    _, length, magic, _, attributes, _, _, _, _ = stored
     if magic != 2 or length + LOG_OVERHEAD != end - start or attributes & UNPRODUCIBLE:
         raise RemoteProtocolError(
             f"batch of magic {magic}, {length} bytes, attributes {attributes:#x} may not be produced"
         )
+    return produced_again(stored)
+
+
+def read_stored(buf: Buffer, pos: int) -> tuple[int, int, int, int, int, int, bytes, bytes, int]:
+    """Of the batch of magic 2 whose header lies whole at `pos`: baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta,
+    the timestamps' bytes, the producer's bytes, records count. Nothing is checked."""
+    return _STORED.unpack_from(buf, pos)
+
+
+def produced_again(stored: tuple[int, int, int, int, int, int, bytes, bytes, int]) -> bytes:
+    """`producible_header` of the batch with these fields, of which it is known that it may be produced."""
+    _, length, _, crc, attributes, last_delta, timestamps, producer, count = stored
     change = _CHANGE_BY_BITS[attributes & _CLEARED] ^ crc32c(producer) ^ _CRC_OF_NO_PRODUCER
     if change:
-        crc ^= shift(change, end - start - _STAMPS_TO)
-    return _STAMP.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, kept, -1, -1, -1, count)
+        crc ^= shift(change, length + LOG_OVERHEAD - _STAMPS_TO)
+    return _PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, last_delta, timestamps, -1, -1, -1, count)
 
 
 def stamped_header(header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int) -> bytes:

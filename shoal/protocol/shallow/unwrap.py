@@ -17,7 +17,6 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from struct import Struct
 from typing import NamedTuple
 
 from shoal.protocol.compression import Codec, decompress
@@ -31,11 +30,12 @@ from shoal.protocol.records.batch import (
     NewRecord,
     body_crc,
     encode_batch,
-    producible_header,
+    produced_again,
     read_batch_header,
+    read_stored,
 )
 from shoal.protocol.records.record import Headers, Record, read_records
-from shoal.protocol.records.recordset import Span, entries, split
+from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
@@ -61,14 +61,6 @@ CORRUPT_MESSAGE = 2  # retriable
 MESSAGE_TOO_LARGE = 10  # the Java producer splits a batch of several records
 INVALID_RECORD = 87  # final
 
-_RANGE = Struct(
-    ">"
-    "h"  # attributes
-    "i"  # lastOffsetDelta
-    "30x"  # baseTimestamp, maxTimestamp, producerId, producerEpoch, baseSequence
-    "i"  # records count
-)
-_RANGE_AT = 21  # in a batch
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
 
 
@@ -265,17 +257,22 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
     origin = f"{key.cluster}/{key.topic}-{key.partition}"
     parts, records, sizes, offsets = list[tuple[Buffer, ...]](), list[int](), list[int](), list[int]()
-    stop = 0
-    for start, stop, magic, base_offset in entries(value, 0, len(value)):
-        attributes, last_delta, count = _RANGE.unpack_from(value, start + _RANGE_AT) if magic == 2 else (0, 0, 0)
+    at, end = 0, len(value)
+    while at <= end - HEADER_SIZE:
+        stored = read_stored(value, at)
+        base_offset, length, magic, _, attributes, last_delta, _, _, count = stored
+        stop = at + LOG_OVERHEAD + length
+        if magic != 2 or not at + HEADER_SIZE <= stop <= end:
+            raise RemoteProtocolError(f"{origin}: a batch of magic {magic} and {length} bytes at {base_offset}")
         if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
-        parts.append((producible_header(value, start, stop), value[start + HEADER_SIZE : stop]))
+        parts.append((produced_again(stored), value[at + HEADER_SIZE : stop]))
         records.append(count)
-        sizes.append(stop - start)
+        sizes.append(stop - at)
         offsets.append(base_offset)
+        at = stop
     ends = (offsets[0], offsets[-1] + records[-1] - 1) if parts else None
-    if (len(parts), sum(records), ends, stop) != (
+    if (len(parts), sum(records), ends, at) != (
         key.batches,
         key.records,
         (key.first_offset, key.last_offset),
