@@ -42,5 +42,13 @@ JOBS: Mapping[str, Job] = MappingProxyType(
             what="whether a copy is complete: source against target; exit code 1 when something is missing",
             function="shoal.scenarios.jobs.audit_job:run",
         ),
+        "coalescing": Job(
+            what="what joining produce requests would have saved, by policy, and what waiting it would have added",
+            function="shoal.scenarios.jobs.coalescing_job:run",
+        ),
+        "cascade": Job(
+            what="counters by client and topic of 1 m, 10 m, 1 h and 1 d that go on as captures grow; abnormal clients",
+            function="shoal.scenarios.jobs.cascade_job:run",
+        ),
     }
 )

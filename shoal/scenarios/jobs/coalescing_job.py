@@ -1,0 +1,52 @@
+"""`coalescing`: the tables `brokers` (by policy and broker) and `policies`, and what people read of them.
+
+--policy POLICY    such as linger=5ms,sets=64,group=broker (docs/spark.md); may be given often. Without it twelve are compared
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.jobs.coalescing import READS, arrivals, predictions, summed
+from shoal.scenarios.jobs.coalescing_report import coalescing_report
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.reading import read_faults, read_index
+from shoal.scenarios.jobs.report import write_report
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.whatif.policies import POLICIES, Policy, read_policy
+from shoal.scenarios.jobs.whatif.prediction import OPEN_LOOP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.scenarios.jobs.task import Task
+
+__all__ = ["run"]
+
+
+def run(task: Task) -> int:
+    policies = _policies(task.arguments)
+    rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
+    predicted = kept(predictions(arrivals(rows), policies), task.out, "brokers")
+    table = listed(kept(summed(predicted), task.out, "policies"))
+    nodes = listed(
+        summed(predicted.where(predicted.policy == policies[0].name), ["cluster", "node"]), "cluster", "node"
+    )
+    faults = fault_facts(read_faults(task.spark, task.source))
+    print(write_report(coalescing_report(table, nodes, [policy.name for policy in policies], faults), task.out))
+    print(OPEN_LOOP)
+    return 0
+
+
+def _policies(arguments: Sequence[str]) -> tuple[Policy, ...]:
+    parser = argparse.ArgumentParser(prog="shoal spark coalescing IN OUT", exit_on_error=False)
+    parser.add_argument("--policy", action="append", default=[])
+    try:
+        parsed, unknown = parser.parse_known_args(arguments)
+        found = tuple(map(read_policy, dict.fromkeys(parsed.policy)))
+    except (argparse.ArgumentError, ValueError) as error:
+        raise JobError("coalescing", str(error)) from None
+    if unknown:
+        raise JobError("coalescing", f"does not know {' '.join(unknown)}")
+    return found or POLICIES
