@@ -15,7 +15,7 @@ from bench.peers import Peer, find_haproxy, running_haproxy, running_shoal
 from bench.report import DIRECT, HAPROXY, SHOAL, as_json, as_tables
 from bench.schedule import PARTS, Schedule
 from bench.stage import Stage
-from bench.workloads import UNWRAP, WRAP
+from bench.workloads import INDEX, UNWRAP, WRAP
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
@@ -73,6 +73,7 @@ async def peers(stack: AsyncExitStack, work: Path, stage: Stage, progress: Progr
         progress.say(f"without the yardstick: {error}")
     for way, mode in ((SHOAL, "plain"), (WRAP, "wrap"), (UNWRAP, "unwrap")):
         found[way] = await stack.enter_async_context(running_shoal(mode, work, stage.broker))
+    found[INDEX] = await stack.enter_async_context(running_shoal("plain", work, stage.broker, index=True))
     return found
 
 

@@ -110,8 +110,14 @@ async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIte
 
 
 @asynccontextmanager
-async def running_shoal(mode: str, work: Path, broker: Address, more: str = "") -> AsyncIterator[Peer]:
-    """`more`: further lines of the listener's configuration."""
+async def running_shoal(
+    mode: str, work: Path, broker: Address, more: str = "", *, index: bool = False
+) -> AsyncIterator[Peer]:
+    """`more`: further lines of the listener's configuration. `index`: it keeps one of what passes."""
+    if index:
+        (work / "index").mkdir(parents=True)
+        more += f'\n[capture]\ndirectory = "{work / "index"}"\n'
+        work = work / "indexed"
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
     config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)

@@ -27,6 +27,7 @@ class Figures:
     forwarding: dict[str, dict[str, list[Forwarding]]] = field(default_factory=lambda: defaultdict(_lists))
     lone: dict[str, dict[str, list[Lone]]] = field(default_factory=lambda: defaultdict(_lists))
     peak_mib: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    index_us: dict[str, float] = field(default_factory=dict)
 
 
 def _lists() -> dict[str, list[Any]]:
@@ -46,6 +47,7 @@ def as_json(figures: Figures, **about: object) -> dict[str, object]:
         "peak_mib": {
             way: {when: round(mib, 1) for when, mib in peaks.items()} for way, peaks in figures.peak_mib.items()
         },
+        "index_us_per_batch": figures.index_us,
     }
 
 
@@ -71,7 +73,12 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 def as_tables(report: dict[str, Any]) -> str:
     """What `as_json` returned, for people."""
-    parts = {"forwarding": _forwarding_table, "latency_us": _latency_table, "peak_mib": _memory_table}
+    parts = {
+        "forwarding": _forwarding_table,
+        "latency_us": _latency_table,
+        "peak_mib": _memory_table,
+        "index_us_per_batch": _index_table,
+    }
     return "\n\n".join(table(report) for part, table in parts.items() if report[part])
 
 
@@ -105,4 +112,10 @@ def _memory_table(report: dict[str, Any]) -> str:
     moments = list(dict.fromkeys(when for way in peaks.values() for when in way))
     rows = [["peak memory, MiB", HAPROXY, SHOAL], RULE]
     rows += [[when, *(number(peaks.get(way, {}).get(when)) for way in (HAPROXY, SHOAL))] for when in moments]
+    return render(rows)
+
+
+def _index_table(report: dict[str, Any]) -> str:
+    rows = [["the index, CPU microseconds per batch", ""], RULE]
+    rows += [[what, number(value, 2)] for what, value in report["index_us_per_batch"].items()]
     return render(rows)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench import runs, workloads
+from bench.index import microseconds_per_batch
 from bench.load import Wire
 from bench.report import HAPROXY, SHOAL, Figures
 from shoal.scenarios import memory
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTS", "Schedule"]
 
-FORWARDING = ("fetch", "produce", "wrap", "unwrap")
+FORWARDING = ("fetch", "produce", "wrap", "unwrap", "index")
 PARTS = ("memory", *FORWARDING, "latency")
 
 
@@ -42,6 +43,9 @@ class Schedule:
         self._forward([part for part in FORWARDING if part in parts])
         for way in proxies:
             self.figures.peak_mib[way]["after the forwarding above"] = memory.peak_mib(self.peers[way].pid)
+        if "index" in parts:
+            self.progress.update("the index, batch by batch")
+            self.figures.index_us = microseconds_per_batch()
         if "latency" in parts:
             self._latency()
         return self.figures

@@ -36,6 +36,8 @@ DISTINCT = 64  # batches that are really built; their offsets make them differen
 BATCHES_PER_FETCH = 32  # 1 MiB of each partition
 PRODUCED_BYTES = 54_000  # of each of the 4 batches: 217 kB in one request
 SMALL_BYTES = 100
+TINY_BATCHES = 2048  # of each partition, three records each: all of them fit into one answer
+TINY = 3
 STAMP_MS = 1_700_000_000_000
 TIMEOUT_S = 20.0
 
@@ -44,6 +46,7 @@ _SHORT = {"segment.bytes": str(64 << 20), "retention.bytes": str(64 << 20), "fil
 _TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "fetched": (PARTITIONS, {}),
     "small": (1, {}),
+    "tiny": (PARTITIONS, {}),
     "produced": (PARTITIONS, _SHORT),
     "unwrapped": (PARTITIONS, _SHORT),
 }
@@ -59,6 +62,7 @@ class Stage:
     produced: frames.Topic
     unwrapped: frames.Topic
     small: frames.Topic
+    tiny: frames.Topic
     produce_version: int
 
     @classmethod
@@ -77,6 +81,10 @@ class Stage:
         """One round over the whole topic; each request begins at a batch."""
         starts = range(0, BATCHES * RECORDS, BATCHES_PER_FETCH * RECORDS)
         return [frames.fetch(client, self.fetched, dict.fromkeys(range(PARTITIONS), start)) for start in starts]
+
+    def tiny_fetches(self) -> list[bytes]:
+        """Answers of thousands of batches."""
+        return [frames.fetch(CLIENT, self.tiny, dict.fromkeys(range(PARTITIONS), 0))]
 
     def produces(self) -> list[bytes]:
         noise = random.Random(1)
@@ -117,6 +125,10 @@ class Stage:
             for at in range(BATCHES):
                 one = batches[at % DISTINCT]
                 wire.send(self._produce(self.fetched, dict.fromkeys(range(PARTITIONS), one)))
+                wire.drain()
+            few = frames.batch(records_of(1)[:TINY], STAMP_MS)
+            for _ in range(TINY_BATCHES):
+                wire.send(self._produce(self.tiny, dict.fromkeys(range(PARTITIONS), few)))
                 wire.drain()
             wire.send(self._produce(self.small, {0: frames.batch([b"x" * SMALL_BYTES], STAMP_MS)}))
             wire.drain()

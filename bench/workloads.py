@@ -5,6 +5,7 @@ Workloads are built anew for each round: an envelope that is produced twice is a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,24 @@ if TYPE_CHECKING:
     from bench.peers import Peer
     from bench.stage import Stage
 
-__all__ = ["BUILDERS", "UNWRAP", "WAYS", "WRAP", "fetch", "produce", "unwrap", "wrap"]
+__all__ = [
+    "BUILDERS",
+    "INDEX",
+    "TINY_INDEX",
+    "TINY_PLAIN",
+    "UNWRAP",
+    "WAYS",
+    "WRAP",
+    "fetch",
+    "index",
+    "produce",
+    "unwrap",
+    "wrap",
+]
 
 WAYS = (DIRECT, HAPROXY, SHOAL)
-WRAP, UNWRAP = "Shoal wrap", "Shoal unwrap"
+WRAP, UNWRAP, INDEX = "Shoal wrap", "Shoal unwrap", "Shoal with an index"
+TINY_PLAIN, TINY_INDEX = "fetch of tiny batches", "fetch of tiny batches, index"
 PIPELINED = 4  # produce requests in flight; a Java producer has up to 5
 
 
@@ -73,6 +88,18 @@ def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     ]
 
 
+def index(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
+    """With an index of what passes, and, of small batches, without one."""
+    (produced,) = (work for work in produce(stage, {SHOAL: peers[INDEX]}))
+    tiny = stage.tiny_fetches()
+    return [
+        _fetch("fetch, index", SHOAL, peers[INDEX], stage.fetches()),
+        replace(produced, name="produce, index"),
+        _fetch(TINY_PLAIN, SHOAL, peers[SHOAL], tiny),
+        _fetch(TINY_INDEX, SHOAL, peers[INDEX], tiny),
+    ]
+
+
 def _fetch(name: str, way: str, peer: Peer, frames: list[bytes]) -> Workload:
     return Workload(name=name, way=way, peer=peer, frames=frames, in_flight=1, counted=_received)
 
@@ -90,4 +117,5 @@ BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = 
     "produce": produce,
     "wrap": wrap,
     "unwrap": unwrap,
+    "index": index,
 }

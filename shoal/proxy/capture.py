@@ -158,7 +158,7 @@ class Capture:
         else:
             self._done(rows, blocks)
 
-    def _take(self, now: float) -> tuple[int, dict[int, str], list[bytes], bool]:
+    def _take(self, now: float, *, last: bool = False) -> tuple[int, dict[int, str], list[bytes], bool]:
         """-> how many rows, the names before them, both as blocks, and whether they are the file's last."""
         pieces, self._rows = self._rows, []
         size, self._waiting = self._waiting, 0
@@ -172,7 +172,7 @@ class Capture:
         blocks = [*_name_blocks(names), *_row_blocks(b"".join(pieces))]
         self._in_file += size // ROW_SIZE
         grown = self._files.size + sum(map(len, blocks))
-        ends = grown >= self.settings.max_file_bytes or now >= self._rolls_at
+        ends = last or grown >= self.settings.max_file_bytes or now >= self._rolls_at
         if ends or (now >= self._state_at and self._told != self._state()):
             self._state_at, self._told = now + _STATE_SECONDS, self._state()
             blocks.append(_state_block(*self._told, closed=ends))
@@ -207,8 +207,7 @@ class Capture:
         """What is left, and the file's end. Blocks for a moment: nothing else is left to do."""
         if not self._rows and not self._in_file:
             return
-        self._rolls_at = 0.0
-        rows, names, blocks, _ = self._take(time.monotonic())
+        rows, names, blocks, _ = self._take(time.monotonic(), last=True)
         try:
             self._write(blocks, True)
         except OSError as error:

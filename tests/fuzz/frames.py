@@ -24,13 +24,13 @@ from shoal.protocol.transform.watch import FetchWatcher
 from tests.fuzz.target import Target
 from tests.protocol import kio_messages
 
-__all__ = ["TARGETS"]
+__all__ = ["TARGETS", "examples"]
 
 # So that an unknown version is met, too.
 _VERSIONS = 24
 
 
-def _examples(name: str) -> list[bytes]:
+def examples(name: str) -> list[bytes]:
     """Two frames of every version, the larger ones of a few that kio encodes."""
     return [
         bytes([case.version]) + frame
@@ -60,7 +60,7 @@ def _versioned(read: Callable[[bytes, int], object]) -> Callable[[bytes], object
 
 
 def _target(name: str, message: str, read: Callable[[bytes, int], object]) -> Target:
-    return Target(name, _versioned(read), partial(_examples, message))
+    return Target(name, _versioned(read), partial(examples, message))
 
 
 def _fetch_request(frame: bytes, version: int) -> None:
@@ -128,7 +128,7 @@ def _openings() -> Sequence[bytes]:
 
 
 def _unversioned(message: str) -> list[bytes]:
-    return [seed[1:] for seed in _examples(message)]
+    return [seed[1:] for seed in examples(message)]
 
 
 _ADDRESSES = {

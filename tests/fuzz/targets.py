@@ -1,10 +1,17 @@
 """Every target, by name."""
 
-from tests.fuzz import coalesce, frames, multibatch, records, shallow
+from tests.fuzz import capture, coalesce, frames, multibatch, records, shallow
 
 __all__ = ["TARGETS"]
 
 TARGETS = {
     target.name: target
-    for target in (*records.TARGETS, *frames.TARGETS, *shallow.TARGETS, *coalesce.TARGETS, *multibatch.TARGETS)
+    for target in (
+        *records.TARGETS,
+        *frames.TARGETS,
+        *shallow.TARGETS,
+        *coalesce.TARGETS,
+        *multibatch.TARGETS,
+        *capture.TARGETS,
+    )
 }

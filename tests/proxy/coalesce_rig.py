@@ -22,7 +22,15 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.proxy.coalesce_path import CoalescePath
 from shoal.proxy.server import Server
-from shoal.proxy.settings import ClusterSettings, CoalesceSettings, Limits, ListenerSettings, PortMap, Settings
+from shoal.proxy.settings import (
+    CaptureSettings,
+    ClusterSettings,
+    CoalesceSettings,
+    Limits,
+    ListenerSettings,
+    PortMap,
+    Settings,
+)
 from shoal.proxy.statistics import CloseCause
 from tests.batches import consumed
 from tests.protocol.kio_messages import decode_request, response_frame
@@ -181,6 +189,7 @@ async def coalesce_rig(
     scripts: Mapping[int, Script] | None = None,
     limits: Limits | None = None,
     takes_sets: bool = False,
+    capture: CaptureSettings | None = None,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
     """`coalescing`: fields of CoalesceSettings. Ends by force whatever is left; afterwards nothing may be."""
@@ -200,6 +209,7 @@ async def coalesce_rig(
             clusters=(ClusterSettings(name="c", bootstrap=(fake.address,)),),
             listeners=(listener,),
             limits=limits or Limits(),
+            capture=capture,
         )
         server = Server(settings, {listener.mode: CoalescePath}, learn=False)
         server.clusters["c"].brokers[NODE] = fake.address

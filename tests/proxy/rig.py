@@ -19,7 +19,16 @@ import trio
 import trio.testing
 
 from shoal.proxy.server import Server
-from shoal.proxy.settings import Address, ClusterSettings, Limits, ListenerSettings, NodePorts, PortRange, Settings
+from shoal.proxy.settings import (
+    Address,
+    CaptureSettings,
+    ClusterSettings,
+    Limits,
+    ListenerSettings,
+    NodePorts,
+    PortRange,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from shoal.proxy.connection import Connection
@@ -204,6 +213,7 @@ async def rig(
     max_connections: int = 100,
     broker: FakeBroker | None = None,
     raw_capture: RawCaptureSettings | None = None,
+    capture: CaptureSettings | None = None,
 ) -> AsyncIterator[Rig]:
     """Ends by force whatever is left; afterwards nothing may be."""
     broker = broker or FakeBroker(answer)
@@ -221,6 +231,7 @@ async def rig(
             listeners=(listener,),
             limits=limits or Limits(),
             raw_capture=raw_capture,
+            capture=capture,
         )
         server = Server(settings, {listener.mode: path} if path else None, learn=False)
         async with trio.open_nursery() as serving:

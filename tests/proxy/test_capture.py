@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shoal.capture.index import IndexReader, Rows
 from shoal.protocol.capture.blocks import Torn
 from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.proxy import capture as capture_module
@@ -21,7 +20,7 @@ from shoal.proxy.capture import FLUSH_BYTES, Capture
 from shoal.proxy.cli import main
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import CaptureSettings
-from tests.protocol.capture.readable import read_row
+from tests.proxy.capture_index import content, files
 from tests.proxy.capture_maker import a_row
 
 if TYPE_CHECKING:
@@ -37,22 +36,6 @@ def new_capture(directory: Path, **settings: Any) -> Capture:
 def fill(capture: Capture, rows: int, first: int = 1) -> None:
     for number in range(first, first + rows):
         capture.add(a_row(capture, number))
-
-
-def files(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.kxb"))
-
-
-def content(path: Path) -> tuple[IndexReader, list[dict[str, Any]], list[Any]]:
-    reader = IndexReader(path=path)
-    rows, wrong = [], []
-    for found in reader:
-        if isinstance(found, Rows):
-            pieces = (found.payload[at : at + ROW_SIZE] for at in range(0, len(found.payload), ROW_SIZE))
-            rows += [read_row(piece, reader.names) for piece in pieces]
-        else:
-            wrong.append(found)
-    return reader, rows, wrong
 
 
 def requests(directory: Path) -> list[int]:

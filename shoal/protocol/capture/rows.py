@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, Direction, Kind
 from shoal.protocol.capture.pending import Request, Treatment
@@ -59,8 +59,7 @@ class Place:
     node: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(NamedTuple):
     """`at_ns`: Unix time of the answer's first byte, -1: there is none. `size`: of its frame."""
 
     at_ns: int = -1

@@ -3,6 +3,7 @@
 `compression.stated_size` is the same for a whole batch in memory. Here a batch may not be whole, and a microsecond counts.
 """
 
+from struct import Struct
 from typing import Final
 
 __all__ = ["NOT_HERE", "UNKNOWN", "preamble", "zstd_size"]
@@ -11,7 +12,9 @@ UNKNOWN: Final = -1
 NOT_HERE: Final = -2
 """Where it is said has not arrived yet."""
 
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_START: Final = Struct("<IB")  # magic, frame header descriptor
+_ZSTD_LEAST: Final = 6
 _ZSTD_HEADER: Final = 18  # the longest frame header (RFC 8878 3.1.1.1)
 _DICTIONARY_ID: Final = (0, 1, 2, 4)  # bytes
 _MOST: Final = 0x7FFFFFFF
@@ -21,9 +24,11 @@ def zstd_size(view: memoryview, pos: int, end: int) -> int:
     """The content size of the frame in `view[pos:end]`; of `view` as much is looked at as is there."""
     if len(view) < min(pos + _ZSTD_HEADER, end):
         return NOT_HERE
-    if end - pos < 6 or bytes(view[pos : pos + 4]) != _ZSTD_MAGIC:
+    if end - pos < _ZSTD_LEAST:
         return UNKNOWN
-    descriptor = view[pos + 4]
+    magic, descriptor = _ZSTD_START.unpack_from(view, pos)
+    if magic != _ZSTD_MAGIC:
+        return UNKNOWN
     flag, single = descriptor >> 6, descriptor >> 5 & 1
     if not (flag or single):
         return UNKNOWN

@@ -17,7 +17,6 @@ Never raises; the proxy's traffic does not depend on it. What it cannot read it 
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Final
 
@@ -183,12 +182,13 @@ class Tap:
         assert request is not None
         if request.is_token:
             return
-        answered = Answered(at_ns=self._began_ns, size=answer.size, throttle_ms=answer.throttle_ms)
+        if request.api_key == _PRODUCE:
+            said, throttle_ms = self._read_produced(request, answer.held)
+            self._produced(request, Answered(self._began_ns, answer.size, throttle_ms), said)
+            return
+        answered = Answered(self._began_ns, answer.size, answer.throttle_ms)
         if request.api_key == _FETCH:
             self._fetched(request, answered, answer)
-        elif request.api_key == _PRODUCE:
-            said, throttle_ms = self._read_produced(request, answer.held)
-            self._produced(request, replace(answered, throttle_ms=throttle_ms), said)
         else:
             self._make.request(request, answered, Direction.OTHER, UNKNOWN_ERROR)
 
@@ -210,7 +210,7 @@ class Tap:
             self._waiting_batches -= sum(len(one.tails) for one in request.partitions)
         for one in request.partitions:
             error, offset = said.get((one.topic, one.partition), (UNKNOWN_ERROR, -1))
-            rows = one._replace(error=error, tails=appended(one.tails, offset))
+            rows = PartitionRows(one.topic, one.partition, error, appended(one.tails, offset))
             sources = note.sources.get((one.topic, one.partition))
             if sources is None:
                 self._make.batches(request, answered, Direction.PRODUCED, note.treatment, rows)

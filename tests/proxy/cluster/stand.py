@@ -56,7 +56,7 @@ def own_shoal(
     """A Shoal (not started) with a plain and a SASL listener.
 
     `ranged` brokers get the next port of a range when they are first seen; otherwise the `mapped` node n has the n-th port
-    after the bootstrap port. Other options are tables of the file: `limits`, `log`; `coalescing`, of the plain listener, which
+    after the bootstrap port. Other options are tables of the file: `limits`, `log`, `capture`; `coalescing`, of the plain listener, which
     then coalesces; and `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
@@ -74,6 +74,7 @@ def own_shoal(
         ],
         "limits": dict(options.get("limits", {})),
         "log": dict(options.get("log", {})),
+        **({"capture": options["capture"]} if "capture" in options else {}),
     }
     config = write_toml(work / "shoal.toml", document)
     environment = {"PYTHONPATH": str(RESOLVER)}

@@ -1,0 +1,59 @@
+"""Target: the index's tap, which looks at all traffic. Whatever passes, it must not raise, and must hold little."""
+
+from shoal.protocol.capture.columns import ROW_SIZE
+from shoal.protocol.capture.names import Names
+from shoal.protocol.capture.rows import Place
+from shoal.protocol.capture.stream import MAX_PIECE
+from shoal.protocol.capture.tap import Tap
+from shoal.protocol.wire import Topic
+from tests.fuzz.frames import examples
+from tests.fuzz.target import Target
+
+__all__ = ["TARGETS"]
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self._names = Names(lambda _, __: None)
+
+    def number(self, name: str) -> int:
+        return self._names.number(name)
+
+    def topic(self, cluster: str, topic: Topic) -> int:
+        return self._names.topic(cluster, topic)
+
+    def add(self, rows: bytes) -> None:
+        assert rows
+        assert len(rows) % ROW_SIZE == 0
+
+    def drop(self, rows: int) -> None:
+        assert rows > 0
+
+
+def _tap(data: bytes) -> None:
+    """The first two bytes: how large the chunks are, and how much of the rest is a request (in 256ths)."""
+    if len(data) < 2:
+        return
+    size, cut = data[0] + 1, 2 + (len(data) - 2) * data[1] // 255
+    tap = Tap(Place(connection=1, listener="l", cluster="c"), _Sink())
+    for see, part in ((tap.sent, data[2:cut]), (tap.received, data[cut:])):
+        for pos in range(0, len(part), size):
+            see(memoryview(part)[pos : pos + size], 1)
+            assert len(tap._requests._carry) <= MAX_PIECE >= len(tap._answers._carry)
+    tap.close()
+
+
+def _seeds() -> list[bytes]:
+    """A request and an answer that belong together, as far as the tap looks."""
+    found = []
+    for api, key in (("Produce", 0), ("Fetch", 1), ("ApiVersions", 18)):
+        for request, answer in zip(examples(f"{api}Request"), examples(f"{api}Response"), strict=False):
+            version = answer[0]
+            asked = request[1:5] + key.to_bytes(2, "big") + version.to_bytes(2, "big") + answer[5:9] + request[13:]
+            whole = asked + answer[1:]
+            if len(asked) * 255 // len(whole) < 255:
+                found.append(bytes([200, -(-len(asked) * 255 // len(whole))]) + whole)
+    return found
+
+
+TARGETS = [Target("capture.tap", _tap, _seeds)]

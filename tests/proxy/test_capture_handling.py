@@ -1,0 +1,72 @@
+"""What the index says of requests that Shoal joins, answers or asks itself. Wrapping and unwrapping: tests/mirror/test_capture.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.capture.columns import Handling, Kind
+from shoal.proxy.settings import CaptureSettings
+from tests.proxy.capture_index import whole_index
+from tests.proxy.coalesce_rig import ORDERS, batch, coalesce_rig
+from tests.proxy.rig import request, rig
+from tests.proxy.shallow_brokers import Script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+NONE = ErrorCode.none
+
+
+async def test_joined_batches_are_rows_of_their_clients(tmp_path: Path) -> None:
+    capture = CaptureSettings(directory=tmp_path)
+    async with coalesce_rig(capture=capture, scripts={1: Script(errors={2: ErrorCode.not_leader_or_follower})}) as r:
+        gate = await r.hold()
+        clients = await r.producers(3)
+        for number, client in enumerate(clients):
+            await client.send_only({number: batch("a", "b", producer=40 + number, sequence=0)})
+        await r.taken(4)
+        gate.set()
+        for number, client in enumerate(clients):
+            assert (
+                await client.answers()
+                == {number: (NONE if number < 2 else ErrorCode.not_leader_or_follower, max(0, -(number == 2)))}
+                or number == 2
+            )
+        assert len(r.broker.requests) == 2
+    rows = [row for row in whole_index(tmp_path) if row["partition"] in range(3)]
+    found = {
+        row["partition"]: (row["topic"], row["handling"], row["record_count"], row["producer_id"], row["error"])
+        for row in rows
+    }
+    assert found == {
+        0: (ORDERS, Handling.COALESCED, 2, 40, 0),
+        1: (ORDERS, Handling.COALESCED, 2, 41, 0),
+        2: (ORDERS, Handling.COALESCED, 2, 42, int(ErrorCode.not_leader_or_follower)),
+    }
+    assert len(rows) == len({row["connection"] for row in rows}) == 3
+    assert [row["log_offset"] for row in rows] == [0, 0, -1]
+    assert all(row["latency_ns"] > 0 and row["acks"] and row["client"] for row in rows)
+
+
+async def test_requests_that_go_alone_say_why(tmp_path: Path) -> None:
+    async with coalesce_rig(capture=CaptureSettings(directory=tmp_path)) as r:
+        client = await r.producer(bootstrap=True)
+        await client.send_only({0: batch("a")})
+        assert await client.answers() == {0: (NONE, 0)}
+    (row,) = [row for row in whole_index(tmp_path) if row["kind"] is Kind.BATCH]
+    assert (row["handling"], row["reason"], row["log_offset"]) == (Handling.RAW, "over a bootstrap port", 0)
+
+
+async def test_a_connection_that_ends_leaves_its_requests_unanswered(tmp_path: Path) -> None:
+    async with rig(capture=CaptureSettings(directory=tmp_path)) as r:
+        client = await r.client()
+        await client.send(request(99, 0, 1))
+        await client.frame()
+        await client.send(request(99, 0, 2)[:-2])
+    rows = whole_index(tmp_path)
+    assert [(row["api_key"], row["handling"], row["latency_ns"] >= 0) for row in rows] == [(99, Handling.PASSED, True)]
