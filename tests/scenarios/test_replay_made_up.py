@@ -20,7 +20,7 @@ def test_a_batch_has_the_wanted_count_size_and_codec(codec: Codec, records: int,
     header, found = open_batch(batch, 0, len(batch), limit=10_000_000)
     assert [header.timestamp(record) for record in found] == [EPOCH + 17] * records
     assert (header.record_count, header.codec, header.producer_id) == (records, codec, -1)
-    assert abs(len(batch) - size) <= max(40, size // 50)
+    assert abs(len(batch) - size) <= max(40, size // 25)
 
 
 def test_plain_batches_are_of_exactly_the_wanted_size() -> None:
