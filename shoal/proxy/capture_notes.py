@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.columns import Handling
 from shoal.protocol.capture.pending import Note, Source, Treatment, Verdict
+from shoal.protocol.shallow.reconcile import mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,10 +69,11 @@ def unwrapped(parcels: Mapping[Target, Parcel], items: Mapping[Target, Sequence[
 def _sources(parcel: Parcel, items: Sequence[Item]) -> Iterable[Source | None]:
     for piece in parcel.pieces:
         item = items[piece.item]
+        wrong = None if item.key is None else mismatch(item.headers, item.key)
         for at, records in enumerate(piece.row.records):
             base = item.batches.sources[piece.batch + at]
             if item.key is None or isinstance(base, str):
                 yield None
             else:
                 first = base + (0 if at else piece.first)
-                yield Source(item.key.topic, item.key.partition, first, first + records - 1)
+                yield Source(item.key.topic, item.key.partition, first, first + records - 1, wrong and wrong.kind)

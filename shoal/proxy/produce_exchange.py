@@ -26,7 +26,7 @@ from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.rounds import Rounds
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT
 from shoal.protocol.shallow.unwrap import Plan, Refused
-from shoal.proxy.capture_notes import unwrapped
+from shoal.proxy.capture_notes import OWN, unwrapped
 from shoal.proxy.in_flight import UpstreamFault, UpstreamLost
 from shoal.proxy.produce_answer import ProduceAnswer
 
@@ -170,7 +170,8 @@ class Exchange:
         plain, self._plain = self._plain, []
         path.tally.produce_requests += 1
         request = encode_sets(self._frame, self._request, self._header, sends)
-        asked = await connection.post(request, note=unwrapped(parcels, self._items))
+        note = unwrapped(parcels, self._items) if connection.tap is not None else OWN
+        asked = await connection.post(request, note=note)
         self._posted.append((asked, parcels, plain))
         return True
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from shoal.capture.batches import record_batches
+from shoal.capture.files import capture_files
+from shoal.capture.index import IndexReader
 from shoal.protocol.headers import read_request_header
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import body_crc
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Aliases
     from tests.kafka_clusters import Pair
+    from tests.mirror.flow import Flow
 
 _STATED = b"shoal.records"
 
@@ -36,11 +42,25 @@ def one_record_more(frame: bytes) -> bytes:
     return bytes(forged)
 
 
+def captured(directory: Path) -> list[dict[str, Any]]:
+    """Batches that were unwrapped, as the index has them."""
+    columns = ["handling", "reason", "topic", "partition", "base_offset", "last_offset", "records", "error"]
+    columns += ["source_topic", "source_partition", "source_first", "source_last"]
+    batches = (one for file in capture_files(directory) for one in record_batches(IndexReader(path=file.path), columns))
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        assert isinstance(batch, pa.RecordBatch), batch
+        rows += [row for row in batch.to_pylist() if row["handling"] == "unwrapped" and row["error"] == 0]
+    return rows
+
+
 async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_way(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
-    wiring = Wiring(topics=topic, host=RELAY_HOST, mismatches=(Mismatch.FACTS.value,))
+    index = tmp_path / "index"
+    index.mkdir()
+    wiring = Wiring(topics=topic, host=RELAY_HOST, mismatches=(Mismatch.FACTS.value,), shoal=("--capture", str(index)))
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
         source, target = flow.ports
         async with relay(*source), relay(*target) as to_shoal:
@@ -62,3 +82,20 @@ async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_w
             await flow.until_said(f"of cluster 'target' does not reconcile: {Mismatch.FACTS}")
             await flow.until_said(f"/{topic}-")
             await flow.until_said("records are stated")
+    check_rows(captured(index), topic, flow)
+
+
+def check_rows(rows: list[dict[str, Any]], topic: str, flow: Flow) -> None:
+    """Batch by batch: as many offsets at the source as at the target, in the same order, and none of them twice."""
+    assert sum(row["records"] for row in rows) == flow.counts("total")["unwrapped_records"]
+    assert {(row["source_topic"], row["topic"]) for row in rows} == {(topic, flow.remote(topic))}
+    assert {row["reason"] for row in rows} == {None, Mismatch.FACTS.value}
+    ends: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        assert row["source_partition"] == row["partition"]
+        assert row["source_last"] - row["source_first"] + 1 == row["records"]
+        assert row["last_offset"] - row["base_offset"] + 1 == row["records"]
+        here, there = ends.get(row["partition"], (-1, -1))
+        assert row["base_offset"] > here
+        assert row["source_first"] > there
+        ends[row["partition"]] = row["last_offset"], row["source_last"]

@@ -29,12 +29,13 @@ PASSED: Final = Treatment()
 
 
 class Source(NamedTuple):
-    """Where an unwrapped batch was fetched; `first` and `last` are its offsets there."""
+    """Where an unwrapped batch was fetched; `first` and `last` are its offsets there. `reason`: what is wrong with its envelope."""
 
     topic: str
     partition: int
     first: int
     last: int
+    reason: str | None = None
 
 
 class Verdict(NamedTuple):

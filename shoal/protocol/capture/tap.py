@@ -229,7 +229,10 @@ class Tap:
             if source is not None:
                 tail = unwrapped(tail, source.first, source.last)
                 treatment = Treatment(
-                    handling=Handling.UNWRAPPED, source_topic=source.topic, source_partition=source.partition
+                    handling=Handling.UNWRAPPED,
+                    reason=source.reason,
+                    source_topic=source.topic,
+                    source_partition=source.partition,
                 )
             one = rows._replace(tails=[tail])
             self._make.batches(request, answered, Direction.PRODUCED, treatment, one)

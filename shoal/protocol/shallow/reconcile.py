@@ -26,7 +26,7 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.facts import agrees, contradiction, read_facts
 from shoal.protocol.shallow.unwrap import Plan
 
-__all__ = ["MAX_TARGETS", "Books", "Mismatch", "Reconciler"]
+__all__ = ["MAX_TARGETS", "Books", "Mismatch", "Reconciler", "mismatch"]
 
 MAX_TARGETS = 100_000  # partitions of which the end is known; some 200 bytes each
 _MAX_TOLD = 100  # mismatches with their text, of one request
@@ -42,10 +42,24 @@ class Mismatch(StrEnum):
     BACK = "the target's offsets went back"
 
 
+class Wrong(NamedTuple):
+    kind: Mismatch
+    text: str
+
+
 class Told(NamedTuple):
     kind: Mismatch
     target: Target
     text: str
+
+
+def mismatch(headers: Headers, key: EnvelopeKey) -> Wrong | None:
+    """Of an envelope that is to be appended: what its headers state otherwise than its key. No headers state nothing."""
+    if agrees(headers, key):
+        return None
+    facts = read_facts(headers)
+    what = contradiction(facts, key) if facts is not None else None
+    return Wrong(Mismatch.FACTS, f"{key}: {what}") if what is not None else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +69,6 @@ class Books:
     reconciled: int = 0
     records: int = 0
     without_offsets: int = 0
-    without_facts: int = 0
     mismatches: Counter[Mismatch] = field(default_factory=Counter)
     told: list[Told] = field(default_factory=list)
 
@@ -83,16 +96,10 @@ class Reconciler:
             if item.key is None:
                 continue
             watched[item.identity] = item.key
-            if not agrees(item.headers, item.key):
-                self._compare(target, item.headers, item.key)
+            wrong = mismatch(item.headers, item.key)
+            if wrong is not None:
+                self._tell(wrong.kind, target, wrong.text)
         return _Watched(self, watched, ledger) if watched else ledger
-
-    def _compare(self, target: Target, headers: Headers, key: EnvelopeKey) -> None:
-        facts = read_facts(headers)
-        if facts is None:
-            self._books.without_facts += 1
-        elif (what := contradiction(facts, key)) is not None:
-            self._tell(Mismatch.FACTS, target, f"{key}: {what}")
 
     def appended(self, target: Target, key: EnvelopeKey, delivered: Delivered, *, is_known: bool) -> None:
         """All of an envelope. `is_known`: `delivered` has the offsets of its first record and its last one."""

@@ -307,7 +307,7 @@ def test_a_verdict_may_come_before_the_end_of_a_long_answer() -> None:
 def test_unwrapped_batches_have_their_source() -> None:
     tap, kept = new_tap()
     sources: dict[tuple[str | bytes, int], list[Source | None]] = {
-        ("t", 0): [Source("from", 4, 70, 79), None, Source("from", 4, 80, 89)]
+        ("t", 0): [Source("from", 4, 70, 79), None, Source("from", 4, 80, 89, "what is wrong with it")]
     }
     tap.note(8, Note(treatment=Treatment(handling=Handling.RAW, reason="plain"), sources=sources))
     three = b"".join(a_batch(0, 10, Codec.NONE) for _ in range(3))
@@ -330,7 +330,7 @@ def test_unwrapped_batches_have_their_source() -> None:
     assert found == [
         (500, Handling.UNWRAPPED, None, "from", 70, 79),
         (510, Handling.RAW, "plain", None, -1, -1),
-        (520, Handling.UNWRAPPED, None, "from", 80, 89),
+        (520, Handling.UNWRAPPED, "what is wrong with it", "from", 80, 89),
     ]
 
 

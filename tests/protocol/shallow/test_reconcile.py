@@ -203,7 +203,7 @@ def test_an_envelope_without_facts_is_no_mismatch() -> None:
     """A transform of the mirror took the headers away, or another Shoal writes none."""
     side, (envelope,) = Side(), mirrored()
     assert side.produce(envelope.record._replace(headers=())) == 0
-    assert side.books() == Books(reconciled=1, records=15, without_facts=1)
+    assert side.books() == Books(reconciled=1, records=15)
 
 
 def test_what_is_told_is_bounded() -> None:
