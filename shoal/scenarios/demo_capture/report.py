@@ -45,12 +45,11 @@ def as_report(
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
-    """Nothing is missing or doubled, all levels are equal, every envelope reconciles, and the what-if came near."""
+    """Nothing is missing or doubled, all levels are equal, there are envelopes and none is wrong, and the what-if came near."""
     audit, books, replay = report["audit"], report["books"], report["replay"]
-    copied = not (audit["missing"] or audit["doubled"]) and not books["mismatches"]
-    return bool(
-        copied and report["cascade"]["levels_equal"] and (replay is None or (replay["near"] and replay["clean"]))
-    )
+    copied = books["envelopes"] and not (audit["missing"] or audit["doubled"] or books["mismatches"])
+    near = replay is None or (replay["near"] and replay["clean"])
+    return bool(copied and report["cascade"]["levels_equal"] and near)
 
 
 def as_text(report: Mapping[str, Any]) -> str:
@@ -81,6 +80,8 @@ def as_text(report: Mapping[str, Any]) -> str:
 def _replayed(replay: Mapping[str, Any] | None) -> list[str]:
     if replay is None:
         return []
+    if replay["achieved"] is None:
+        return ["the same trace through the coalescer: the broker tells no figures"]
     how = "within" if replay["near"] else "NOT within"
     said = f"the same trace through the coalescer ({replay['policy']}): {replay['achieved']:.1%} of the requests saved"
     return [f"{said}, {replay['predicted']:.1%} predicted: {how} {NEAR:.0%}"]
