@@ -1,6 +1,6 @@
 # `make` lists the targets. Each does its own set-up: see scripts/setup.
 KAFKA ?= 4.3.0
-CAPTURE_SECONDS ?= 300
+CAPTURE_SECONDS ?= 120
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Half of the time of tests with brokers is waiting. In the order of the files: tests that share a cluster see what others did to it.
@@ -32,7 +32,7 @@ demo-small: $(AGENT) ## The same with batches of three records, also to a broker
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small
 
-demo-capture: ## Traffic of a real run is captured, and Spark says what there is to know of it (some 15 minutes; CAPTURE_SECONDS=300 of traffic)
+demo-capture: ## Traffic of a real run is captured, and Spark says what there is to know of it (some 8 minutes; CAPTURE_SECONDS=300 for more traffic)
 	@scripts/setup java kafka:$(KAFKA)
 	@$(BIN)/python -m shoal.scenarios.demo_capture --kafka $(KAFKA) --seconds $(CAPTURE_SECONDS)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OK, NOT_GOOD, FAILED, INTERRUPTED = 0, 1, 2, 130
 POLICY = "linger=10ms,group=broker"  # of the what-if's policies, the one that is tried in earnest
+_CASCADE = ("--levels", "10,60,600,3600", "--floor", "100", "--buckets", "8")  # a short run has no past in minutes
 _COALESCING = {"linger": "0.01", "ignore-client-ids": "true"}
 _OPENING = """\
 Shoal's demo of captures: small producers and a mirror through Shoal, between two Kafka {kafka} clusters, captured for {seconds:g} s;
@@ -41,7 +42,7 @@ then Spark reads what was captured.
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m shoal.scenarios.demo_capture", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=f"default {DEFAULT_VERSION}")
-    arguments.add_argument("--seconds", type=float, default=300.0, help="of traffic; default 300")
+    arguments.add_argument("--seconds", type=float, default=120.0, help="of traffic; default 120")
     arguments.add_argument("--no-replay", action="store_true", help="do not play the trace again through the coalescer")
     arguments.add_argument("--out", type=Path, default=BUILD / "demo-capture", help="for reports, captures and logs")
     return arguments
@@ -88,7 +89,7 @@ class Demo:
             ("batch-sizes", captured.all, ()),
             ("coalescing", captured.producers, ()),
             ("audit", captured.mirror, ("--prefix", "source.", "--tolerance", "0")),
-            ("cascade", captured.producers, ()),
+            ("cascade", captured.producers, _CASCADE),
         ):
             with self.phases.phase(f"shoal spark {name}") as phase:
                 job = partial(run_job, name, source, self.options.out.absolute() / name, arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ async def _orders(bootstrap: str, sent: Sent, over: trio.Event) -> None:
         sent.orders += await fill(
             bootstrap,
             ORDERS,
-            orders(_CHUNK, seed=sent.orders),
+            (order._replace(timestamp=_now_ms()) for order in orders(_CHUNK, seed=sent.orders)),
             layout=layout,
             compression_type="zstd",
             client_id="orders",
@@ -75,6 +76,10 @@ async def _orders(bootstrap: str, sent: Sent, over: trio.Event) -> None:
         )
         with trio.move_on_after(_PAUSE_S):
             await over.wait()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 async def _readings(
