@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 COMPLETE, INCOMPLETE = 0, 1
+_DISK = StorageLevel.MEMORY_AND_DISK
+"""A Python data source is planned and read again wherever a query mentions it, and these queries mention it often."""
 
 
 def run(task: Task) -> int:
@@ -76,13 +78,13 @@ def _only(flag: str, names: set[str]) -> str:
 
 
 def _audit(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> Found:
-    source, attempted = in_scope(source_batches(rows, names[0]), attempts(rows, names[1], given.prefix))
-    source, attempted = source.persist(_DISK), attempted.persist(_DISK)
+    seen, sent = source_batches(rows, names[0]).persist(_DISK), attempts(rows, names[1], given.prefix).persist(_DISK)
+    source, attempted = (table.persist(_DISK) for table in in_scope(seen, sent))
     exact = compared(source, attempted, given.tolerance).persist(_DISK)
     timed = kept(minutes(source, attempted, given.tolerance), task.out, "minutes")
     summary = kept(partitions(source, attempted, exact, timed), task.out, "partitions")
     faulty = kept(exact.where("state != 'copied'"), task.out, "batches")
-    for table in (exact, source, attempted):
+    for table in (exact, source, attempted, seen, sent):
         table.unpersist()
     return Found(
         clusters=names,
@@ -92,9 +94,6 @@ def _audit(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.
         timeline=_timeline(timed),
         faults=fault_facts(read_faults(task.spark, task.source)),
     )
-
-
-_DISK = StorageLevel.MEMORY_AND_DISK
 
 
 def _timeline(timed: DataFrame) -> list[dict[str, Any]]:

@@ -13,11 +13,10 @@ from shoal.capture.synthetic_mirror import Faults, Mirrored, mirrored
 from shoal.scenarios.jobs.audit import attempts, compared, in_scope, minutes, partitions, source_batches
 from shoal.scenarios.jobs.audit_job import run
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.reading import read_index
 from shoal.scenarios.jobs.task import Task
-from tests.scenarios.jobs.captures import one_chunk, write_index
+from tests.scenarios.jobs.captures import as_rows, one_chunk, write_index
 
-ROWS = 4_000
+ROWS = 2_000
 Audit = Callable[..., "Result"]
 
 
@@ -37,10 +36,9 @@ class Result:
 
 
 @pytest.fixture
-def audit(spark: SparkSession, tmp_path: Path) -> Audit:
+def audit(spark: SparkSession) -> Audit:
     def of(chunk: Chunk, tolerance: int = 0, prefix: str = "") -> Result:
-        write_index(tmp_path / "index", chunk)
-        return Result(read_index(spark, str(tmp_path / "index")), tolerance, prefix)
+        return Result(as_rows(spark, chunk), tolerance, prefix)
 
     return of
 
