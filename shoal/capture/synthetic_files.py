@@ -59,6 +59,7 @@ def index_bytes(
     closed: bool = True,
 ) -> list[bytes]:
     """The blocks of one index file. A name's number is its place in `names`, from 1."""
+    rows = rows.astype(ROW, copy=False)  # joined arrays have the byte order of this machine
     start = {"version": VERSION, "row_size": ROW.itemsize, "proxy": proxy, "host": "synthetic", "pid": 1, "tags": {}}
     blocks = [encode_object(BlockType.START, {**start, "started_ns": 0, "number": number})]
     blocks.append(encode_names(dict(enumerate(names, 1))))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from shoal.capture.synthetic import Chunk, running
+from shoal.capture.synthetic import ROW, Chunk, running
 from shoal.protocol.capture.columns import Direction, Handling
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Mirrored:
 
     @property
     def both(self) -> Chunk:
-        rows = np.concatenate([self.fetched.rows, self.target.rows])
+        rows = np.concatenate([self.fetched.rows, self.target.rows]).astype(ROW)
         return Chunk(rows=rows[np.argsort(rows["time_ns"], kind="stable")], names=self.fetched.names)
 
 

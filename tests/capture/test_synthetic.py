@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.capture.synthetic import ROW, Chunk, Traffic, chunks
-from shoal.capture.synthetic_files import IndexFiles
+from shoal.capture.synthetic_files import IndexFiles, index_bytes
 from shoal.capture.synthetic_mirror import Faults, mirrored
 from shoal.protocol.capture.blocks import Block, BlockType, read_blocks, read_names, read_object
 from shoal.protocol.capture.columns import ROW_SIZE
@@ -87,3 +87,14 @@ def test_an_ordinary_mirror_copies_all_records_in_fewer_batches(traffic: Chunk) 
     copy = mirrored(traffic, wrapped=False)
     assert copy.target.rows["record_count"].sum() == traffic.rows["record_count"].sum()
     assert len(copy.target.rows) < 0.6 * len(traffic.rows)
+
+
+def test_joined_rows_are_written_in_the_byte_order_of_the_format(traffic: Chunk) -> None:
+    both = mirrored(traffic).both
+    joined = np.concatenate([both.rows[:10], both.rows[10:20]])
+    for rows in (both.rows[:20], joined):
+        blocks = list(read_blocks(b"".join(index_bytes(rows, both.names))))
+        assert isinstance(blocks[2], Block)
+        assert (
+            np.frombuffer(blocks[2].payload, ROW)["max_timestamp"].tolist() == both.rows[:20]["max_timestamp"].tolist()
+        )

@@ -53,6 +53,8 @@ COLUMNS: Final = [
 _DUPLICATE: Final = 46  # DUPLICATE_SEQUENCE_NUMBER: the broker has it already
 _PLACE: Final = ("topic", "partition")
 _MINUTE_MS: Final = 60_000
+_LAST_MINUTE: Final = 4_000_000_000
+"""Of Unix time, in the year 9575: clients may send any timestamp, and Spark knows no later years than 294247."""
 
 
 def source_batches(rows: DataFrame, cluster: str) -> DataFrame:
@@ -165,7 +167,7 @@ def minutes(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> Data
     """Cumulative: records by partition and minute of their batch's newest timestamp, added up in time.
 
     `short`, `over`: records by which the target has too few or too many until then, beyond what batches that straddle a minute explain;
-    at the last minute, beyond `tolerance` batches of the largest size.
+    at the last minute, beyond `tolerance` batches of the largest size. `minute` is null for timestamps that no calendar has.
     """
     left = _per_minute(source.where(~F.col("control")), "source")
     right = _per_minute(_stored_once(attempted), "target")
@@ -178,7 +180,7 @@ def minutes(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> Data
     difference = F.sum("source_records").over(ordered) - F.sum("target_records").over(ordered)
     return joined.select(
         *_PLACE,
-        F.timestamp_seconds(F.col("minute") * 60).alias("minute"),
+        F.when(F.col("minute").between(0, _LAST_MINUTE), F.timestamp_seconds(F.col("minute") * 60)).alias("minute"),
         "source_records",
         "target_records",
         difference.alias("difference"),
@@ -188,7 +190,7 @@ def minutes(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> Data
 
 
 def _per_minute(batches: DataFrame, side: str) -> DataFrame:
-    minute = F.floor(F.coalesce("max_timestamp", F.lit(0)) / _MINUTE_MS).alias("minute")
+    minute = F.expr(f"coalesce(max_timestamp, 0) div {_MINUTE_MS}").alias("minute")
     sums = (F.sum("records").alias(f"{side}_records"), F.max("records").alias(f"{side}_largest"))
     return batches.groupBy(*_PLACE, minute).agg(*sums)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 COMPLETE, INCOMPLETE = 0, 1
+_ALL_PARTITIONS = 1_000_000  # the verdict is summed up over them
 _DISK = StorageLevel.MEMORY_AND_DISK
 """A Python data source is planned and read again wherever a query mentions it, and these queries mention it often."""
 
@@ -88,7 +89,7 @@ def _audit(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.
         table.unpersist()
     return Found(
         clusters=names,
-        partitions=listed(summary, "topic", "partition").rows,
+        partitions=listed(summary, "topic", "partition", limit=_ALL_PARTITIONS).rows,
         batches=listed(faulty, F.col("state") == "pending", "topic", "partition", "base_offset"),
         minutes=listed(timed.where("short > 0 or over > 0"), "topic", "partition", "minute"),
         timeline=_timeline(timed),

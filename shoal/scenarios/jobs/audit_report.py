@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "audit_report", "complaints", "total"]
 
 _SHOWN: Final = 50
-_BEFORE_YEAR_2000: Final = 946_684_800
+_YEAR_2000: Final = 946_684_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ _COUNTED: Final = (
 
 
 def _timeline(found: Found) -> Section:
-    known = [row for row in found.timeline if row["minute"].timestamp() >= _BEFORE_YEAR_2000]
+    known = [row for row in found.timeline if row["minute"] and row["minute"].timestamp() >= _YEAR_2000]
     moments: list[object] = [row["minute"] for row in known]
     sums = {side: list(accumulate(float(row[side]) for row in known)) for side in ("source", "target")}
     ahead = [left - right for left, right in zip(sums["source"], sums["target"], strict=True)]

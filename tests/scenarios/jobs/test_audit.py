@@ -131,6 +131,14 @@ def test_a_mirror_that_makes_its_own_batches_is_audited_by_sums(audit: Audit) ->
     assert short.total("over") == 0
 
 
+def test_a_timestamp_of_no_year_is_audited_like_any_other(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    for rows, at in ((copy.fetched.rows, 5), (copy.target.rows, 5)):
+        rows["max_timestamp"][at] = 2**62
+        rows["max_timestamp"][at + 1] = -(2**62)
+    assert audit(copy.both).total("records") > 0
+
+
 def test_topics_that_nobody_mirrors_are_left_out(audit: Audit) -> None:
     copy = mirrored(one_chunk(ROWS), wrapped=False)
     clicks = copy.both.names.index("clicks") + 1
