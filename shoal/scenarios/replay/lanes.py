@@ -122,18 +122,29 @@ class _Lane:
         self._played.errors["connection lost"] += lost
 
     async def _requests(self, wire: Wire) -> None:
-        async for due in self._out:
-            await self._room.acquire()
-            self._number += 1
-            frame = due.frame(self._number)
-            if due.answered is not None:
-                self._asked.append(_Asked(trio.current_time(), due))
-                self._answer_due.set()
-            else:
-                self._room.release()
-            await wire.send(frame)
+        with suppress(trio.EndOfChannel):
+            while True:
+                await (
+                    self._room.acquire()
+                )  # before anything is taken out of the queue: what is in hand would be lost uncounted
+                await self._send(wire, await self._out.receive())
         self._sent_all = True
         self._answer_due.set()
+
+    async def _send(self, wire: Wire, due: Due) -> None:
+        self._number += 1
+        frame = due.frame(self._number)
+        if due.answered is not None:
+            self._asked.append(_Asked(trio.current_time(), due))
+            self._answer_due.set()
+            await wire.send(frame)
+            return
+        self._room.release()
+        try:
+            await wire.send(frame)
+        except BaseException:
+            self._played.errors["connection lost"] += due.batches
+            raise
 
     async def _answers(self, wire: Wire) -> None:
         while True:
