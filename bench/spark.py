@@ -1,6 +1,7 @@
 """How fast the Spark jobs are, and how their time grows: `python -m bench.spark --millions 1 10 30`.
 
-Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million. All runs are in one session on
+Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million; those of the cascade, which
+reads a stream, are index files. All runs are in one session on
 all cores, after a short one that warms it; the time is that of the whole job, with its tables and its page. Memory: what Java had
 resident at most during the run, within the heap that it was given.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from shoal.capture.decode import Decoder
 from shoal.capture.rows import NameTable
 from shoal.capture.schema import chosen
 from shoal.capture.synthetic import Chunk, Traffic, chunks
+from shoal.capture.synthetic_files import index_bytes
 from shoal.capture.synthetic_mirror import mirrored
 from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 MIRRORED = {"audit"}
+STREAMED = {"cascade"}
+ARGUMENTS = {"cascade": ["--no-recount"]}
 PER_SECOND = 2_500  # rows, in the time of the capture
 
 
@@ -54,15 +59,16 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Speed of the Spark jobs.")
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10], help="rows of a run, in millions")
-    parser.add_argument("--jobs", nargs="+", default=["batch-sizes", "audit"])
+    parser.add_argument("--jobs", nargs="+", default=["batch-sizes", "audit", "coalescing", "cascade"])
     parser.add_argument("--memory", default="2g", help="Java's heap")
     parser.add_argument("--out", type=Path, default=Path("build/bench-spark"))
     return parser.parse_args()
 
 
 def _measure(spark: SparkSession, job: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    data = options.out.absolute() / ("mirrored" if job in MIRRORED else "plain")
-    files = _files(data, max(options.millions), mirror=job in MIRRORED)
+    kind = "mirrored" if job in MIRRORED else "index" if job in STREAMED else "plain"
+    data = options.out.absolute() / kind
+    files = _files(data, max(options.millions), kind)
     _timed(spark, job, _chosen(data, files[:1]), options.out / job)
     for millions in sorted(options.millions):
         source = _chosen(data, files[:millions])
@@ -73,23 +79,32 @@ def _measure(spark: SparkSession, job: str, options: argparse.Namespace) -> Iter
 
 def _timed(spark: SparkSession, job: str, source: Path, out: Path) -> tuple[float, float]:
     java: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    shutil.rmtree(out, ignore_errors=True)
     reset_peak(java)
     started = time.monotonic()
-    run_in(spark, parse([job, str(source), str(out)]))
+    run_in(spark, parse([job, str(source), str(out), *ARGUMENTS.get(job, [])]))
     return time.monotonic() - started, peak_mib(java)
 
 
-def _files(directory: Path, count: int, *, mirror: bool) -> list[Path]:
+def _files(directory: Path, count: int, kind: str) -> list[Path]:
     """A million rows each; those that are there already are not made again, unless one is missing."""
     directory.mkdir(parents=True, exist_ok=True)
-    paths = [directory / f"{number:03d}.parquet" for number in range(count)]
+    name = "shoal-00c0ffee-{:08d}.kxb" if kind == "index" else "{:03d}.parquet"
+    paths = [directory / name.format(number) for number in range(count)]
     if not all(path.exists() for path in paths):
         seconds = count * MILLION / PER_SECOND
-        size = MILLION // 2 if mirror else MILLION
+        size = MILLION // 2 if kind == "mirrored" else MILLION
         made = chunks(Traffic(rows=count * size, seconds=seconds, partitions=48), size)
         for path, chunk in zip(paths, made, strict=True):
-            pq.write_table(_decoded(mirrored(chunk).both if mirror else chunk), path, compression="zstd")
+            _write(path, chunk, kind)
     return paths
+
+
+def _write(path: Path, chunk: Chunk, kind: str) -> None:
+    if kind == "index":
+        path.write_bytes(b"".join(index_bytes(chunk.rows, chunk.names)))
+    else:
+        pq.write_table(_decoded(mirrored(chunk).both if kind == "mirrored" else chunk), path, compression="zstd")
 
 
 def _decoded(chunk: Chunk) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -79,7 +80,8 @@ def _sections(found: Found, suspects: Listed, settings: CascadeSettings) -> list
     return [
         Section(
             heading="Records by client",
-            says=f"Produced in each window of {_size(settings.levels[0])}, by the batches' own times: the clients with most of them.",
+            says=f"Produced in each window of {_size(settings.levels[0])}, by the batches' own times, on a logarithmic "
+            "scale: the clients with most of them, and those that are abnormal.",
             content=[Chart(name="records", figure=_records(found, settings.levels[0]))],
         ),
         Section(
@@ -107,11 +109,13 @@ def _records(found: Found, seconds: int) -> Any:
     whole = range(windows[0], windows[-1] + seconds, seconds) if windows else range(0)
     places = whole if len(whole) <= 5000 else windows
     times = list(map(_time, places))
+    suspects = [row["client"] for row in found.suspects.rows]
+    shown = list(dict.fromkeys([*suspects[:2], *(client for client, _ in totals.most_common(_TOP))]))[:_TOP]
     series = {
-        client or "(no client id)": (times, [by_client[client].get(window, 0) for window in places])
-        for client, _ in totals.most_common(_TOP)
+        client or "(no client id)": (times, [by_client[client].get(window) or math.nan for window in places])
+        for client in shown
     }
-    return lines(series, label="Time (UTC)", counted="Records", form=count_label, step=True)
+    return lines(series, label="Time (UTC)", counted="Records", form=count_label, step=True, log=True)
 
 
 def _levels(found: Found) -> list[dict[str, Any]]:

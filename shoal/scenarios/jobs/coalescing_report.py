@@ -75,7 +75,7 @@ def _sections(policies: Sequence[Mapping[str, Any]], nodes: Listed) -> list[Sect
         _latency(policies),
         Section(
             heading="All policies",
-            says="group: what is joined. A coalescing listener joins by broker; by connection and by partition are what clients and "
+            says="Each: of a joined request. ms: added to a batch. group: what is joined. A coalescing listener joins by broker; by connection and by partition are what clients and "
             "leaders could do by themselves. sets: batches of one partition in a request, which plain brokers refuse. "
             "client-ids: only requests of one client id are joined.",
             content=[Table(columns=_COLUMNS, rows=policies)],
@@ -89,8 +89,11 @@ def _sections(policies: Sequence[Mapping[str, Any]], nodes: Listed) -> list[Sect
 
 
 def _latency(policies: Sequence[Mapping[str, Any]]) -> Section:
-    widest = sorted(policies, key=lambda row: -row["requests_saved"])[:_CURVES]
-    shown = [row for row in policies if row in widest and sum(row["added"])]
+    different = {
+        row["requests"]: row for row in reversed(policies) if sum(row["added"])
+    }  # equal ones would hide each other
+    widest = sorted(different.values(), key=lambda row: -row["requests_saved"])[:_CURVES]
+    shown = [row for row in policies if row in widest]
     figure = lines(
         {row["policy"]: _curve(row["added"]) for row in shown},
         label="Added to the time until a batch is answered",
@@ -122,11 +125,11 @@ _COLUMNS: Final = (
     Column(key="policy", heading="Policy"),
     Column(key="requests", heading="Requests", form=",d"),
     Column(key="requests_saved", heading="Saved", form=".1%"),
-    Column(key="batches_per_request", heading="Batches per request", form=",.1f"),
-    Column(key="bytes_per_request", heading="Bytes per request", form=",.0f"),
-    Column(key="added_ms_mean", heading="Added ms, mean", form=",.2f"),
-    Column(key="added_ms_p50", heading="p50", form=",.2f"),
-    Column(key="added_ms_p99", heading="p99", form=",.2f"),
+    Column(key="batches_per_request", heading="Batches each", form=",.1f"),
+    Column(key="bytes_per_request", heading="Bytes each", form=",.0f"),
+    Column(key="added_ms_mean", heading="Mean ms", form=",.2f"),
+    Column(key="added_ms_p50", heading="p50 ms", form=",.2f"),
+    Column(key="added_ms_p99", heading="p99 ms", form=",.2f"),
 )
 _NODES: Final = (
     Column(key="cluster", heading="Cluster"),
