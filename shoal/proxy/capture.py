@@ -81,6 +81,7 @@ class Capture:
         self._state_at = 0.0
         self._told = (0, 0)
         self._failing = False
+        self._ended = False  # by an error of Shoal's own
         self._wake = trio.Event()
         self._taps: set[Tap] = set()
         self._unread = 0  # of taps that have ended
@@ -118,7 +119,7 @@ class Capture:
 
     def add(self, rows: bytes) -> None:
         waiting = self._waiting + len(rows)
-        if waiting > MAX_WAITING_BYTES:
+        if waiting > MAX_WAITING_BYTES or self._ended:
             self.drop(len(rows) // ROW_SIZE)
             return
         self._rows.append(rows)
@@ -138,7 +139,16 @@ class Capture:
                 await self._wake.wait()
             self._wake = trio.Event()
             if self._rows or self._due(time.monotonic()):
-                await self.flush()
+                await self._flush_safely()
+
+    async def _flush_safely(self) -> None:
+        rows = self._waiting // ROW_SIZE
+        try:
+            await self.flush()
+        except Exception:  # an error of Shoal's own must not end the traffic
+            log.exception("the index ends here: an error in Shoal")
+            self._ended = True
+            self.drop(rows)
 
     def _due(self, now: float) -> bool:
         """The open file is to be rolled, or to say how many rows were dropped."""
@@ -172,7 +182,7 @@ class Capture:
         blocks = [*_name_blocks(names), *_row_blocks(b"".join(pieces))]
         self._in_file += size // ROW_SIZE
         grown = self._files.size + sum(map(len, blocks))
-        ends = last or grown >= self.settings.max_file_bytes or now >= self._rolls_at
+        ends = last or self._names.is_full or grown >= self.settings.max_file_bytes or now >= self._rolls_at
         if ends or (now >= self._state_at and self._told != self._state()):
             self._state_at, self._told = now + _STATE_SECONDS, self._state()
             blocks.append(_state_block(*self._told, closed=ends))
@@ -205,7 +215,7 @@ class Capture:
 
     def close(self) -> None:
         """What is left, and the file's end. Blocks for a moment: nothing else is left to do."""
-        if not self._rows and not self._in_file:
+        if self._ended or not (self._rows or self._in_file):
             return
         rows, names, blocks, _ = self._take(time.monotonic(), last=True)
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from shoal.protocol.capture.blocks import Torn
 from shoal.protocol.capture.columns import ROW_SIZE
@@ -22,6 +23,7 @@ from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import CaptureSettings
 from tests.proxy.capture_index import content, files
 from tests.proxy.capture_maker import a_row
+from tests.proxy.rig import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,3 +217,35 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Ca
     )
     assert main(["check", "-c", str(file)]) == 2
     assert "capture.directory" in capsys.readouterr().err
+
+
+async def test_a_file_ends_with_too_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.protocol.capture.names.MAX_NAMES", 6)
+    capture = new_capture(tmp_path)
+    for first in (1, 9):
+        fill(capture, 8, first)
+        await capture.flush()
+    found = [[row["client"] for row in content(path)[1]] for path in files(tmp_path)]
+    assert found == [
+        [f"client-{n}" for n in range(1, 7)] + [None] * 2,
+        [f"client-{n % 10}" for n in range(9, 15)] + [None] * 2,
+    ]
+
+
+async def test_an_error_of_shoals_own_ends_the_index_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    capture = new_capture(tmp_path, flush_seconds=0.05)
+
+    def broken(_: object) -> list[bytes]:
+        raise ZeroDivisionError
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(capture.run)
+        fill(capture, 1)
+        monkeypatch.setattr(capture_module, "_row_blocks", broken)
+        await until(lambda: "the index ends here" in caplog.text)
+        fill(capture, 3, 2)
+        nursery.cancel_scope.cancel()
+    capture.close()
+    assert capture.statistics().dropped == 4

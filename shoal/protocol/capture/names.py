@@ -12,7 +12,7 @@ from shoal.protocol.wire import Topic
 __all__ = ["MAX_NAMES", "Names"]
 
 MAX_NAMES: Final = 100_000
-"""Of one file: topics, client ids (some clients make a new one each time) and the like. Further ones get the number 0, and are counted."""
+"""Of one file: topics, client ids (some clients make a new one each time) and the like. Then it is time for the next file; until that begins, new names get the number 0."""
 
 TopicName = Callable[[str, bytes], str | None]
 """Cluster and topic id -> name."""
@@ -24,7 +24,6 @@ class Names:
         self._numbers: dict[str, int] = {"": 0}
         self._ids: dict[tuple[str, bytes], int] = {}
         self._fresh: dict[int, str] = {}
-        self.unnumbered = 0
 
     def number(self, name: str) -> int:
         found = self._numbers.get(name)
@@ -47,11 +46,15 @@ class Names:
     def _add(self, name: str) -> int:
         number = len(self._numbers)
         if number > MAX_NAMES:
-            self.unnumbered += 1
             return 0
         self._numbers[name] = number
         self._fresh[number] = name
         return number
+
+    @property
+    def is_full(self) -> bool:
+        """Time for the next file."""
+        return len(self._numbers) > MAX_NAMES
 
     def taken(self) -> dict[int, str]:
         fresh, self._fresh = self._fresh, {}
