@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio.testing
@@ -12,15 +12,20 @@ import trio.testing
 from shoal.cli import main
 from shoal.protocol.compression import Codec
 from shoal.scenarios.cases import CASES
+from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.replay.arrivals import Part
+from shoal.scenarios.replay.brokers import Brokers, Site
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.clock import MAX, Clock, parse_speed
 from shoal.scenarios.replay.facts import at_least, at_most, check, equals
 from shoal.scenarios.replay.ledger import Findings, Ledger, _Reader
 from shoal.scenarios.replay.played import Played, percentile
-from shoal.scenarios.replay.runner import Outcome
+from shoal.scenarios.replay.runner import Outcome, run_case
 from shoal.scenarios.replay.verdicts import as_json, as_table
 from shoal.scenarios.shoal_run import totals
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -75,6 +80,19 @@ def test_every_case_says_what_must_be_true() -> None:
         names = [fact.name for fact in case.facts]
         assert len(names) >= 2
         assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("error", [NotReady("no broker"), ConnectionRefusedError("no broker")])
+async def test_a_case_that_cannot_be_played_fails_with_the_reason(error: Exception, tmp_path: Path) -> None:
+    class NoBrokers(Brokers):
+        async def target(self) -> Site:
+            raise ExceptionGroup("of a nursery", [error])
+
+    case = CASES["oldest-consumer"]
+    result = await run_case(case, NoBrokers(tmp_path, "4.3.0"), tmp_path, kafka="4.3.0", speed=1.0)
+
+    assert not result.good
+    assert result.verdicts == (("it can be played to its end", False, "no broker"),)
 
 
 # -- time ----------------------------------------------------------------------------------------------------------

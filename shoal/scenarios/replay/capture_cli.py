@@ -18,6 +18,7 @@ from shoal.proxy.probe_arguments import credentials
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.raw_source import RawRecorded, read_raw
+from shoal.scenarios.replay.runner import FAILURES, told
 from shoal.scenarios.replay.trace import (
     TraceSettings,
     as_trace_table,
@@ -46,13 +47,26 @@ def replay_capture(flags: argparse.Namespace, speed: float) -> int:
         speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics, credentials=credentials(flags)
     )
     recorded = _recorded(Path(flags.what[0]), flags)
-    report = trio.run(partial(_replay, recorded, flags, settings))
+    report = _run(recorded, flags, settings)
     print(as_trace_table(report))
     flags.out.mkdir(parents=True, exist_ok=True)
     target: Path = flags.out / "replay.json"
     target.write_text(json.dumps(report, indent=1) + "\n")
     print(f"figures: {target}")
     return OK if is_good(report) else FAILED
+
+
+def _run(recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: TraceSettings) -> dict[str, Any]:
+    """Raises OperatorError where the brokers, or a log-in, do not let it."""
+    failed: list[BaseException] = []
+    report: dict[str, Any] = {}
+    try:
+        report = trio.run(partial(_replay, recorded, flags, settings))
+    except* FAILURES as group:
+        failed.append(group)
+    if failed:
+        raise OperatorError.of(flags.what[0], f"could not be replayed: {told(failed[0])}")
+    return report
 
 
 def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:

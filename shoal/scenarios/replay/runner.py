@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.errors import RemoteProtocolError
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.replay.clock import Clock
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.brokers import Brokers, Site
     from shoal.scenarios.replay.case import Case, Fault
 
-__all__ = ["Outcome", "run_case"]
+__all__ = ["FAILURES", "Outcome", "run_case", "told"]
 
+FAILURES = (HarnessError, OSError, trio.BrokenResourceError, RemoteProtocolError)
+"""Of brokers, mirrors and clients; all else is our own."""
 ENVELOPES = "no envelope lies in any topic"
 
 
@@ -45,16 +48,16 @@ async def run_case(case: Case, brokers: Brokers, work: Path, *, kafka: str, spee
     begin = time.monotonic()
     try:
         verdicts = await _run(case, brokers, work, kafka, speed)
-    except* HarnessError as group:
-        errors = "; ".join(str(error) for error in _leaves(group))
-        verdicts = (Verdict("it can be played to its end", False, errors),)
+    except* FAILURES as group:
+        verdicts = (Verdict("it can be played to its end", False, told(group)),)
     return Outcome(case=case, verdicts=verdicts, seconds=time.monotonic() - begin)
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
+def told(error: BaseException) -> str:
+    """What the errors of a group say; trio wraps what its tasks raise."""
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
+        return "; ".join(map(told, error.exceptions))
+    return str(error) or type(error).__name__
 
 
 async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: float) -> tuple[Verdict, ...]:
