@@ -33,6 +33,11 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
+        "capture": Command(
+            what="list, print, verify and compact what was captured",
+            function="shoal.capture.cli:main",
+            extra="capture",
+        ),
         "replay": Command(
             what="drive scenarios or captured traffic through Shoal to real brokers",
             function="shoal.scenarios.replay.cli:main",

@@ -53,7 +53,6 @@ class RawStatistics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opened:
     connection: int
-    node: int
     about: str
 
 
@@ -104,11 +103,13 @@ class RawCapture:
         """-> what to use in the socket's place. `node`: the broker that the client wants; `about`: for who reads the capture."""
         number = next(self._numbers)
         node_id = -1 if node is None else node
-        self._queue.put(_Opened(connection=number, node=node_id, about=about))
-        return TappedClient.of(client, Tap(partial(self._half, number), time.time_ns, partial(self._gone, number)))
+        self._queue.put(_Opened(connection=number, about=about))
+        return TappedClient.of(
+            client, Tap(partial(self._half, number, node_id), time.time_ns, partial(self._gone, number))
+        )
 
-    def _half(self, number: int, sender: Sender) -> FrameTap:
-        template = CapturedFrame(0, self._proxy, number, sender, b"")
+    def _half(self, number: int, node: int, sender: Sender) -> FrameTap:
+        template = CapturedFrame(0, self._proxy, number, sender, b"", None, node)
         return FrameTap(template, self._frame_limit, self._claim, self._put)
 
     def _gone(self, number: int, begun: list[int]) -> None:
@@ -156,7 +157,7 @@ class RawCapture:
                 self._files.write(self._picker.take(event))
                 self._done += len(event.frame) - 4 + _OVERHEAD
             case _Opened():
-                self._files.opened(event.connection, event.node, event.about)
+                self._files.opened(event.connection, event.about)
             case _Closed():
                 self._files.write(self._picker.closed(self._proxy, event.connection))
                 self._files.closed(event.time_ns, event.connection)

@@ -31,14 +31,14 @@ class RawFiles:
         self.written = self.lost = self.bytes = self.number = 0
         self._settings = settings
         self._proxy = proxy
-        self._about: dict[int, tuple[int, str]] = {}  # of open connections: broker, and what the first packet says
+        self._about: dict[int, str] = {}  # of open connections: what their first packet says
         self._file: BinaryIO | None = None
         self._size = 0
         self._encoder = Encoder(proxy)
         self._not_before = 0.0
 
-    def opened(self, connection: int, node: int, about: str) -> None:
-        self._about[connection] = (node, about)
+    def opened(self, connection: int, about: str) -> None:
+        self._about[connection] = about
 
     def closed(self, time_ns: int, connection: int) -> None:
         self._about.pop(connection, None)
@@ -70,8 +70,9 @@ class RawFiles:
     def _encoded(self, frame: CapturedFrame) -> bytes:
         if self._encoder.knows(frame.connection):
             return self._encoder.frame(frame)
-        node, about = self._about.get(frame.connection, (-1, ""))
-        return self._encoder.opened(frame.time_ns, frame.connection, node, about) + self._encoder.frame(frame)
+        about = self._about.get(frame.connection, "")
+        start = self._encoder.opened(frame.time_ns, frame.connection, frame.node, about)
+        return start + self._encoder.frame(frame)
 
     def _append(self, data: bytes) -> bool:
         assert self._file is not None

@@ -24,6 +24,7 @@ MAX_SEGMENT: Final = 65_495
 SECTION_EVERY: Final = 4 * 1024 * 1024
 """Bytes between two section headers."""
 UNKNOWN_NODE: Final = -1
+"""Node ids are told apart below 2^20 - 1."""
 
 SHB, IDB, EPB = 0x0A0D0D0A, 1, 6
 LINKTYPE_IPV4: Final = 228
@@ -49,7 +50,7 @@ _CLIENT_BITS: Final = 24
 _CLIENT_PORT: Final = 20_000
 _CLIENT_PORTS: Final = 40_000
 _BROKER_NET: Final = 172 << 24 | 16 << 16
-_BROKER_BITS: Final = (1 << 20) - 1
+BROKER_BITS: Final = (1 << 20) - 1
 
 
 class Sender(IntEnum):
@@ -63,7 +64,7 @@ class Sender(IntEnum):
 class CapturedFrame(NamedTuple):
     """`frame` is as the client sent or got it, with its size. `withheld`: why it is cut (`withheld.py`), or None.
 
-    `proxy` is the id of the process, and `connection` its number there.
+    `proxy` is the id of the process, `connection` its number there, and `node` the broker that it leads to.
     """
 
     time_ns: int
@@ -72,6 +73,7 @@ class CapturedFrame(NamedTuple):
     sender: Sender
     frame: bytes
     withheld: str | None = None
+    node: int = UNKNOWN_NODE
 
 
 class _Flow:
@@ -82,7 +84,7 @@ class _Flow:
     def __init__(self, connection: int, node: int) -> None:
         self.client = _CLIENT_NET | connection & ((1 << _CLIENT_BITS) - 1)
         self.port = _CLIENT_PORT + (connection >> _CLIENT_BITS) % _CLIENT_PORTS
-        self.broker = _BROKER_NET | node & _BROKER_BITS
+        self.broker = _BROKER_NET | node & BROKER_BITS
         self.sent = {Sender.CLIENT: 0, Sender.BROKER: 0}
 
 
@@ -121,7 +123,7 @@ class Encoder:
 
     def frame(self, frame: CapturedFrame) -> bytes:
         """A frame of any size, in as many packets as it takes. A connection that was not `opened` is, without comment."""
-        before = b"" if frame.connection in self._flows else self.opened(frame.time_ns, frame.connection)
+        before = b"" if frame.connection in self._flows else self.opened(frame.time_ns, frame.connection, frame.node)
         flow, other = self._flows[frame.connection], Sender(3 - frame.sender)
         pieces = [before]
         for start in range(0, len(frame.frame) or 1, MAX_SEGMENT):

@@ -134,6 +134,7 @@ class Decoder:
             sender,
             frame,
             None if comment is None else str(comment, "utf-8", "replace"),
+            _node(ip[8] if sender is Sender.BROKER else ip[9]),
         )
 
     def _begin_anew(self, key: tuple[str, int, Sender], flags: int) -> None:
@@ -164,6 +165,11 @@ class Decoder:
             self.incomplete += 1
             return None
         return frame
+
+
+def _node(broker: int) -> int:
+    node = broker & pcapng.BROKER_BITS
+    return pcapng.UNKNOWN_NODE if node == pcapng.BROKER_BITS else node
 
 
 def _options(body: bytes, pos: int) -> dict[int, bytes]:

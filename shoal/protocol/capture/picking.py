@@ -79,6 +79,10 @@ class Picker:
         exchanges = self._connections.pop((proxy, connection), None)
         return [] if exchanges is None else [frame for _, held in exchanges.waiting for frame in self._settled(held)]
 
+    def close(self) -> list[CapturedFrame]:
+        """No more frames come."""
+        return [frame for key in list(self._connections) for frame in self.closed(*key)]
+
     def _request(self, exchanges: Exchanges[_Held], captured: CapturedFrame) -> Iterator[CapturedFrame]:
         asked = exchanges.request(captured.frame)
         is_wanted = self._wanted.call(asked)

@@ -33,6 +33,7 @@ _FRAMES = st.builds(
     st.sampled_from(Sender),
     _BODIES.map(sized) | st.just(b""),
     st.none() | st.text(min_size=1, max_size=20),
+    st.just(3),
 )
 
 

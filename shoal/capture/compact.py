@@ -1,0 +1,139 @@
+"""`shoal capture compact`: index files that nobody writes any more become Parquet, which clusters and object stores can read.
+
+    OUT/dt=2026-11-22/hour=04/shoal-0badcafe-00000007.parquet      hours are of the capture clock, UTC
+    OUT/_compacted/shoal-0badcafe-00000007.json                    that file is done: how many rows, in which parts
+
+A part has the name of its source, is written under a name that readers pass over, and renamed when it is whole; the note comes last.
+So a crash in the middle leaves nothing double: the next run writes the same parts again, and what has a note is left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.capture.batches import record_batches
+from shoal.capture.decode import arrow_schema
+from shoal.capture.errors import ToolError
+from shoal.capture.index import IndexReader
+from shoal.capture.schema import chosen
+from shoal.capture.survey import is_being_written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from shoal.capture.files import CaptureFile
+
+__all__ = ["Compacted", "compact", "locked"]
+
+_NOTES: Final = "_compacted"
+_HOUR_NS: Final = 3_600_000_000_000
+_PIECE: Final = 32 * 1024 * 1024
+"""Bytes of index rows in a row group: some 190,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """`size`: of the source, bytes. `is_whole`: nothing of it was damaged or torn."""
+
+    size: int
+    rows: int
+    parts: list[str]
+    is_whole: bool
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """For one compaction at a time. Raises ToolError."""
+    (out / _NOTES).mkdir(parents=True, exist_ok=True)
+    with (out / _NOTES / "lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ToolError(f"{out}: another compaction is at work") from None
+        yield
+
+
+def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
+    """-> what became of it, and whether that was done now. None: it is still written to. Raises OSError, UnreadableFile."""
+    if is_being_written(file.path):
+        return None, False
+    note = out / _NOTES / f"{file.path.stem}.json"
+    size = file.path.stat().st_size
+    if note.exists() and (done := Compacted(**json.loads(note.read_text()))).size == size:
+        return done, False
+    result = _written(file, out, size)
+    _put(note, json.dumps(asdict(result)).encode())
+    return result, True
+
+
+def _put(path: Path, data: bytes) -> None:
+    hidden = path.with_name(f".{path.name}.part")
+    hidden.write_bytes(data)
+    hidden.replace(path)
+
+
+def _written(file: CaptureFile, out: Path, size: int) -> Compacted:
+    reader = IndexReader(path=file.path, end=size, piece=_PIECE)
+    parts: dict[int, _Part] = {}
+    rows, is_whole = 0, True
+    with ExitStack() as stack:
+        for found in record_batches(reader):
+            if not isinstance(found, pa.RecordBatch):
+                is_whole = False
+                continue
+            rows += len(found)
+            for hour, batch in _by_hour(found):
+                if hour not in parts:
+                    parts[hour] = stack.enter_context(_Part(_path(out, hour, file.path.stem)))
+                parts[hour].write(batch)
+    for part in parts.values():
+        part.put()
+    named = sorted(str(part.path.relative_to(out)) for part in parts.values())
+    return Compacted(size=size, rows=rows, parts=named, is_whole=is_whole)
+
+
+def _by_hour(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    hours = batch["time_ns"].to_numpy() // _HOUR_NS
+    for hour in np.unique(hours):
+        yield int(hour), batch.filter(pa.array(hours == hour))
+
+
+def _path(out: Path, hour: int, stem: str) -> Path:
+    at = datetime.fromtimestamp(hour * 3600, UTC)
+    return out / f"dt={at:%Y-%m-%d}" / f"hour={at:%H}" / f"{stem}.parquet"
+
+
+class _Part:
+    """A Parquet file that is not there until `put`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hidden = path.with_name(f".{path.name}.part")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(self._hidden, arrow_schema(chosen()), compression="zstd")
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def put(self) -> None:
+        """Closed before: on the disk, then under its name."""
+        with self._hidden.open("rb") as file:
+            os.fsync(file.fileno())
+        self._hidden.replace(self.path)
