@@ -32,7 +32,6 @@ from shoal.proxy.tapped import TappedTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shoal.protocol.wire import Topic
     from shoal.proxy.settings import CaptureSettings, RawCaptureSettings
     from shoal.proxy.transport import Transport
 
@@ -70,6 +69,7 @@ class Capture:
         require_directory(settings)
         self.settings = settings
         self._names = Names(topic_name)
+        self.number, self.topic = self._names.number, self._names.topic
         self._files = IndexFiles(settings, tags)
         self._connections = count(1)
         every = settings.has_keys_sample
@@ -110,12 +110,6 @@ class Capture:
     def ended(self, tap: Tap) -> None:
         self._taps.discard(tap)
         self._unread += tap.unread
-
-    def number(self, name: str) -> int:
-        return self._names.number(name)
-
-    def topic(self, cluster: str, topic: Topic) -> int:
-        return self._names.topic(cluster, topic)
 
     def add(self, rows: bytes) -> None:
         waiting = self._waiting + len(rows)

@@ -73,11 +73,12 @@ NO_ANSWER: Final = Answered()
 class RowMaker:
     """Of one connection. `software` becomes known when the client asks for API versions."""
 
-    __slots__ = ("_place", "_sink", "software")
+    __slots__ = ("_number", "_place", "_sink", "software")
 
     def __init__(self, place: Place, sink: Sink) -> None:
         self._place = place
         self._sink = sink
+        self._number = sink.number
         self.software = ""
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
@@ -115,7 +116,7 @@ class RowMaker:
         partition: int = -1,
         error: int,
     ) -> bytes:
-        place, number = self._place, self._sink.number
+        place, number = self._place, self._number
         is_answered = answered.at_ns >= 0
         return CONTEXT.pack(
             answered.at_ns if is_answered and what[1] is Direction.FETCHED else request.sent_ns,
@@ -127,8 +128,8 @@ class RowMaker:
             number(place.listener),
             number(place.cluster),
             self._sink.topic(place.cluster, topic) if topic else 0,
-            number(treatment.reason or ""),
-            number(treatment.source_topic or ""),
+            number(treatment.reason) if treatment.reason else 0,
+            number(treatment.source_topic) if treatment.source_topic else 0,
             treatment.source_partition,
             place.node,
             partition,

@@ -104,7 +104,7 @@ class FrameWalker:
                     self.lost = True
                     return pos
                 continue
-            stop = min(end, pos + left)
+            stop = end if end - pos < left else pos + left
             if self._skip:
                 passed = self._skip
             else:

@@ -75,7 +75,7 @@ class Tap:
         self._waiting: deque[Request] = deque()
         self._waiting_batches = 0
         self._notes: dict[int, Note] = {}
-        self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows]]] = {}
+        self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
 
     # -- what passes -----------------------------------------------------------------------------------------------
@@ -116,7 +116,13 @@ class Tap:
 
         Of an answer that is still on its way: raw, for the reason of `otherwise`.
         """
-        request, answered, partitions = self._unjudged.pop(correlation_id, (self._answers.request, NO_ANSWER, []))
+        on_its_way: tuple[Request | None, Answered, list[PartitionRows], int] = (
+            self._answers.request,
+            NO_ANSWER,
+            [],
+            0,
+        )
+        request, answered, partitions, error = self._unjudged.pop(correlation_id, on_its_way)
         if request is None or request.correlation_id != correlation_id:
             return
         if answered is NO_ANSWER:
@@ -126,7 +132,7 @@ class Tap:
         for one in partitions:
             self._judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
         if not partitions:
-            self._make.request(request, answered, Direction.FETCHED, UNKNOWN_ERROR)
+            self._make.request(request, answered, Direction.FETCHED, error)
 
     @property
     def lost(self) -> bool:
@@ -243,7 +249,7 @@ class Tap:
             self.judge(request.correlation_id, {})  # one that was forgotten
             if not self._hold(answer.batches):
                 partitions = []
-            self._unjudged[request.correlation_id] = (request, answered, partitions)
+            self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)
             return
         for one in partitions:
             self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
