@@ -71,7 +71,7 @@ def _sources(parcel: Parcel, items: Sequence[Item]) -> Iterable[Source | None]:
         item = items[piece.item]
         wrong = None if item.key is None else mismatch(item.headers, item.key)
         for at, records in enumerate(piece.row.records):
-            base = item.batches.sources[piece.batch + at]
+            base = item.batches.source_of(piece.batch + at)
             if item.key is None or isinstance(base, str):
                 yield None
             else:

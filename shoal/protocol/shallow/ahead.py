@@ -28,9 +28,13 @@ class Piece(NamedTuple):
     def records(self) -> int:
         return sum(self.row.records)
 
-    def split(self, at: int) -> "tuple[Piece, Piece]":
-        """The first `at` batches, and the others (one at least each)."""
-        return self._replace(row=self.row[:at]), self._replace(batch=self.batch + at, row=self.row[at:])
+    def until(self, at: int) -> "Piece":
+        """The first `at` batches of several."""
+        return Piece(self.item, self.batch, self.first, self.row.window(0, at))
+
+    def since(self, at: int) -> "Piece":
+        """The others."""
+        return Piece(self.item, self.batch + at, self.first, self.row.window(at, len(self.row)))
 
 
 class Ahead:
@@ -65,17 +69,18 @@ class Ahead:
         for piece in self._pieces:
             if count <= 0:
                 break
-            pieces.append(piece if count >= len(piece.row) else piece.split(count)[0])
+            pieces.append(piece if count >= len(piece.row) else piece.until(count))
             count -= len(piece.row)
         return tuple(pieces)
 
     def drop(self, count: int) -> None:
         """The first `count` batches are no longer ahead."""
         while count:
-            piece = self._pieces.popleft()
+            piece = self._pieces[0]
             if count < len(piece.row):
-                self._pieces.appendleft(piece.split(count)[1])
+                self._pieces[0] = piece.since(count)
                 return
+            self._pieces.popleft()
             count -= len(piece.row)
 
     def put_back(self, pieces: Sequence[Piece]) -> None:
@@ -90,14 +95,14 @@ class Ahead:
         """Put parts of a batch in its place."""
         index, at = self._place(number)
         whole = self._pieces[index]
-        before, rest = whole.split(at) if at else (None, whole)
-        cut, after = rest.split(1) if len(rest.row) > 1 else (rest, None)
-        pieces, first = [before] if before else [], cut.first
+        pieces, first = [whole.until(at)] if at else [], whole.first
         for part in parts:
-            pieces.append(cut._replace(first=first, row=BatchRow.of((part,))))
+            pieces.append(Piece(whole.item, whole.batch + at, first, BatchRow.of((part,))))
             first += part.records
+        if at + 1 < len(whole.row):
+            pieces.append(whole.since(at + 1))
         del self._pieces[index]
-        for piece in reversed([*pieces, after] if after else pieces):
+        for piece in reversed(pieces):
             self._pieces.insert(index, piece)
 
     def _place(self, number: int) -> tuple[int, int]:

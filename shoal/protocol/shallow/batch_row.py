@@ -34,39 +34,49 @@ class SubBatch(NamedTuple):
         return f"{self.source}, {self.records} records, {self.codec.name.lower()}, {self.size} bytes"
 
 
-class BatchRow(Sequence[SubBatch]):
+class _Columns(NamedTuple):
     """`parts`: the buffers of each batch, its 61 bytes at least in the first; `records` and `sizes` (bytes): of each.
 
     `sources` says of each which data it is: in words, or by its base offset in the source partition `origin`.
     """
 
-    __slots__ = ("origin", "parts", "records", "sizes", "sources")
+    parts: Sequence[tuple[Buffer, ...]]
+    records: Sequence[int]
+    sizes: Sequence[int]
+    sources: Sequence[int | str]
+    origin: str
 
-    def __init__(
-        self,
-        parts: list[tuple[Buffer, ...]],
-        records: list[int],
-        sizes: list[int],
-        sources: Sequence[int | str],
-        origin: str = "",
-    ) -> None:
-        self.parts = parts
-        self.records = records
-        self.sizes = sizes
-        self.sources = sources
-        self.origin = origin
+
+class BatchRow(Sequence[SubBatch]):
+    """A window on columns that it shares with the rows it was cut from: where batches go out one by one, cutting off the first of
+    hundreds must not cost a copy of the others."""
+
+    __slots__ = ("_columns", "_start", "_stop")
+
+    def __init__(self, columns: _Columns, start: int, stop: int) -> None:
+        self._columns = columns
+        self._start = start
+        self._stop = stop
+
+    @classmethod
+    def of_envelope(
+        cls, origin: str, parts: list[tuple[Buffer, ...]], records: list[int], sizes: list[int], offsets: list[int]
+    ) -> "BatchRow":
+        return cls(_Columns(parts, records, sizes, offsets, origin), 0, len(parts))
 
     @classmethod
     def of(cls, batches: Sequence[SubBatch]) -> "BatchRow":
-        return cls(
+        columns = _Columns(
             [batch.buffers for batch in batches],
             [batch.records for batch in batches],
             [batch.size for batch in batches],
             [batch.source for batch in batches],
+            "",
         )
+        return cls(columns, 0, len(batches))
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return self._stop - self._start
 
     @overload
     def __getitem__(self, at: int) -> SubBatch: ...
@@ -76,16 +86,44 @@ class BatchRow(Sequence[SubBatch]):
 
     def __getitem__(self, at: int | slice) -> "SubBatch | BatchRow":
         if isinstance(at, slice):
-            return BatchRow(self.parts[at], self.records[at], self.sizes[at], self.sources[at], self.origin)
-        buffers, records, source = self.parts[at], self.records[at], self.sources[at]
+            start, stop, step = at.indices(len(self))
+            if step != 1:
+                raise ValueError("a row has no gaps")
+            return self.window(start, max(start, stop))
+        parts, records, _, sources, origin = self._columns
+        place = self._place(at)
+        source, count, buffers = sources[place], records[place], parts[place]
         if isinstance(source, int):
-            source = f"{self.origin} offsets {source}..{source + records - 1}"
-        return SubBatch(buffers, records, Codec(buffers[0][_CODEC_AT] & _CODEC_MASK), source)
+            source = f"{origin} offsets {source}..{source + count - 1}"
+        return SubBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & _CODEC_MASK), source)
+
+    def _place(self, at: int) -> int:
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        return (self._start if at >= 0 else self._stop) + at
+
+    def window(self, start: int, stop: int) -> "BatchRow":
+        """The batches from `start` to `stop`, which must lie in the row."""
+        return BatchRow(self._columns, self._start + start, self._start + stop)
+
+    def records_of(self, at: int) -> int:
+        return self._columns.records[self._start + at]
+
+    def source_of(self, at: int) -> int | str:
+        return self._columns.sources[self._start + at]
+
+    @property
+    def parts(self) -> Sequence[tuple[Buffer, ...]]:
+        return self._columns.parts[self._start : self._stop]
+
+    @property
+    def records(self) -> Sequence[int]:
+        return self._columns.records[self._start : self._stop]
 
     @property
     def size(self) -> int:
-        return sum(self.sizes)
+        return sum(self._columns.sizes[self._start : self._stop])
 
     def fitting(self, room: int) -> int:
         """How many of the first batches are no more than `room` bytes together."""
-        return bisect_right(list(accumulate(self.sizes)), room)
+        return bisect_right(list(accumulate(self._columns.sizes[self._start : self._stop])), room)

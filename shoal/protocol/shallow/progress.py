@@ -139,7 +139,7 @@ class PartitionProgress:
             return
         while self._ahead and self._done_in(self._ahead.first) > self._ahead.first.first:
             piece = self._ahead.first
-            if self._done_in(piece) < piece.first + piece.row.records[0]:
+            if self._done_in(piece) < piece.first + piece.row.records_of(0):
                 return self._cut_next(0)
             self._ahead.drop(1)
         cut_before = self._replay.prepare(self._ahead)
@@ -189,7 +189,7 @@ class PartitionProgress:
             return None
         self._ahead.drop(count)
         if self._sequence is not None:
-            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].row.records[0]))
+            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].row.records_of(0)))
         self._in_flight.append(parcel)
         return parcel
 
@@ -249,7 +249,7 @@ class PartitionProgress:
         for index, piece in enumerate(parcel.pieces, 1):
             item, records = piece.item, piece.records
             before, batches = self._delivered[item], self._plan.items[item].batches
-            is_part = len(piece.row) == 1 and piece.first + records < batches.records[piece.batch]
+            is_part = len(piece.row) == 1 and piece.first + records < batches.records_of(piece.batch)
             started = before.batches or before.records
             self._delivered[item] = Delivered(
                 batches=piece.batch if is_part else piece.batch + len(piece.row),

@@ -34,10 +34,14 @@ class Replay:
         for shape in self._shapes:
             for number, records in enumerate(shape.records):
                 place, (piece, at) = next(batches, (0, (None, 0)))
-                if piece is None or piece.row.records[at] < records or (number == 0 and _begin(piece, at) != shape[:3]):
+                if (
+                    piece is None
+                    or piece.row.records_of(at) < records
+                    or (number == 0 and _begin(piece, at) != shape[:3])
+                ):
                     self.failed = True
                     return None
-                if piece.row.records[at] > records:
+                if piece.row.records_of(at) > records:
                     return place
         return None
 

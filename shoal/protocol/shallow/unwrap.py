@@ -279,4 +279,4 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
         len(value),
     ):
         raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
-    return BatchRow(parts, records, sizes, offsets, origin)
+    return BatchRow.of_envelope(origin, parts, records, sizes, offsets)
