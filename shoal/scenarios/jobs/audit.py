@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["COLUMNS", "attempts", "compared", "in_scope", "minutes", "partitions", "source_batches"]
+__all__ = ["COLUMNS", "attempts", "in_scope", "judged", "matched", "minutes", "partitions", "source_batches"]
 
 COLUMNS: Final = [
     "time_ns",
@@ -119,11 +119,10 @@ def in_scope(source: DataFrame, attempted: DataFrame) -> tuple[DataFrame, DataFr
     return source, seen.where("not exact or source_first >= first_seen").drop("first_seen")
 
 
-def compared(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> DataFrame:
-    """Exact: each batch of the source that must be covered, or is, and its `state`.
+def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
+    """Exact: each batch of the source that must be covered, or is, with the number of its `copies` at the target.
 
-    copied, doubled, different (another number of records), pending (one of the last `tolerance` of its partition, not sent yet),
-    unconfirmed (sent, and nobody knows whether it was stored), missing. `target_offset`: of the first copy.
+    `offsets` is null where nothing was sent. `target_offset`: of the first copy.
     """
     copies = (
         attempted.where("exact")
@@ -140,13 +139,16 @@ def compared(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> Dat
     )
     joined = source.where(~F.col("control")).join(copies, [*_PLACE, "base_offset"], "left")
     copied = F.coalesce(F.col("offsets") + F.col("without_offset"), F.lit(0))
-    counted = joined.where("wrapped or offsets is not null").withColumn(
-        "copies", F.when((copied == 0) & F.coalesce("known_already", F.lit(False)), 1).otherwise(copied)
-    )
-    return _with_state(counted, tolerance)
+    copies_at_all = F.when((copied == 0) & F.coalesce("known_already", F.lit(False)), 1).otherwise(copied)
+    return joined.where("wrapped or offsets is not null").withColumn("copies", copies_at_all)
 
 
-def _with_state(counted: DataFrame, tolerance: int) -> DataFrame:
+def judged(counted: DataFrame, tolerance: int = 1) -> DataFrame:
+    """The same with a `state`. `counted`: of `matched`.
+
+    copied, doubled, different (another number of records), pending (one of the last `tolerance` of its partition, not sent yet),
+    unconfirmed (sent, and nobody knows whether it was stored), missing.
+    """
     covered = counted.where("copies > 0").groupBy(*_PLACE).agg(F.max("base_offset").alias("last_covered"))
     state = (
         F.when(F.col("copies") > 1, "doubled")
@@ -207,7 +209,7 @@ def _stored_once(attempted: DataFrame) -> DataFrame:
 
 
 def partitions(source: DataFrame, attempted: DataFrame, exact: DataFrame, timed: DataFrame) -> DataFrame:
-    """One row for each partition of the source: what was seen, and what is wrong. `exact`, `timed`: of `compared` and `minutes`."""
+    """One row for each partition of the source: what was seen, and what is wrong. `exact`, `timed`: of `judged` and `minutes`."""
     tables = (_seen(source), _states(exact), _reordered(exact), _retried(attempted), _worst(timed))
     joined = tables[0]
     for table in tables[1:]:

@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.audit import COLUMNS, attempts, compared, in_scope, minutes, partitions, source_batches
+from shoal.scenarios.jobs.audit import COLUMNS, attempts, in_scope, judged, matched, minutes, partitions, source_batches
 from shoal.scenarios.jobs.audit_report import Found, audit_report, complaints, total
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.reading import read_faults, read_index
@@ -25,19 +26,17 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.jobs.task import Task
 
-__all__ = ["run"]
+__all__ = ["Audited", "audited", "run"]
 
 COMPLETE, INCOMPLETE = 0, 1
 _ALL_PARTITIONS = 1_000_000  # the verdict is summed up over them
-_DISK = StorageLevel.MEMORY_AND_DISK
-"""A Python data source is planned and read again wherever a query mentions it, and these queries mention it often."""
 
 
 def run(task: Task) -> int:
     given = _arguments(task)
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(COLUMNS)})
     names = _clusters(rows, given)
-    found = _audit(task, rows, names, given)
+    found = _found(task, rows, names, given)
     for line in complaints(found):
         print(line)
     print(write_report(audit_report(found), task.out))
@@ -78,15 +77,33 @@ def _only(flag: str, names: set[str]) -> str:
     return next(iter(names))
 
 
-def _audit(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> Found:
-    seen, sent = source_batches(rows, names[0]).persist(_DISK), attempts(rows, names[1], given.prefix).persist(_DISK)
-    source, attempted = (table.persist(_DISK) for table in in_scope(seen, sent))
-    exact = compared(source, attempted, given.tolerance).persist(_DISK)
-    timed = kept(minutes(source, attempted, given.tolerance), task.out, "minutes")
-    summary = kept(partitions(source, attempted, exact, timed), task.out, "partitions")
-    faulty = kept(exact.where("state != 'copied'"), task.out, "batches")
-    for table in (exact, source, attempted, seen, sent):
-        table.unpersist()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    partitions: DataFrame
+    batches: DataFrame
+    minutes: DataFrame
+
+
+def audited(rows: DataFrame, names: tuple[str, str], prefix: str = "", tolerance: int = 1) -> Audited:
+    """All tables, of which each step is worked out once. `names`: of the clusters, source and target."""
+    seen, sent = _once(source_batches(rows, names[0])), _once(attempts(rows, names[1], prefix))
+    source, attempted = map(_once, in_scope(seen, sent))
+    exact = _once(judged(_once(matched(source, attempted)), tolerance))
+    timed = _once(minutes(source, attempted, tolerance))
+    return Audited(partitions=partitions(source, attempted, exact, timed), batches=exact, minutes=timed)
+
+
+def _once(table: DataFrame) -> DataFrame:
+    """A Python data source is planned and read again wherever a query mentions it, and these queries mention it often."""
+    return table.persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def _found(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> Found:
+    tables = audited(rows, names, given.prefix, given.tolerance)
+    timed = kept(tables.minutes, task.out, "minutes")
+    summary = kept(tables.partitions, task.out, "partitions")
+    faulty = kept(tables.batches.where("state != 'copied'"), task.out, "batches")
+    task.spark.catalog.clearCache()
     return Found(
         clusters=names,
         partitions=listed(summary, "topic", "partition", limit=_ALL_PARTITIONS).rows,

@@ -77,7 +77,7 @@ def count_gaps(rows: DataFrame) -> DataFrame:
     """By client and by bins of microseconds since the last request with records on the same connection; null for its first one."""
     flow = F.xxhash64("proxy", "connection", *_FLOW).alias("flow")
     batches = _batches(rows)
-    clients = batches.select(*_FLOW, flow).distinct()
+    clients = batches.groupBy(flow).agg(*(F.first(name).alias(name) for name in _FLOW))
     ordered = Window.partitionBy("flow").orderBy("time_ns", "request")
     gaps = (
         batches.select(flow, "request", "time_ns")

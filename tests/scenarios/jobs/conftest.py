@@ -12,6 +12,8 @@ QUICK = {  # a short run never pays back the second compiler; two partitions are
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",  # to compile a query takes longer than to run it on some thousand rows
+    "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "ERROR",
 }
 

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from shoal.capture.synthetic import Array, Chunk
 from shoal.capture.synthetic_mirror import Faults, Mirrored, mirrored
-from shoal.scenarios.jobs.audit import attempts, compared, in_scope, minutes, partitions, source_batches
-from shoal.scenarios.jobs.audit_job import run
+from shoal.scenarios.jobs.audit_job import audited, run
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.task import Task
 from tests.scenarios.jobs.captures import as_rows, one_chunk, write_index
@@ -22,13 +21,11 @@ Audit = Callable[..., "Result"]
 
 class Result:
     def __init__(self, rows: DataFrame, tolerance: int, prefix: str) -> None:
-        source, attempted = in_scope(source_batches(rows, "source"), attempts(rows, "target", prefix))
-        exact = compared(source, attempted, tolerance)
-        timed = minutes(source, attempted, tolerance)
-        self.partitions: list[dict[str, Any]] = partitions(source, attempted, exact, timed).toArrow().to_pylist()
+        tables = audited(rows, ("source", "target"), prefix, tolerance)
+        self.partitions: list[dict[str, Any]] = tables.partitions.toArrow().to_pylist()
         self.states: set[tuple[str, str, int, int]] = {
             (row["state"], row["topic"], row["partition"], row["base_offset"])
-            for row in exact.where("state != 'copied'").toArrow().to_pylist()
+            for row in tables.batches.where("state != 'copied'").toArrow().to_pylist()
         }
 
     def total(self, key: str) -> int:
@@ -38,7 +35,9 @@ class Result:
 @pytest.fixture
 def audit(spark: SparkSession) -> Audit:
     def of(chunk: Chunk, tolerance: int = 0, prefix: str = "") -> Result:
-        return Result(as_rows(spark, chunk), tolerance, prefix)
+        result = Result(as_rows(spark, chunk), tolerance, prefix)
+        spark.catalog.clearCache()
+        return result
 
     return of
 
