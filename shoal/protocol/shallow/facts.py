@@ -64,7 +64,8 @@ _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._f
 
 
 def facts_of(headers: Sequence[tuple[int, ...]], payloads: Sequence[Buffer], *, has_keys: bool | None = None) -> Facts:
-    """Of the batches of one envelope, one at least: the fields of their headers, as a `BatchHeader` has them; `payloads`: what follows the header of each. The codecs are known ones."""
+    """Of the batches of one envelope, one at least. `headers`: their fields, as a `BatchHeader` has them; `payloads`: what follows the
+    header of each. The codecs are known ones."""
     fields = list(zip(*headers, strict=True))
     codecs = [attributes & _CODEC_MASK for attributes in fields[5]]
     return Facts(

@@ -108,20 +108,24 @@ class Reconciler:
             books.without_offsets += 1
             return
         count, end = last - first + 1, self._ends.get(target, 0)
-        where = f"{key} ({key.records} records) has the offsets {first}..{last} at the target"
-        if count != key.records:
-            self._tell(Mismatch.BETWEEN if count > key.records else Mismatch.FEWER, target, where)
-        elif first < end:
-            self._tell(
-                Mismatch.BACK, target, f"{where}, which had come to {end}: it has lost records, or was made anew"
-            )
-        else:
+        if count == key.records and first >= end:
             books.reconciled += 1
             books.records += key.records
+        else:
+            self._tell_of(target, key, first, last, end)
         self._ends[target] = last + 1
         self._ends.move_to_end(target)
         if len(self._ends) > MAX_TARGETS:
             self._ends.popitem(last=False)
+
+    def _tell_of(self, target: Target, key: EnvelopeKey, first: int, last: int, end: int) -> None:
+        count = last - first + 1
+        where = f"{key} ({key.records} records) has the offsets {first}..{last} at the target"
+        if count != key.records:
+            self._tell(Mismatch.BETWEEN if count > key.records else Mismatch.FEWER, target, where)
+        else:
+            why = "it has lost records, or was made anew"
+            self._tell(Mismatch.BACK, target, f"{where}, which had come to {end}: {why}")
 
     def _tell(self, kind: Mismatch, target: Target, text: str) -> None:
         self._books.mismatches[kind] += 1
