@@ -57,7 +57,7 @@ class Wiring:
 
 def mismatches(shoal: ShoalProcess) -> set[str]:
     """Kinds of what did not reconcile, of every process that has logged here."""
-    found = [event["mismatches"] for name in ("flow", "total") for event in logged(shoal, name)]
+    found = [event.get("mismatches") for name in ("flow", "total") for event in logged(shoal, name)]
     return {kind for one in found if isinstance(one, dict) for kind in one}
 
 
@@ -75,7 +75,7 @@ def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
     counts: Counter[str] = Counter()
     for event in logged(shoal, event_name):
         counts.update({name: value for name, value in event.items() if isinstance(value, int)})
-        raw = event["raw_batches"]
+        raw = event.get("raw_batches", {})  # the index has an event of its own
         assert isinstance(raw, dict)
         counts.update(raw)
     return counts
