@@ -162,7 +162,7 @@ def _verify(options: Namespace) -> int:
             print(f"{file.path}: {problem}")
         bad += bool(found.problems)
         print(f"{file.path}: {found.rows:,} rows, {found.batches:,} batches, {found.size:,} bytes, {found.state}")
-    print(f"{len(files)} files, {rows:,} rows, {bad} files with problems")
+    print(f"{len(files)} files, {rows:,} rows, {bad} with problems")
     return WRONG if bad else OK
 
 

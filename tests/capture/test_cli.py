@@ -20,8 +20,10 @@ from shoal.capture.raw_files import read_frames
 from shoal.capture.schema import COLUMNS
 from shoal.capture.text import parse_time, show_time
 from shoal.cli import main as shoal
+from shoal.protocol.api import API
 from shoal.protocol.capture.blocks import BlockType, encode_block, encode_names, encode_object
 from shoal.protocol.capture.pcapng import CapturedFrame, Encoder, Sender
+from shoal.protocol.capture.withheld import WITHHELD, Part
 from tests.capture.index_files import NAMES, PROXY, encode_row, start_block
 
 if TYPE_CHECKING:
@@ -178,7 +180,7 @@ def test_without_pyarrow_cat_says_what_to_install_and_ls_works(directory: Path) 
 
 def test_verify_says_that_all_is_well(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(directory)]) == 0
-    assert lines(capsys)[-1] == "2 files, 8 rows, 0 files with problems"
+    assert lines(capsys)[-1] == "2 files, 8 rows, 0 with problems"
 
 
 def test_verify_tells_what_is_wrong(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +200,7 @@ def test_verify_tells_what_is_wrong(directory: Path, capsys: pytest.CaptureFixtu
         "1 names are missing: ?77",
         "100 bytes are not a whole block",
         "its first block is missing",
-        "5 files, 12 rows, 3 files with problems",
+        "5 files, 12 rows, 3 with problems",
     ):
         assert expected in told
 
@@ -328,3 +330,11 @@ def test_cat_reads_raw_captures_as_rows(tmp_path: Path, capsys: pytest.CaptureFi
 def test_times_are_read_as_people_write_them(text: str, time_ns: int) -> None:
     assert parse_time(text) == time_ns
     assert parse_time(show_time(time_ns)) == time_ns
+
+
+def test_the_guide_names_everything_that_is_withheld() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "capture.md").read_text()
+    parts = {Part.REQUEST: "requests", Part.ANSWER: "answers", Part.BOTH: "requests and answers"}
+
+    for key, (part, why) in WITHHELD.items():
+        assert f"| {API[key].name}, {parts[part]} | {why} |" in guide
