@@ -18,12 +18,13 @@ from shoal.protocol.capture.blocks import Torn
 from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.proxy import capture as capture_module
 from shoal.proxy.capture import FLUSH_BYTES, Capture
-from shoal.proxy.cli import main
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import CaptureSettings
 from tests.proxy.capture_index import content, files
 from tests.proxy.capture_maker import a_row
+from tests.proxy.processes import CLUSTERS, shoal
 from tests.proxy.rig import until
+from tests.proxy.test_config import GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,19 +205,17 @@ async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert capture.statistics().dropped == 3
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"capture\.directory: .* is no directory"):
         new_capture(tmp_path / "missing")
-    flags = ["--source", "127.0.0.1:1", "--target", "127.0.0.1:1", "--capture", str(tmp_path / "missing")]
-    assert main(["mirror", *flags]) == 2
-    assert "--capture" in capsys.readouterr().err
+    told = shoal("mirror", *CLUSTERS, "--capture", str(tmp_path / "missing"))
+    assert (told.returncode, told.stdout) == (2, "")
+    assert f"shoal: error: --capture: {tmp_path / 'missing'} is no directory: create it" in told.stderr
     file = tmp_path / "shoal.toml"
-    file.write_text(
-        '[[cluster]]\nname = "a"\nbootstrap = "127.0.0.1:1"\n[[listener]]\nname = "a"\ncluster = "a"\n'
-        'listen = "127.0.0.1:19092"\nports = "19093-19099"\n[capture]\ndirectory = "missing"\n'
-    )
-    assert main(["check", "-c", str(file)]) == 2
-    assert "capture.directory" in capsys.readouterr().err
+    file.write_text(f'{GOOD}\n[capture]\ndirectory = "missing"\n')
+    checked = shoal("check", "-c", str(file))
+    assert checked.returncode == 2
+    assert f"shoal: error: capture.directory: {tmp_path / 'missing'} is no directory" in checked.stderr
 
 
 async def test_a_file_ends_with_too_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
