@@ -67,7 +67,7 @@ def consume_by_librdkafka(bootstrap: str, topic: str) -> None:
     consumer.subscribe([topic])
     seen = 0
     while seen < RECORDS:
-        found = consumer.consume(500, IN_TIME)
+        found = consumer.consume(min(500, RECORDS - seen), IN_TIME)
         assert found
         seen += len(found)
     consumer.close()
@@ -79,7 +79,7 @@ def consume_by_kafka_python(bootstrap: str, topic: str) -> None:
     )
     seen = 0
     while seen < RECORDS:
-        found = consumer.poll(IN_TIME * 1000)
+        found = consumer.poll(int(IN_TIME * 1000))
         assert found
         seen += sum(map(len, found.values()))
     consumer.close()
@@ -102,12 +102,14 @@ async def traffic(bootstrap: str, topic: str) -> None:
 
 async def dumped(brokers: Cluster, topic: str) -> dict[int, list[Batch]]:
     """The batches of each partition; partition n is on broker n + 1."""
+    logs = [brokers.nodes[at + 1].data / f"{topic}-{at}" / f"{0:020}.log" for at in range(3)]
+    said = await run_tool("DumpLogSegments", "--files", ",".join(map(str, logs)))
+    _, *dumps = said.split("Dumping ")
     found = {}
-    for partition in range(3):
-        log = brokers.nodes[partition + 1].data / f"{topic}-{partition}" / f"{0:020}.log"
-        lines = await run_tool("DumpLogSegments", "--files", str(log))
-        found[partition] = [(*map(int, groups[:8]), groups[8].lower()) for groups in _DUMPED.findall(lines)]
-        assert len(found[partition]) == lines.count("baseOffset:")
+    for partition, dump in enumerate(dumps):
+        assert dump.startswith(str(logs[partition]))
+        found[partition] = [(*map(int, groups[:8]), groups[8].lower()) for groups in _DUMPED.findall(dump)]
+        assert len(found[partition]) == dump.count("baseOffset:") > 0
     return found
 
 
