@@ -23,6 +23,7 @@ from shoal.protocol.capture.picking import Picker, Wanted
 from shoal.proxy.capture import require_directory
 from shoal.proxy.raw_files import RawFiles
 from shoal.proxy.raw_tap import FrameTap, Tap, TappedClient
+from shoal.proxy.statistics import RawStatistics
 
 if TYPE_CHECKING:
     import socket
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.settings import RawCaptureSettings
 
-__all__ = ["RawCapture", "RawStatistics"]
+__all__ = ["RawCapture"]
 
 log = logging.getLogger("shoal.capture")
 
@@ -38,16 +39,6 @@ _OVERHEAD: Final = 512
 """Bytes of memory that a frame costs beyond its own."""
 _CLOSE_SECONDS: Final = 10.0
 _FLUSH_SECONDS: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawStatistics:
-    """`lost`: frames that are not in a file, or only with their header, because the queue was full or the disk failed."""
-
-    written: int
-    lost: int
-    bytes: int
-    files: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +88,7 @@ class RawCapture:
 
     def statistics(self) -> RawStatistics:
         files = self._files
-        return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes, files=files.number)
+        return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
 
     def tap(self, client: socket.socket, node: int | None, about: str) -> socket.socket:
         """-> what to use in the socket's place. `node`: the broker that the client wants; `about`: for who reads the capture."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.coalesce_statistics import CoalesceStatistics
 from shoal.proxy.shallow_statistics import ShallowStatistics
-from shoal.proxy.statistics import CaptureStatistics, CloseCause
+from shoal.proxy.statistics import CaptureStatistics, CloseCause, RawStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,6 +53,8 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
     if now.server.capture is not None:
         lines += _index(before.server.capture or CaptureStatistics(), now.server.capture)
+    if now.server.raw_capture is not None:
+        lines += _raw_capture(before.server.raw_capture or RawStatistics(), now.server.raw_capture)
     return lines
 
 
@@ -64,6 +66,15 @@ def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
         parts += [f"{_counted(more['dropped'], 'row')} dropped"] if more["dropped"] else []
         parts += [f"{_counted(more['unread'], 'frame')} not understood"] if more["unread"] else []
         yield Line(f"index: {', '.join(parts)}", {f"index_{name}": count for name, count in more.items()})
+
+
+def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
+    """Nothing where nothing was captured."""
+    more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "lost")}
+    if any(more.values()):
+        parts = [f"{_counted(more['written'], 'frame')} ({_megabytes(more['bytes'])})"]
+        parts += [f"{_counted(more['lost'], 'frame')} lost"] if more["lost"] else []
+        yield Line(f"raw capture: {', '.join(parts)}", {f"raw_capture_{name}": count for name, count in more.items()})
 
 
 class _Shallow(NamedTuple):

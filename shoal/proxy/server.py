@@ -119,6 +119,7 @@ class Server:
         return ServerStatistics(
             listeners=tuple(listener.statistics() for listener in self.listeners.values()),
             capture=None if self.capture is None else self.capture.statistics(),
+            raw_capture=None if self.raw_capture is None else self.raw_capture.statistics(),
         )
 
 

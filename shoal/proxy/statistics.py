@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CaptureStatistics", "CloseCause", "ListenerStatistics", "ServerStatistics", "Tally", "Traffic"]
+__all__ = [
+    "CaptureStatistics",
+    "CloseCause",
+    "ListenerStatistics",
+    "RawStatistics",
+    "ServerStatistics",
+    "Tally",
+    "Traffic",
+]
 
 
 class CloseCause(StrEnum):
@@ -93,6 +101,16 @@ class CaptureStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RawStatistics:
+    """Of the raw capture, since the start. `lost`: frames that are not in a file, or only with their header."""
+
+    written: int = 0  # frames
+    lost: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatistics:
     listeners: tuple[ListenerStatistics, ...]
     capture: CaptureStatistics | None = None
+    raw_capture: RawStatistics | None = None

@@ -1,7 +1,12 @@
-"""Target: the index's tap, which looks at all traffic. Whatever passes, it must not raise, and must hold little."""
+"""Targets: the index's tap, which looks at all traffic. Whatever passes, it must not raise, and must hold little. And what reads raw
+captures: a hostile file ends in an error or in frames, and the rules for what is written never raise.
+"""
 
 from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.protocol.capture.names import Names
+from shoal.protocol.capture.pcapng import CapturedFrame, Encoder, Sender
+from shoal.protocol.capture.pcapng_reader import Decoder
+from shoal.protocol.capture.picking import Picker, Wanted
 from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.stream import MAX_PIECE
 from shoal.protocol.capture.tap import Tap
@@ -56,4 +61,29 @@ def _seeds() -> list[bytes]:
     return found
 
 
-TARGETS = [Target("capture.tap", _tap, _seeds)]
+def _raw(data: bytes) -> None:
+    """The first byte: whether there is a filter on topics."""
+    decoder = Decoder()
+    picker = Picker(Wanted(topics=frozenset({"t"})) if data[:1] > b"\x7f" else Wanted())
+    for frame in decoder.feed(data[1:]):
+        for kept in picker.take(frame):
+            assert kept.frame == frame.frame or kept.withheld or kept.sender != frame.sender
+    picker.close()
+
+
+def _raw_seeds() -> list[bytes]:
+    bodies = [seed[6:] for seed in _seeds()]
+    bodies += [b"\0\x11\0\0\0\0\0\1\0\5title\0\5PLAIN", b"\0a\0b\0"]
+    frames = [len(body).to_bytes(4, "big") + body for body in bodies]
+    found = []
+    for filtered in (b"\0", b"\xff"):
+        encoder = Encoder("0badcafe")
+        start = encoder.opened(0, 2, 3, "t")
+        pieces = [
+            encoder.frame(CapturedFrame(1, "0badcafe", 1, sender, frame)) for frame in frames for sender in Sender
+        ]
+        found.append(filtered + start + b"".join(pieces) + encoder.closed(2, 1))
+    return found
+
+
+TARGETS = [Target("capture.tap", _tap, _seeds), Target("capture.raw", _raw, _raw_seeds)]
