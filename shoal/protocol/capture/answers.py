@@ -65,8 +65,7 @@ class AnswerWalker(RecordSetWalker):
         if request is None:
             return 0
         size, correlation_id = _PREFIX.unpack_from(view, pos)
-        is_token = request.is_token
-        if not is_token and (size < _LEAST or correlation_id != request.correlation_id):
+        if size < 0 or (not request.is_token and (size < _LEAST or correlation_id != request.correlation_id)):
             return 0
         self.request, self.size = request, size + _SIZE.size
         self.throttle_ms, self.held, self.partitions, self.error = 0, b"", [], 0

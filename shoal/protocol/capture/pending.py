@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["NO_NOTE", "PASSED", "Note", "Request", "Source", "Treatment", "Verdict"]
 
 NO_ACKS: Final = -2
+TOKEN: Final = 1 << 16
+"""In place of an API key, which is an int16: not a Kafka request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +94,4 @@ class Request:
 
     @property
     def is_token(self) -> bool:
-        return self.api_key < 0
+        return self.api_key == TOKEN

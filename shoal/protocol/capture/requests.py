@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.capture.pending import Request
+from shoal.protocol.capture.pending import TOKEN, Request
 from shoal.protocol.capture.record_sets import RecordSetWalker
 from shoal.protocol.capture.stream import read_length, read_name, read_tags
 
@@ -26,7 +26,6 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
-_TOKEN: Final = -1
 
 
 class RequestWalker(RecordSetWalker):
@@ -41,7 +40,7 @@ class RequestWalker(RecordSetWalker):
         self.tokens = 0
         self.unknown = 0  # Produce requests of a version that nobody knows yet
         self.software = ""
-        self._request = Request(_TOKEN, 0, 0, 0, 0)
+        self._request = Request(TOKEN, 0, 0, 0, 0)
 
     def expect_tokens(self, count: int) -> None:
         self.tokens = count
@@ -63,7 +62,7 @@ class RequestWalker(RecordSetWalker):
     def _begin_token(self, view: memoryview, pos: int) -> int:
         size: int = max(_SIZE.unpack_from(view, pos)[0], 0) + _SIZE.size
         self.expect_tokens(self.tokens - 1)
-        self._request = Request(_TOKEN, 0, 0, size, self.number)
+        self._request = Request(TOKEN, 0, 0, size, self.number)
         self.partitions = []
         self._step = self._pass
         return size

@@ -362,3 +362,14 @@ def test_a_sample_of_batches_is_looked_into_for_keys(codec: Codec) -> None:
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)
     tap.received(memoryview(fetch_answer(1, with_keys + without + with_keys, without)), 1)
     assert [row["has_keys"] for row in kept.rows] == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("size", [-5, -(1 << 31), 3])
+def test_an_answer_of_no_possible_size_ends_the_look_at_it(size: int) -> None:
+    tap, kept = new_tap()
+    tap.sent(memoryview(simple_request(0xFFFF, 0, 1)), 1)
+    tap.received(memoryview(SIZE.pack(size) + (1).to_bytes(4) + bytes(300)), 1)
+    tap.received(memoryview(bytes(300)), 1)
+    assert (tap.lost, tap.unread) == (True, 1)
+    tap.close()
+    assert not kept.raw
