@@ -110,7 +110,6 @@ class RawCapture:
     def _claim(self, size: int) -> bool:
         cost = size + _OVERHEAD
         if self._taken - self._done + cost > self._settings.queue_bytes:
-            self._lost += 1
             return False
         self._taken += cost
         return True
@@ -118,6 +117,7 @@ class RawCapture:
     def _put(self, captured: CapturedFrame) -> bool:
         """False: there is not even room for the headers of what is lost."""
         if captured.withheld is not None:
+            self._lost += 1
             self._taken += len(captured.frame) - 4 + _OVERHEAD
             if self._taken - self._done > 2 * self._settings.queue_bytes:
                 return False

@@ -79,7 +79,24 @@ class FrameTap:
     def feed(self, data: memoryview, time_ns: int) -> None:
         pos, end = 0, len(data)
         while pos < end and not self.given_up:
-            pos = self._body(data, pos, time_ns) if self._missing else self._size(data, pos, time_ns)
+            if self._missing:
+                pos = self._body(data, pos, time_ns)
+            else:
+                pos = self._whole(data, pos, time_ns) or self._size(data, pos, time_ns)
+
+    def _whole(self, data: memoryview, pos: int, time_ns: int) -> int:
+        """Most frames come in one piece, and there is room for them. 0: this is not one of those."""
+        if self._frame or len(data) - pos < _SIZE:
+            return 0
+        size = int.from_bytes(data[pos : pos + _SIZE], "big", signed=True)
+        behind = pos + _SIZE + size
+        if not 0 <= size <= self._limit or behind > len(data) or not self._claim(size):
+            return 0
+        _, proxy, connection, sender, _, _, node = self._template
+        self.given_up = not self._put(
+            CapturedFrame(time_ns, proxy, connection, sender, bytes(data[pos:behind]), None, node)
+        )
+        return behind
 
     def _size(self, data: memoryview, pos: int, time_ns: int) -> int:
         behind = min(len(data), pos + _SIZE - len(self._frame))
