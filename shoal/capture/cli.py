@@ -161,7 +161,8 @@ def _verify(options: Namespace) -> int:
         for problem in found.problems:
             print(f"{file.path}: {problem}")
         bad += bool(found.problems)
-        print(f"{file.path}: {found.rows:,} rows, {found.batches:,} batches, {found.size:,} bytes, {found.state}")
+        counts = f"{found.blocks:,} blocks, {found.rows:,} rows, {found.batches:,} batches, {found.size:,} bytes"
+        print(f"{file.path}: {counts}, {found.state}")
     print(f"{len(files)} files, {rows:,} rows, {bad} with problems")
     return WRONG if bad else OK
 

@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 class IndexReader:
     """Iterate: rows, and what is wrong with the file (`Torn` at most once, at the end; read again from there when it has grown).
 
-    `names`, `written_by` (the START block) and `state` (the last STATE block) are what was read so far; rows come after the names
+    `names`, `written_by` (the START block), `state` (the last STATE block) and `blocks` are what was read so far; rows come after the names
     that they mention. Iterating raises OSError, and UnreadableFile.
     """
 
@@ -55,6 +55,7 @@ class IndexReader:
     written_by: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     row_size: int = ROW_SIZE
+    blocks: int = 0
 
     @property
     def proxy(self) -> str:
@@ -72,6 +73,7 @@ class IndexReader:
         payloads: list[memoryview] = []
         held = end = 0
         for result in results:
+            self.blocks += isinstance(result, Block)
             if not isinstance(result, Block):
                 yield result
             elif result.kind != BlockType.ROWS:

@@ -45,6 +45,7 @@ class Survey:
     size: int
     is_open: bool
     proxy: str = ""
+    blocks: int = 0
     rows: int = 0
     batches: int = 0
     first_ns: int | None = None
@@ -95,7 +96,7 @@ def survey(file: CaptureFile, names: bool = False) -> Survey:
                 result.damaged.append(found)
             case Torn():
                 result.torn = found
-    result.proxy = reader.proxy
+    result.proxy, result.blocks = reader.proxy, reader.blocks
     result.is_started = bool(reader.written_by)
     result.is_closed = bool(reader.state.get("closed"))
     result.stated, result.dropped = _whole(reader.state.get("written")), _whole(reader.state.get("dropped")) or 0

@@ -58,7 +58,7 @@ class IndexFiles:
         path = self._settings.directory / f"shoal-{self.proxy}-{self.number:08d}{SUFFIX}"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX)
             self._fd, self.size = fd, 0
             self._write(encode_object(BlockType.START, self._start()))
         except OSError:

@@ -100,7 +100,7 @@ class RawFiles:
         path = self._settings.directory / f"shoal-{self._proxy}-{self.number + 1:08d}.pcapng"
         file = path.open("xb", _BUFFER)
         self.number += 1
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while it is open: so others see that it is not done
+        fcntl.flock(file, fcntl.LOCK_EX)  # while it is open: so others see that it is not done
         self._file, self._size, self._encoder = file, 0, Encoder(self._proxy)
 
     def _make_room(self) -> None:
