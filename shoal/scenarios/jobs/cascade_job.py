@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from shoal.capture.files import capture_files
 from shoal.scenarios.jobs.abnormal import Rule, worst
 from shoal.scenarios.jobs.cascade import changelog, counts, diffs, mismatches
 from shoal.scenarios.jobs.cascade_report import Found, cascade_report
@@ -43,6 +44,8 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 def run(task: Task) -> int:
     given = _arguments(task)
     settings = _settings(given)
+    if not any(True for _ in capture_files(Path(task.source))):
+        raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
     options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
     _same_settings(Path(given.checkpoint), settings)

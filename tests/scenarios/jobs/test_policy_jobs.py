@@ -1,0 +1,70 @@
+"""`coalescing` and `cascade` as they are started: arguments, tables, reports, and going on from a checkpoint."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shoal.capture.synthetic import Traffic, chunks
+from shoal.scenarios.jobs.__main__ import run_in
+from shoal.scenarios.jobs.arguments import parse
+from shoal.scenarios.jobs.errors import JobError
+from tests.scenarios.jobs.captures import write_index
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Path:
+    [chunk] = chunks(Traffic(rows=2000, seconds=400.0))
+    write_index(tmp_path / "captures", chunk)
+    return tmp_path / "captures"
+
+
+def _run(spark: SparkSession, job: str, captures: Path, *arguments: str) -> dict[str, Any]:
+    out = captures.parent / job
+    assert run_in(spark, parse([job, str(captures), str(out), *arguments])) == 0
+    assert (out / f"{job}.html").exists()
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return report
+
+
+def test_coalescing_compares_the_policies_that_are_asked_for(
+    spark: SparkSession, captures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = ["linger=100ms,group=broker", "linger=0ms,group=broker"]
+    given = [part for policy in policies for part in ("--policy", policy)]
+    report = _run(spark, "coalescing", captures, *given)
+    assert [one["policy"] for one in report["coalescing"]] == policies
+    much, little = (one["requests_saved"] for one in report["coalescing"])
+    assert much > 0.1 > little
+    assert "Open loop" in capsys.readouterr().out
+
+
+def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures: Path) -> None:
+    first = _run(spark, "cascade", captures, "--buckets", "4")["cascade"]
+    again = _run(spark, "cascade", captures, "--buckets", "4")["cascade"]
+    assert first["levels_equal"]
+    assert again["levels_equal"]
+    assert again["levels"] == first["levels"]
+    with pytest.raises(JobError, match="was begun with"):
+        _run(spark, "cascade", captures, "--buckets", "8")
+
+
+@pytest.mark.parametrize(
+    ("job", "wrong"),
+    [
+        ("coalescing", ["--policy", "linger=soon"]),
+        ("coalescing", ["--polite"]),
+        ("cascade", ["--levels", "60,90"]),
+        ("cascade", ["--levels", "minute"]),
+    ],
+)
+def test_what_is_wrong_is_told(spark: SparkSession, captures: Path, job: str, wrong: list[str]) -> None:
+    with pytest.raises(JobError):
+        _run(spark, job, captures, *wrong)
+
+
+def test_a_cascade_needs_index_files(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="no index files"):
+        _run(spark, "cascade", tmp_path)
