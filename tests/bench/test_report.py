@@ -57,3 +57,11 @@ def test_what_was_not_measured_has_no_table(figures: Figures) -> None:
 @pytest.mark.parametrize(("percent", "value"), [(50, 5), (99, 10), (100, 10), (1, 1)])
 def test_percentiles_are_by_nearest_rank(percent: int, value: int) -> None:
     assert percentile(list(range(1, 11)), percent) == value
+
+
+def test_what_the_index_costs_has_a_table_of_its_own(figures: Figures) -> None:
+    assert "the index" not in as_tables(as_json(figures))
+    figures.index_us = {"fetched": 0.4, "produced": 23.0}
+    lines = [line.split() for line in as_tables(as_json(figures)).splitlines()]
+    assert ["fetched", "0.40"] in lines
+    assert ["produced", "23.00"] in lines
