@@ -52,6 +52,8 @@ COLUMNS: Final = [
 """All that this job reads."""
 _DUPLICATE: Final = 46  # DUPLICATE_SEQUENCE_NUMBER: the broker has it already
 _PLACE: Final = ("topic", "partition")
+_INTERNAL: Final = r"^(__|[.])|[-.]internal$"
+"""Names of topics that MirrorMaker 2 does not copy (ReplicationPolicy.isInternalTopic)."""
 _MINUTE_MS: Final = 60_000
 _LAST_MINUTE: Final = 4_000_000_000
 """Of Unix time, in the year 9575: clients may send any timestamp, and Spark knows no later years than 294247."""
@@ -98,8 +100,10 @@ def attempts(rows: DataFrame, cluster: str, prefix: str = "") -> DataFrame:
 
 
 def _batches(rows: DataFrame, cluster: str, direction: str) -> DataFrame:
+    """But for Shoal's own, and topics by which mirrors and brokers keep their books."""
     wanted = (F.col("kind") == "batch") & (F.col("cluster") == cluster) & (F.col("direction") == direction)
-    return rows.where(wanted & (F.col("records") > 0))
+    copied = (F.col("handling") != "own") & ~F.col("topic").rlike(_INTERNAL)
+    return rows.where(wanted & copied & (F.col("records") > 0))
 
 
 def _without(prefix: str) -> Column:
@@ -122,6 +126,7 @@ def in_scope(source: DataFrame, attempted: DataFrame) -> tuple[DataFrame, DataFr
 def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
     """Exact: each batch of the source that must be covered, or is, with the number of its `copies` at the target.
 
+    One that was fetched wrapped and raw may have been copied either way: if it is not here, only the sums can tell.
     `offsets` is null where nothing was sent. `target_offset`: of the first copy.
     """
     copies = (
@@ -140,7 +145,7 @@ def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
     joined = source.where(~F.col("control")).join(copies, [*_PLACE, "base_offset"], "left")
     copied = F.coalesce(F.col("offsets") + F.col("without_offset"), F.lit(0))
     copies_at_all = F.when((copied == 0) & F.coalesce("known_already", F.lit(False)), 1).otherwise(copied)
-    return joined.where("wrapped or offsets is not null").withColumn("copies", copies_at_all)
+    return joined.where("(wrapped and not raw) or offsets is not null").withColumn("copies", copies_at_all)
 
 
 def judged(counted: DataFrame, tolerance: int = 1) -> DataFrame:

@@ -50,7 +50,8 @@ _PERCENTILES: Final = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
 
 
 def _batches(rows: DataFrame) -> DataFrame:
-    return rows.where((F.col("kind") == "batch") & ~F.col("control"))
+    """Of clients: not the brokers' control batches, and not Shoal's own."""
+    return rows.where((F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own"))
 
 
 def count_batches(rows: DataFrame) -> DataFrame:

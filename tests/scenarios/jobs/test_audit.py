@@ -118,6 +118,27 @@ def test_control_batches_are_not_expected_at_the_target(audit: Audit) -> None:
     assert found.total("offsets_not_seen") == 0
 
 
+def test_a_batch_that_was_fetched_both_ways_is_left_to_the_sums(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    place = int(np.argmin(copy.target.rows["record_count"]))
+    again = copy.fetched.rows[place : place + 1].copy()
+    again["handling"] = 1
+    chunk = without_target(copy, np.arange(ROWS) == place)
+    found = audit(Chunk(rows=np.concatenate([chunk.rows, again]), names=chunk.names))
+    assert found.states == set()
+    assert found.total("fetched_again") == 1
+
+
+def test_what_is_no_traffic_of_clients_is_left_out(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    internal = Chunk(rows=copy.fetched.rows, names=tuple(f"mm2-{name}.internal" for name in copy.both.names))
+    names = (*internal.names[: len(copy.both.names) - 2], "mirror", "target")
+    names = tuple("source" if name == "mm2-source.internal" else name for name in names)
+    assert audit(Chunk(rows=internal.rows, names=names)).partitions == []
+    copy.fetched.rows["handling"] = 5
+    assert audit(Chunk(rows=copy.fetched.rows, names=copy.both.names)).partitions == []
+
+
 def test_a_mirror_that_makes_its_own_batches_is_audited_by_sums(audit: Audit) -> None:
     copy = mirrored(one_chunk(ROWS), wrapped=False)
     whole = audit(copy.both)
