@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 from shoal.protocol.capture.columns import Direction, Handling, Kind
 from shoal.scenarios.kafka.clients import client_config
 from shoal.scenarios.kafka.tools import run_tool
-from tests.kafka_python import KafkaConsumer, KafkaProducer
+from tests.kafka_python import KafkaProducer
 from tests.proxy.capture_index import whole_index
 
 from .data import IN_TIME, TIMESTAMP, new_topic
@@ -73,18 +73,6 @@ def consume_by_librdkafka(bootstrap: str, topic: str) -> None:
     consumer.close()
 
 
-def consume_by_kafka_python(bootstrap: str, topic: str) -> None:
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", client_id="reader-python", group_id=None
-    )
-    seen = 0
-    while seen < RECORDS:
-        found = consumer.poll(int(IN_TIME * 1000))
-        assert found
-        seen += sum(map(len, found.values()))
-    consumer.close()
-
-
 async def traffic(bootstrap: str, topic: str) -> None:
     for codec in CODECS:
         await in_thread(produce_by_librdkafka, bootstrap, topic, codec)
@@ -95,7 +83,6 @@ async def traffic(bootstrap: str, topic: str) -> None:
     named = ("--producer-property", "client.id=java")
     await run_tool("ConsoleProducer", *where, "--compression-codec", "snappy", *named, stdin=lines)
     await in_thread(consume_by_librdkafka, bootstrap, topic)
-    await in_thread(consume_by_kafka_python, bootstrap, topic)
     named = ("--consumer-property", "client.id=reader-java")
     await run_tool("ConsoleConsumer", *where, "--from-beginning", *named, "--max-messages", str(RECORDS))
 
@@ -150,7 +137,7 @@ async def test_the_index_holds_every_batch_of_the_log(
     assert {row["handling"] for row in rows} == {Handling.PASSED}
     for name, partitions in by_client(rows, Direction.FETCHED).items():
         assert partitions == in_log, name
-    assert set(by_client(rows, Direction.FETCHED)) == {"reader-rdkafka", "reader-python", "reader-java"}
+    assert set(by_client(rows, Direction.FETCHED)) == {"reader-rdkafka", "reader-java"}
     produced = by_client(rows, Direction.PRODUCED)
     unanswered = [row for row in rows if row["acks"] == 0]
     assert all(row["log_offset"] == row["latency_ns"] == -1 for row in unanswered)
