@@ -88,15 +88,16 @@ async def traffic(bootstrap: str, topic: str) -> None:
 
 
 async def dumped(brokers: Cluster, topic: str) -> dict[int, list[Batch]]:
-    """The batches of each partition; partition n is on broker n + 1."""
-    logs = [brokers.nodes[at + 1].data / f"{topic}-{at}" / f"{0:020}.log" for at in range(3)]
-    said = await run_tool("DumpLogSegments", "--files", ",".join(map(str, logs)))
+    """The batches of each partition, in all its segments; partition n is on broker n + 1."""
+    folders = [brokers.nodes[at + 1].data / f"{topic}-{at}" for at in range(3)]
+    logs = {str(log): at for at, folder in enumerate(folders) for log in sorted(folder.glob("*.log"))}
+    said = await run_tool("DumpLogSegments", "--files", ",".join(logs))
     _, *dumps = said.split("Dumping ")
-    found = {}
-    for partition, dump in enumerate(dumps):
-        assert dump.startswith(str(logs[partition]))
-        found[partition] = [(*map(int, groups[:8]), groups[8].lower()) for groups in _DUMPED.findall(dump)]
-        assert len(found[partition]) == dump.count("baseOffset:") > 0
+    found: dict[int, list[Batch]] = {at: [] for at in range(3)}
+    for dump in dumps:
+        batches = [(*map(int, groups[:8]), groups[8].lower()) for groups in _DUMPED.findall(dump)]
+        assert len(batches) == dump.count("baseOffset:")
+        found[logs[dump.split()[0]]] += batches
     return found
 
 
