@@ -22,6 +22,7 @@ from tests.scenarios.raw_frames import PROXY, short_recording
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shoal.scenarios.kafka.broker import Cluster
     from tests.kafka_clusters import Pair
 
 CLIENTS = (
@@ -94,3 +95,19 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
     assert report["fetched_records"] == 40
     assert sum(report["captured"]["left_out"].values()) == 3
     assert names(pair) == before
+
+
+@pytest.mark.parametrize("name", ["short.pcapng", "capture"])
+def test_a_replay_logs_in_as_it_is_told(sasl_cluster: Cluster, tmp_path: Path, name: str) -> None:
+    (tmp_path / "capture").mkdir()
+    IndexFiles(directory=tmp_path / "capture").write(chunks(Traffic(rows=50, seconds=2, partitions=2, clients=CLIENTS)))
+    encoder = Encoder(PROXY)
+    (tmp_path / "short.pcapng").write_bytes(b"".join(map(encoder.frame, short_recording(fetching=1).frames)))
+    (tmp_path / "password").write_text("right\n")
+    login = ("--sasl-mechanism", "SCRAM-SHA-256", "--sasl-username", "alice")
+
+    target = ("--target", sasl_cluster.sasl_bootstrap, "--out", str(tmp_path))
+    code = main(["replay", str(tmp_path / name), *target, *login, "--sasl-password-file", str(tmp_path / "password")])
+
+    report = json.loads((tmp_path / "replay.json").read_text())
+    assert (code, report["errors"], report["audit"]["clean"]) == (0, {}, True), report
