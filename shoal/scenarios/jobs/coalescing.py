@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.jobs.whatif.policies import Policy
 
-__all__ = ["READS", "SLICE_SECONDS", "arrivals", "authenticated", "predictions", "summed"]
+__all__ = ["READS", "SLICE_SECONDS", "arrivals", "authenticated", "groups", "predictions", "summed"]
 
 READS: Final = [
     "time_ns",
@@ -62,11 +62,7 @@ _OLDEST, _ZSTD_FROM = 3, 7  # joinable.py
 _SASL: Final = (17, 36)
 _BROKER: Final = ("cluster", "listener", "proxy", "node")
 _SUMS: Final = ("captured", "requests", "alone", "batches", "bytes", "added_ns")
-_PREDICTED: Final = (
-    "cluster string, listener string, proxy string, node int, policy string, "
-    + ", ".join(f"{name} long" for name in _SUMS)
-    + ", added array<long>"
-)
+_PREDICTED: Final = "group long, policy string, " + ", ".join(f"{name} long" for name in _SUMS) + ", added array<long>"
 
 
 def authenticated(rows: DataFrame) -> DataFrame:
@@ -74,17 +70,28 @@ def authenticated(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("api_key").isin(*_SASL)).select("proxy", "connection").distinct()
 
 
-def arrivals(rows: DataFrame, slice_seconds: int = SLICE_SECONDS) -> DataFrame:
-    """A row for each batch that a client sent: its broker, its slice of time, and the COLUMNS of `whatif/arrivals.py`."""
+def _sent(rows: DataFrame, slice_seconds: int) -> DataFrame:
+    """What clients sent, with its `group`: a number for broker and slice of time. To sort by five columns takes half of the time."""
     sent = (F.col("kind") == "batch") & (F.col("direction") == "produced")
-    batches = rows.where(sent & ~F.col("handling").isin("coalesced", "own"))
+    slice_of_time = F.expr(f"time_ns div {slice_seconds * 1_000_000_000}")
+    grouped = F.xxhash64(*_BROKER, slice_of_time)
+    return rows.where(sent & ~F.col("handling").isin("coalesced", "own")).withColumn("group", grouped)
+
+
+def groups(rows: DataFrame, slice_seconds: int = SLICE_SECONDS) -> DataFrame:
+    """Which broker a `group` is of."""
+    return _sent(rows, slice_seconds).select("group", *_BROKER).distinct()
+
+
+def arrivals(rows: DataFrame, slice_seconds: int = SLICE_SECONDS) -> DataFrame:
+    """A row for each batch that a client sent: its `group`, and the COLUMNS of `whatif/arrivals.py`."""
+    batches = _sent(rows, slice_seconds)
     known = batches.join(
         F.broadcast(authenticated(rows).withColumn("sasl", F.lit(True))), ["proxy", "connection"], "left"
     )
     numbers = _numbers()
     return known.select(
-        *_BROKER,
-        F.expr(f"time_ns div {slice_seconds * 1_000_000_000}").alias("slice"),
+        "group",
         *(numbers[name].cast(kind).alias(name) for name, kind in COLUMNS.items()),
     )
 
@@ -125,27 +132,22 @@ def _flags() -> Column:
 
 
 def predictions(arriving: DataFrame, policies: Sequence[Policy]) -> DataFrame:
-    """By broker, slice and policy: what would have been sent. All policies look at one and the same shuffle."""
-    by = [F.col(name) for name in (*_BROKER, "slice")]
-    return arriving.groupBy(*by).applyInArrow(_predicting(tuple(policies)), _PREDICTED)
+    """By group and policy: what would have been sent. All policies look at one and the same shuffle."""
+    return arriving.groupBy("group").applyInArrow(_predicting(tuple(policies)), _PREDICTED)
 
 
 def _predicting(policies: tuple[Policy, ...]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
     def predicting(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         columns = {name: table.column(name).to_numpy() for name in COLUMNS}
-        broker = dict(zip(_BROKER, (part.as_py() for part in key), strict=False))
         found = predict(read_arrivals(columns), policies)
-        return pa.Table.from_pylist([_row(broker, one) for one in found], schema=_SCHEMA)
+        return pa.Table.from_pylist([_row(key[0].as_py(), one) for one in found], schema=_SCHEMA)
 
     return predicting
 
 
 _SCHEMA: Final = pa.schema(
     [
-        ("cluster", pa.string()),
-        ("listener", pa.string()),
-        ("proxy", pa.string()),
-        ("node", pa.int32()),
+        ("group", pa.int64()),
         ("policy", pa.string()),
         *((name, pa.int64()) for name in _SUMS),
         ("added", pa.list_(pa.int64())),
@@ -153,9 +155,9 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def _row(broker: dict[str, object], one: Prediction) -> dict[str, object]:
+def _row(group: int, one: Prediction) -> dict[str, object]:
     sums = {name: getattr(one, name) for name in _SUMS}
-    return {**broker, "policy": one.policy.name, **sums, "added": one.added.tolist()}
+    return {"group": group, "policy": one.policy.name, **sums, "added": one.added.tolist()}
 
 
 def summed(predicted: DataFrame, by: Sequence[str] = ()) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.jobs.coalescing import READS, arrivals, predictions, summed
+from shoal.scenarios.jobs.coalescing import READS, arrivals, groups, predictions, summed
 from shoal.scenarios.jobs.coalescing_report import coalescing_report
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.reading import read_faults, read_index
@@ -28,7 +28,8 @@ __all__ = ["run"]
 def run(task: Task) -> int:
     policies = _policies(task.arguments)
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
-    predicted = kept(predictions(arrivals(rows), policies), task.out, "brokers")
+    named = groups(rows).join(predictions(arrivals(rows), policies), "group").drop("group")
+    predicted = kept(named, task.out, "brokers")
     table = listed(kept(summed(predicted), task.out, "policies"))
     nodes = listed(
         summed(predicted.where(predicted.policy == policies[0].name), ["cluster", "node"]), "cluster", "node"

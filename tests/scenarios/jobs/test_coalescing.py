@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from shoal.capture.synthetic import Traffic, chunks
-from shoal.scenarios.jobs.coalescing import READS, arrivals, predictions, summed
+from shoal.scenarios.jobs.coalescing import READS, arrivals, groups, predictions, summed
 from shoal.scenarios.jobs.reading import read_index
 from shoal.scenarios.jobs.whatif.by_joiner import join_by_joiner
 from shoal.scenarios.jobs.whatif.lanes import Lanes
@@ -89,8 +90,12 @@ def test_a_cut_of_time_changes_little(captured: DataFrame) -> None:
 
 
 def test_a_broker_of_its_own_is_joined_by_itself(captured: DataFrame) -> None:
-    table = summed(predictions(arrivals(captured), POLICIES[:1]), ["cluster", "node"]).collect()
-    assert [(row["cluster"], row["node"]) for row in table] == [("source", 1)]
+    two = captured.withColumn("node", F.col("partition") % 2)
+    predicted = groups(two).join(predictions(arrivals(two), POLICIES[1:2]), "group")
+    table = {(row["cluster"], row["node"]): row for row in summed(predicted, ["cluster", "node"]).collect()}
+    assert table.keys() == {("source", 0), ("source", 1)}
+    for (_, node), row in table.items():
+        assert row["batches"] == captured.where(F.col("partition") % 2 == node).count()
 
 
 def test_connections_that_authenticate_are_not_joined(captured: DataFrame) -> None:
