@@ -262,6 +262,10 @@ def _retried(attempted: DataFrame) -> DataFrame:
 
 
 def _worst(timed: DataFrame) -> DataFrame:
-    return timed.groupBy(*_PLACE).agg(
-        F.sum("target_records").alias("target_records"), F.max("short").alias("short"), F.max("over").alias("over")
-    )
+    """What is short at the end; where that has been made up for since, what was at most."""
+
+    def of(column: str) -> Column:
+        at_last = F.coalesce(F.max_by(column, "minute"), F.lit(0))
+        return F.when(at_last > 0, at_last).otherwise(F.max(column)).alias(column)
+
+    return timed.groupBy(*_PLACE).agg(F.sum("target_records").alias("target_records"), of("short"), of("over"))
