@@ -29,6 +29,7 @@ COLUMNS: Final = [
     "cluster",
     "kind",
     "direction",
+    "handling",
     "topic",
     "partition",
     "records",

@@ -1,0 +1,18 @@
+"""A job asks its source for the columns that it uses: others are not there."""
+
+import inspect
+import re
+from types import ModuleType
+
+import pytest
+
+from shoal.scenarios.jobs import audit, batch_sizes
+from shoal.scenarios.jobs.schema import ROW
+
+
+@pytest.mark.parametrize("job", [audit, batch_sizes])
+def test_each_column_that_is_used_is_asked_for(job: ModuleType) -> None:
+    code = re.sub(r'""".*?"""', "", inspect.getsource(job), flags=re.S)
+    asked = set(job.COLUMNS)
+    assert asked <= set(ROW.names)
+    assert set(re.findall(r'F\.col\("(\w+)"\)', code)) & set(ROW.names) <= asked
