@@ -6,7 +6,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec as codec
     import kafka.record.memory_records as memory_records
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.partitioner.default import murmur2
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -15,6 +15,7 @@ __all__ = [
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
+    "TopicPartition",
     "codec",
     "memory_records",
     "murmur2",
