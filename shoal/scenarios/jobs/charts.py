@@ -5,6 +5,7 @@ Each function gives a Figure with labelled axes. Raw rows never come here: they 
 
 from __future__ import annotations
 
+from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
 import matplotlib as mpl
@@ -22,6 +23,9 @@ __all__ = ["COLOURS", "bars", "bytes_label", "count_label", "histogram", "lines"
 COLOURS: Final = ("#17677f", "#d1782b", "#6d8f3c", "#8a4f9e", "#b3453f", "#4f6d9e", "#8c7a4b", "#5b6775")
 _INK, _DIM, _LINE = "#1d2733", "#5b6775", "#d9dfe6"
 _WIDTH: Final = 9.0
+_DECADES: Final = (
+    30  # between the smallest and the largest value, above which a plain axis would show the large ones only
+)
 mpl.rcParams["svg.fonttype"] = "none"
 mpl.rcParams["svg.hashsalt"] = "shoal"
 mpl.rcParams["font.size"] = 10
@@ -63,14 +67,17 @@ def histogram(
 
 
 def bars(values: Mapping[str, float], *, label: str, form: FuncFormatter, log: bool = False) -> Figure:
-    """One horizontal bar for each name, from the top down."""
+    """One horizontal bar for each name, from the top down. `log`: a logarithmic axis, where the values are decades apart."""
     figure, axes = _figure(0.9 + 0.34 * max(len(values), 1))
     names = list(values)
     places = range(len(names), 0, -1)
     drawn = axes.barh(list(places), list(values.values()), 0.7, color=COLOURS[0])
     axes.set_yticks(list(places), [_short(name) for name in names])
-    if log:
+    positive = [value for value in values.values() if value > 0]
+    if log and positive and max(positive) >= _DECADES * min(positive):
         axes.set_xscale("log")
+        axes.set_xlim(10 ** floor(log10(min(positive)) - 0.01), max(positive) * 2)
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(form)
     axes.bar_label(drawn, [form(value) for value in values.values()], padding=4, color=_DIM, fontsize=9)
     axes.margins(x=0.12)
@@ -98,6 +105,8 @@ def lines(
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        if not any(value for _, y in series.values() for value in y):
+            axes.set_ylim(-1, 1)
     axes.yaxis.set_major_formatter(form or count_label)
     _labels(axes, label, counted, legend=len(series) > 1)
     return figure
