@@ -1,9 +1,10 @@
 """Whatever a peer sends: every decoder raises RemoteProtocolError or returns ranges inside the frame, in bounded time."""
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
-from time import process_time
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -76,13 +77,21 @@ def positions(value: object) -> Iterator[int]:
                     yield from positions(one)
 
 
-def survive(read: Reader, frame: Any) -> None:
-    begin = process_time()
+def timed(read: Reader, frame: Any) -> tuple[object, float]:
+    begin = thread_time()
     try:
         found = read(frame)
     except RemoteProtocolError:
         found = None
-    assert process_time() - begin < SECONDS
+    return found, thread_time() - begin
+
+
+def survive(read: Reader, frame: Any) -> None:
+    found, seconds = timed(read, frame)
+    if seconds >= SECONDS:  # a decoder is slow each time; the collection of other tests' garbage is not
+        gc.collect()
+        _, seconds = timed(read, frame)
+    assert seconds < SECONDS
     assert all(0 <= at <= len(frame) for at in positions(found))
 
 
