@@ -177,6 +177,18 @@ class Flow:
             poll_s=0.2,
         )
 
+    async def until_opened(self) -> None:
+        """Until all that was handed out in envelopes has come back: so long as no task is restarted, which throws away what it has got.
+
+        Plain records that share an outer batch with an envelope are appended by Shoal, and counted, too.
+        """
+
+        def is_opened() -> bool:
+            counts = self.counts()
+            return counts["unwrapped_records"] >= counts["wrapped_records"] > 0
+
+        await until(is_opened, within=WITHIN, what="all envelopes to be opened", process=self.shoal.process, poll_s=0.2)
+
     async def until_said(self, text: str) -> None:
         await until(
             lambda: text in self.shoal.log.read_text(),
