@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.demo.phases import Phase
+    from shoal.scenarios.demo.shoal_mirror import Shoal
     from shoal.scenarios.replay.brokers import Site
 
 __all__ = ["Captured", "capture"]
@@ -32,6 +33,7 @@ __all__ = ["Captured", "capture"]
 _COPIED_S = 240.0
 _START_S = 30.0
 _NODES = 8
+_OPTIONS = ("--log-format", "json", "--tag", "site=demo", "--plain-compression", "zstd")
 _PRODUCERS = """\
 tags = {{ site = "demo" }}
 
@@ -73,28 +75,11 @@ async def capture(work: Path, source: Site, target: Site, kafka: str, seconds: f
     producers, mirror = _directories(work / "captured", "producers", "mirror")
     async with AsyncExitStack() as stack:
         bootstrap, shoal = await stack.enter_async_context(_for_producers(work / "producers", source, producers))
-        options = (
-            "--log-format",
-            "json",
-            "--capture",
-            str(mirror),
-            "--tag",
-            "site=demo",
-            "--plain-compression",
-            "zstd",
+        starting = running_shoal(
+            work / "mirror", source.bootstrap, target.bootstrap, (*_OPTIONS, "--capture", str(mirror))
         )
-        starting = running_shoal(work / "mirror", source.bootstrap, target.bootstrap, options)
         pair = await stack.enter_async_context(starting)
-        spec = MirrorSpec(
-            source_alias="source",
-            target_alias="target",
-            source=source.bootstrap,
-            target=target.bootstrap,
-            consumer=pair.consumer,
-            producer=pair.producer,
-            topics="|".join(PARTITIONS),
-            version=kafka,
-        )
+        spec = _mirror_spec(source, target, pair, kafka)
         async with running_mirror(work / "mirror", spec) as copier:
             sent = await send(bootstrap, seconds, phase.now)
             for topic, records in ((READINGS, sent.readings), (ORDERS, sent.orders)):
@@ -112,6 +97,19 @@ async def capture(work: Path, source: Site, target: Site, kafka: str, seconds: f
             "reconciled": told[0].get("reconciled_envelopes", 0),
             "mismatches": sum((told[0].get("mismatches") or {}).values()),
         },
+    )
+
+
+def _mirror_spec(source: Site, target: Site, pair: Shoal, kafka: str) -> MirrorSpec:
+    return MirrorSpec(
+        source_alias="source",
+        target_alias="target",
+        source=source.bootstrap,
+        target=target.bootstrap,
+        consumer=pair.consumer,
+        producer=pair.producer,
+        topics="|".join(PARTITIONS),
+        version=kafka,
     )
 
 
