@@ -87,7 +87,9 @@ async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_w
 
 def check_rows(rows: list[dict[str, Any]], topic: str, flow: Flow) -> None:
     """Batch by batch: as many offsets at the source as at the target, in the same order, and none of them twice."""
-    assert sum(row["records"] for row in rows) == flow.counts("total")["unwrapped_records"]
+    counts = flow.counts("total")
+    # All that was put into envelopes. (Plain records that share an outer batch with an envelope are appended by Shoal, too.)
+    assert sum(row["records"] for row in rows) == counts["wrapped_records"] <= counts["unwrapped_records"]
     assert {(row["source_topic"], row["topic"]) for row in rows} == {(topic, flow.remote(topic))}
     assert {row["reason"] for row in rows} == {None, Mismatch.FACTS.value}
     ends: dict[int, tuple[int, int]] = {}
