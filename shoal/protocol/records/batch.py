@@ -16,6 +16,7 @@ from shoal.protocol.records.record import Headers, Record, Slice, int64, read_re
 from shoal.protocol.records.recordset import LOG_OVERHEAD
 
 __all__ = [
+    "CODEC_MASK",
     "HEADER_SIZE",
     "BatchHeader",
     "NewRecord",
@@ -57,7 +58,7 @@ _STAMPS_TO = 57  # the end of baseSequence
 _PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
 _PRODUCER_AT = 43
 
-_CODEC_MASK = 0x07
+CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -98,9 +99,9 @@ class BatchHeader(NamedTuple):
     def codec(self) -> Codec:
         """RemoteProtocolError where the id is none that we know (5-7)."""
         try:
-            return _CODECS[self.attributes & _CODEC_MASK]
+            return _CODECS[self.attributes & CODEC_MASK]
         except IndexError:
-            raise RemoteProtocolError(f"unknown codec {self.attributes & _CODEC_MASK}") from None
+            raise RemoteProtocolError(f"unknown codec {self.attributes & CODEC_MASK}") from None
 
     @property
     def is_transactional(self) -> bool:

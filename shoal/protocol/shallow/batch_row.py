@@ -12,14 +12,15 @@ from typing import NamedTuple, overload
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.crc import Buffer
+from shoal.protocol.records.batch import CODEC_MASK
 
 __all__ = ["BatchRow", "SubBatch"]
 
-_CODEC_AT, _CODEC_MASK = 22, 0x07  # the low byte of a batch's attributes
+_CODEC_AT = 22  # the low byte of a batch's attributes
 
 
 class SubBatch(NamedTuple):
-    """One batch as it is sent. `source` says which data it is, for the log."""
+    """One batch as it is sent; its codec is a known one. `source` says which data it is, for the log."""
 
     buffers: tuple[Buffer, ...]
     records: int
@@ -95,7 +96,7 @@ class BatchRow(Sequence[SubBatch]):
         source, count, buffers = sources[place], records[place], parts[place]
         if isinstance(source, int):
             source = f"{origin} offsets {source}..{source + count - 1}"
-        return SubBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & _CODEC_MASK), source)
+        return SubBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & CODEC_MASK), source)
 
     def _place(self, at: int) -> int:
         if not -len(self) <= at < len(self):

@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.crc import Buffer
+from shoal.protocol.records.batch import CODEC_MASK
 from shoal.protocol.records.record import Headers
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
@@ -33,7 +34,6 @@ Header: TypeAlias = tuple[bytes, bytes]
 _MAX_NAME = 64  # characters; it is copied into every envelope
 _MAX_HEADERS = 64  # of one record that are looked at
 _NUMBER = re.compile(rb"-?[0-9]{1,19}").fullmatch
-_CODEC_MASK = 0x07
 _CODECS = tuple(Codec)
 _CODEC_NAMES = tuple(codec.name.lower() for codec in Codec)
 _HEADER_SIZE = 61
@@ -67,7 +67,7 @@ def facts_of(headers: Sequence[tuple[int, ...]], payloads: Sequence[Buffer], *, 
     """Of the batches of one envelope, one at least. `headers`: their fields, as a `BatchHeader` has them; `payloads`: what follows the
     header of each. The codecs are known ones."""
     fields = list(zip(*headers, strict=True))
-    codecs = [attributes & _CODEC_MASK for attributes in fields[5]]
+    codecs = [attributes & CODEC_MASK for attributes in fields[5]]
     return Facts(
         batches=len(headers),
         records=sum(fields[12]),

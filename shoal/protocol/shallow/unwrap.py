@@ -23,6 +23,7 @@ from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.crc import Buffer, crc32c
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.records.batch import (
+    CODEC_MASK,
     DELETE_HORIZON,
     HEADER_SIZE,
     UNPRODUCIBLE,
@@ -62,6 +63,7 @@ MESSAGE_TOO_LARGE = 10  # the Java producer splits a batch of several records
 INVALID_RECORD = 87  # final
 
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
+_LAST_CODEC = max(Codec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +268,8 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
             raise RemoteProtocolError(f"{origin}: a batch of magic {magic} and {length} bytes at {base_offset}")
         if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
+        if attributes & CODEC_MASK > _LAST_CODEC:
+            raise RemoteProtocolError(f"a batch of {origin} at {base_offset} has an unknown codec")
         parts.append((produced_again(stored), value[at + HEADER_SIZE : stop]))
         records.append(count)
         sizes.append(stop - at)

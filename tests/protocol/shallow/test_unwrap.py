@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from struct import pack_into
 
 import crc32c
 import pytest
@@ -7,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec
-from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
+from shoal.protocol.records.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    NewRecord,
+    encode_batch,
+)
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.unwrap import (
     CORRUPT_MESSAGE,
@@ -242,6 +250,31 @@ def test_a_key_that_states_other_batches_is_refused(changes: dict[str, int]) -> 
     key = decode_key(record.key or b"")
     assert key
     assert refused(outer_of(record._replace(key=encode_key(replace(key, **changes))))).error_code == INVALID_RECORD  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", [0, len(some_batch(100, 4))])
+@pytest.mark.parametrize(
+    ("place", "code", "wrong"),
+    [
+        *(("21", "h", codec) for codec in (5, 6, 7)),
+        *(("21", "h", bits) for bits in (LOG_APPEND_TIME, CONTROL, DELETE_HORIZON)),
+        *(("16", "b", magic) for magic in (0, 1, 3)),
+        *(("57", "i", count) for count in (0, -1, 5, 7)),
+        *(("23", "i", delta) for delta in (-1, 9)),
+        *(("8", "i", length) for length in (-(1 << 31), -12, 0, 48, (1 << 31) - 1)),
+        ("0", "q", -1),
+    ],
+)
+def test_a_batch_that_is_never_wrapped_is_refused(at: int, place: str, code: str, wrong: int) -> None:
+    """Whoever made the envelope: its checksums are right."""
+    forged = bytearray(LOG)
+    pack_into(f">{code}", forged, at + int(place), wrong)
+    record = envelope()
+    key = decode_key(record.key or b"")
+    assert key
+    key = replace(key, payload_crc=crc32c.crc32c(forged))
+    answer = refused(outer_of(record._replace(key=encode_key(key), value=bytes(forged))))
+    assert answer.error_code == INVALID_RECORD
 
 
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.LZ4]))
