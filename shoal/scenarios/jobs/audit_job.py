@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,11 @@ from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.reading import read_faults, read_index
 from shoal.scenarios.jobs.report import write_report
 from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.task import own_arguments, own_parser
 
 if TYPE_CHECKING:
+    import argparse
+
     from pyspark.sql import DataFrame
 
     from shoal.scenarios.jobs.task import Task
@@ -44,18 +46,12 @@ def run(task: Task) -> int:
 
 
 def _arguments(task: Task) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="shoal spark audit IN OUT", exit_on_error=False)
+    parser = own_parser("audit")
     parser.add_argument("--source")
     parser.add_argument("--target")
     parser.add_argument("--prefix", default="")
     parser.add_argument("--tolerance", type=int, default=1)
-    try:
-        parsed, unknown = parser.parse_known_args(task.arguments)
-    except argparse.ArgumentError as error:
-        raise JobError("audit", str(error)) from None
-    if unknown:
-        raise JobError("audit", f"does not know {' '.join(unknown)}")
-    return parsed
+    return own_arguments("audit", parser, task.arguments)
 
 
 def _clusters(rows: DataFrame, given: argparse.Namespace) -> tuple[str, str]:

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,11 @@ from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.reading import read_faults, read_index, stream_index
 from shoal.scenarios.jobs.report import write_report
 from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.task import own_arguments, own_parser
 
 if TYPE_CHECKING:
+    import argparse
+
     from pyspark.sql import DataFrame
 
     from shoal.scenarios.jobs.task import Task
@@ -58,7 +60,7 @@ def run(task: Task) -> int:
 
 
 def _arguments(task: Task) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="shoal spark cascade IN OUT", exit_on_error=False)
+    parser = own_parser("cascade")
     usual, rule = CascadeSettings(), Rule()
     parser.add_argument("--checkpoint", default=str(task.out / "checkpoint"))
     parser.add_argument("--once", action="store_const", const=None, dest="flush")
@@ -71,13 +73,7 @@ def _arguments(task: Task) -> argparse.Namespace:
     parser.add_argument("--times", type=float, default=rule.times)
     parser.add_argument("--peers", type=float, default=rule.peers)
     parser.add_argument("--no-recount", action="store_false", dest="recount")
-    try:
-        parsed, unknown = parser.parse_known_args(task.arguments)
-    except argparse.ArgumentError as error:
-        raise JobError("cascade", str(error)) from None
-    if unknown:
-        raise JobError("cascade", f"does not know {' '.join(unknown)}")
-    return parsed
+    return own_arguments("cascade", parser, task.arguments)
 
 
 def _seconds(text: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.jobs.coalescing import READS, arrivals, groups, predictions, summed
@@ -14,6 +13,7 @@ from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.reading import read_faults, read_index
 from shoal.scenarios.jobs.report import write_report
 from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.task import own_arguments, own_parser
 from shoal.scenarios.jobs.whatif.policies import POLICIES, Policy, read_policy
 from shoal.scenarios.jobs.whatif.prediction import OPEN_LOOP
 
@@ -41,13 +41,11 @@ def run(task: Task) -> int:
 
 
 def _policies(arguments: Sequence[str]) -> tuple[Policy, ...]:
-    parser = argparse.ArgumentParser(prog="shoal spark coalescing IN OUT", exit_on_error=False)
+    parser = own_parser("coalescing")
     parser.add_argument("--policy", action="append", default=[])
+    parsed = own_arguments("coalescing", parser, arguments)
     try:
-        parsed, unknown = parser.parse_known_args(arguments)
         found = tuple(map(read_policy, dict.fromkeys(parsed.policy)))
-    except (argparse.ArgumentError, ValueError) as error:
+    except ValueError as error:
         raise JobError("coalescing", str(error)) from None
-    if unknown:
-        raise JobError("coalescing", f"does not know {' '.join(unknown)}")
     return found or POLICIES

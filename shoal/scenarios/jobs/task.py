@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from shoal.scenarios.jobs.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["JOBS", "Job", "Task"]
+__all__ = ["JOBS", "Job", "Task", "own_arguments", "own_parser"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,22 @@ class Task:
 class Job:
     what: str  # a line of the help
     function: str  # "package.module:function", (Task) -> exit code; imported when it is asked for
+
+
+def own_parser(job: str) -> argparse.ArgumentParser:
+    """For the job's own arguments, behind the common ones."""
+    return argparse.ArgumentParser(prog=f"shoal spark {job} IN OUT", exit_on_error=False)
+
+
+def own_arguments(job: str, parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Raises JobError, also where some are left."""
+    try:
+        parsed, unknown = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise JobError(job, str(error)) from None
+    if unknown:
+        raise JobError(job, f"does not know {' '.join(unknown)}")
+    return parsed
 
 
 JOBS: Mapping[str, Job] = MappingProxyType(
