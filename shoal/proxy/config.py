@@ -18,6 +18,7 @@ from shoal.proxy.config_schema import (
     ClusterTable,
     CoalescingTable,
     File,
+    LegacyTable,
     ListenerTable,
     LogTable,
     RawCaptureTable,
@@ -32,6 +33,8 @@ from shoal.proxy.settings import (
     CaptureSettings,
     ClusterSettings,
     CoalesceSettings,
+    Isolation,
+    LegacySettings,
     Limits,
     ListenerSettings,
     Mode,
@@ -40,6 +43,7 @@ from shoal.proxy.settings import (
     PortMap,
     PortRange,
     RawCaptureSettings,
+    SetCompression,
     Settings,
     ShallowSettings,
 )
@@ -214,6 +218,8 @@ class _Reader:
             self.problems.append(Problem(f"{path}.shallow", 'needs mode = "wrap" or mode = "unwrap"'))
         if table.coalescing is not None and not table.coalesce:
             self.problems.append(Problem(f"{path}.coalescing", "needs coalesce = true"))
+        if table.legacy_options is not None and not table.legacy:
+            self.problems.append(Problem(f"{path}.legacy-options", "needs legacy = true"))
         settings = ListenerSettings(
             name=table.name,
             cluster=table.cluster,
@@ -226,6 +232,8 @@ class _Reader:
             shallow=self._shallow(f"{path}.shallow", table.shallow or ShallowTable(), tags),
             coalesce=table.coalesce,
             coalescing=self._merge(f"{path}.coalescing", CoalesceSettings(), table.coalescing or CoalescingTable()),
+            legacy=table.legacy,
+            legacy_options=self._legacy(f"{path}.legacy-options", table.legacy_options or LegacyTable()),
             producers_file=state_dir / f"{table.name}.producers" if state_dir and mode == Mode.UNWRAP else None,
         )
         return (
@@ -242,6 +250,20 @@ class _Reader:
             self._choice(f"{path}.plain-compression", table.plain_compression, list(CODECS), "zstd")
         settings = self._merge(path, ShallowSettings(), table)
         return dataclasses.replace(settings, tags={**tags, **settings.tags})
+
+    def _legacy(self, path: str, table: LegacyTable) -> LegacySettings:
+        defaults = LegacySettings()
+        compression = table.compression or defaults.compression.value
+        isolation = table.isolation or defaults.isolation.value
+        return dataclasses.replace(
+            self._merge(path, defaults, msgspec.structs.replace(table, compression=None, isolation=None)),
+            compression=SetCompression(
+                self._choice(f"{path}.compression", compression, [one.value for one in SetCompression], "source")
+            ),
+            isolation=Isolation(
+                self._choice(f"{path}.isolation", isolation, [one.value for one in Isolation], "read-committed")
+            ),
+        )
 
     def _log(self, table: LogTable) -> LogSettings:
         if not table.report_every >= 0:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.protocol.errors import LocalProtocolError
 from shoal.proxy.identity import envelope_headers
 from shoal.proxy.operator_error import Problem
-from shoal.proxy.settings import Mode, PortMap, PortRange
+from shoal.proxy.settings import KIB, MIB, Mode, PortMap, PortRange
 from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.proxy.settings import (
         CaptureSettings,
         CoalesceSettings,
+        LegacySettings,
         Limits,
         ListenerSettings,
         RawCaptureSettings,
@@ -42,6 +43,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_sizes(settings, where),
         *_headers(settings, where),
         *_coalescing(settings, where),
+        *_legacy(settings, where),
         *_capture(settings),
     ]
 
@@ -148,6 +150,10 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
         numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
         if listener.coalesce:
             numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
+        if listener.legacy:
+            numbers += [
+                (where(index, f"legacy-options.{name}"), value) for name, value in _numbers(listener.legacy_options)
+            ]
         numbers.append((where(index, "max-connections"), listener.max_connections))
     if settings.capture is not None:
         numbers += [(f"capture.{name}", value) for name, value in _numbers(settings.capture)]
@@ -159,7 +165,7 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _numbers(
-    values: Limits | ShallowSettings | CoalesceSettings | CaptureSettings | RawCaptureSettings,
+    values: Limits | ShallowSettings | CoalesceSettings | LegacySettings | CaptureSettings | RawCaptureSettings,
 ) -> Iterator[tuple[str, float]]:
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
@@ -178,6 +184,33 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
                 f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could become so large"
             )
             yield Problem(where(index, "coalescing.request-bytes"), what)
+
+
+_CHUNKS = range(16 * KIB, MIB + 1)
+
+
+def _legacy(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.legacy:
+            for key, what in _legacy_problems(listener, settings.limits):
+                yield Problem(where(index, key), what)
+
+
+def _legacy_problems(listener: ListenerSettings, limits: Limits) -> Iterator[tuple[str, str]]:
+    options = listener.legacy_options
+    if listener.mode != Mode.PLAIN:
+        yield (
+            "legacy",
+            f'needs mode = "plain": the client of a listener in mode "{listener.mode}" is a mirror, and a new one',
+        )
+    if options.chunk_bytes not in _CHUNKS:
+        yield "legacy-options.chunk-bytes", f"{options.chunk_bytes} is not from 16KiB to 1MiB"
+    if options.fetch_bytes > limits.held_response_bytes:
+        what = f"{options.fetch_bytes} is above limits.held-response-bytes ({limits.held_response_bytes}): such a response could not be held"
+        yield "legacy-options.fetch-bytes", what
+    if (least := options.fetch_bytes + 2 * options.chunk_bytes) > options.budget_bytes:
+        what = f"{options.budget_bytes} is too small for one answer: fetch-bytes and two chunks are {least}"
+        yield "legacy-options.budget-bytes", what
 
 
 def _capture(settings: Settings) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ __all__ = [
     "ClusterTable",
     "CoalescingTable",
     "File",
+    "LegacyTable",
     "LimitsTable",
     "ListenerTable",
     "LogTable",
@@ -63,6 +64,14 @@ class CoalescingTable(Table, frozen=True, kw_only=True):
     ignore_client_ids: bool | None = None
 
 
+class LegacyTable(Table, frozen=True, kw_only=True):
+    chunk_bytes: Size | None = None
+    budget_bytes: Size | None = None
+    fetch_bytes: Size | None = None
+    compression: str | None = None
+    isolation: str | None = None
+
+
 class ListenerTable(Table, frozen=True, kw_only=True):
     name: str
     cluster: str
@@ -74,6 +83,8 @@ class ListenerTable(Table, frozen=True, kw_only=True):
     shallow: ShallowTable | None = None
     coalesce: bool = False
     coalescing: CoalescingTable | None = None
+    legacy: bool = False
+    legacy_options: LegacyTable | None = None
     max_connections: int | None = None
 
 
@@ -140,6 +151,7 @@ _INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
     (CaptureTable, "raw"): (RawCaptureTable, False),
     (ListenerTable, "shallow"): (ShallowTable, False),
     (ListenerTable, "coalescing"): (CoalescingTable, False),
+    (ListenerTable, "legacy-options"): (LegacyTable, False),
 }
 
 

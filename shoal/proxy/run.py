@@ -15,6 +15,7 @@ import trio
 from shoal.proxy.coalesce_path import CoalescePath
 from shoal.proxy.coalesce_statistics import CoalesceTally
 from shoal.proxy.fetch_path import WrapPath
+from shoal.proxy.legacy_path import LegacyPath
 from shoal.proxy.logs import fields, told
 from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.report import Snapshot, report
@@ -26,7 +27,7 @@ from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.values import LOOPBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from shoal.proxy.config import Configuration
     from shoal.proxy.listeners import Listener
@@ -78,11 +79,19 @@ async def _serve(
 
 
 def _plain_path(listener: Listener) -> Path:
-    return CoalescePath(listener) if listener.settings.coalesce else PlainPath(listener)
+    path: Path = CoalescePath(listener) if listener.settings.coalesce else PlainPath(listener)
+    return LegacyPath(listener, path) if listener.settings.legacy else path
+
+
+def _parts(listener: Listener) -> Iterator[Path]:
+    """A listener's path, and what it stands on."""
+    yield listener.path
+    if isinstance(listener.path, LegacyPath):
+        yield listener.path.base
 
 
 async def _tick(server: Server) -> None:
-    paths = [listener.path for listener in server.listeners.values()]
+    paths = [path for listener in server.listeners.values() for path in _parts(listener)]
     while True:
         await trio.sleep(_TICK_SECONDS)
         for path in paths:
@@ -105,9 +114,10 @@ async def _report(server: Server, every: float) -> None:
 
 
 def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
-    tallies = {name: getattr(listener.path, "tally", None) for name, listener in server.listeners.items()}
-    shallow = {name: tally.statistics() for name, tally in tallies.items() if isinstance(tally, ShallowTally)}
-    coalescing = {name: tally.statistics() for name, tally in tallies.items() if isinstance(tally, CoalesceTally)}
+    parts = [(name, part) for name, listener in server.listeners.items() for part in _parts(listener)]
+    tallies = [(name, getattr(part, "tally", None)) for name, part in parts]
+    shallow = {name: tally.statistics() for name, tally in tallies if isinstance(tally, ShallowTally)}
+    coalescing = {name: tally.statistics() for name, tally in tallies if isinstance(tally, CoalesceTally)}
     now = Snapshot(at=trio.current_time(), server=server.statistics(), shallow=shallow, coalescing=coalescing)
     for line in report(before, now):
         text = line.text if event == "flow" else f"{event} {line.text}"

@@ -22,6 +22,8 @@ __all__ = [
     "CaptureSettings",
     "ClusterSettings",
     "CoalesceSettings",
+    "Isolation",
+    "LegacySettings",
     "Limits",
     "ListenerSettings",
     "Mode",
@@ -30,6 +32,7 @@ __all__ = [
     "PortMap",
     "PortRange",
     "RawCaptureSettings",
+    "SetCompression",
     "Settings",
     "ShallowSettings",
 ]
@@ -59,6 +62,16 @@ class Mode(StrEnum):
 class MultiBatch(StrEnum):
     AUTO = "auto"  # several batches per partition and request where the broker is proven to store them
     NEVER = "never"  # one batch, and nothing is tried
+
+
+class SetCompression(StrEnum):
+    SOURCE = "source"  # the batch's codec
+    NONE = "none"
+
+
+class Isolation(StrEnum):
+    READ_COMMITTED = "read-committed"
+    READ_UNCOMMITTED = "read-uncommitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +138,17 @@ class CoalesceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LegacySettings:
+    """Serving clients of Kafka 0.8-0.10 (KIP-283): what is made for them, and how much of it may lie in memory."""
+
+    chunk_bytes: int = 128 * KIB  # of converted messages, made at a time; LazyDownConversionRecordsSend's MAX_READ_SIZE
+    budget_bytes: int = 64 * MIB  # of all fetched batches and chunks of the listener; who finds it used up waits
+    fetch_bytes: int = MIB  # of one answer of the broker; a larger batch comes whole
+    compression: SetCompression = SetCompression.SOURCE  # of converted sets
+    isolation: Isolation = Isolation.READ_COMMITTED  # aborted records were never meant to be seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     name: str
     bootstrap: tuple[Address, ...]  # tried in turn
@@ -149,6 +173,8 @@ class ListenerSettings:
     shallow: ShallowSettings = field(default_factory=ShallowSettings)
     coalesce: bool = False  # plain: produce requests of several clients are joined
     coalescing: CoalesceSettings = field(default_factory=CoalesceSettings)
+    legacy: bool = False  # plain: clients older than the brokers take are served
+    legacy_options: LegacySettings = field(default_factory=LegacySettings)
     producers_file: Path | None = None  # unwrap: what is known of idempotent mirrors, over restarts
     max_connections: int = 10_000  # two descriptors and ~40 KiB each
 

@@ -14,6 +14,7 @@ from shoal.proxy.config_schema import (
     ClusterTable,
     CoalescingTable,
     File,
+    LegacyTable,
     LimitsTable,
     ListenerTable,
     LogTable,
@@ -26,6 +27,7 @@ from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import (
     Address,
     CoalesceSettings,
+    LegacySettings,
     Limits,
     ListenerSettings,
     Mode,
@@ -154,6 +156,7 @@ def guide_rows(title: str) -> dict[str, str]:
         ("[[listener]]", ListenerTable),
         ("[listener.shallow]", ShallowTable),
         ("[listener.coalescing]", CoalescingTable),
+        ("[listener.legacy-options]", LegacyTable),
         ("[limits]", LimitsTable),
         ("[log]", LogTable),
     ],
@@ -167,6 +170,7 @@ def test_the_guide_describes_every_key(title: str, table: type[Table]) -> None:
     [
         ("[listener.shallow]", ShallowSettings()),
         ("[listener.coalescing]", CoalesceSettings()),
+        ("[listener.legacy-options]", LegacySettings()),
         ("[limits]", Limits()),
         ("[log]", LogSettings()),
     ],
