@@ -37,11 +37,11 @@ demo-capture: ## Traffic of a real run is captured, and Spark says what there is
 	@$(BIN)/python -m shoal.scenarios.demo_capture --kafka $(KAFKA) --seconds $(CAPTURE_SECONDS)
 
 test: $(AGENT) ## All tests but the slow ones, with real brokers
-	@scripts/setup kcat tshark $(KAFKA_TESTED)
+	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED)
 	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
-	@scripts/setup kcat tshark $(KAFKA_TESTED)
+	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED)
 	@$(BIN)/pytest -m slow
 
 test-agent: $(AGENT) ## The agent on brokers of every version that it knows, for some minutes

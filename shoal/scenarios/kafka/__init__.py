@@ -1,6 +1,7 @@
 """Real brokers and real mirrors on one machine, for the demo, the tests and the benchmarks.
 
     jars      -> jvm -> process                          Kafka from Maven Central; child processes that never outlive us
+    old_clients                                          clients from before Kafka 0.11
     settings  -> broker                                  KRaft clusters: start, kill, restart, add
     mirror                                               MirrorMaker 2
     topics, tools                                        admin calls; the command line tools out of the jars

@@ -8,7 +8,10 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import trio
 
@@ -37,17 +40,44 @@ async def jars(version: str = DEFAULT_VERSION) -> Path:
     """
     require("setpriv", "java")
     home = BUILD / "kafka" / version
-    stamp, wanted = home / "stamp", _fingerprint(version)
-    if _is_current(stamp, wanted):
-        return home / "lib"
-    require("mvn")
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:  # closing it lets go
+    return await made_once(home, _fingerprint(version), partial(_download, version, home))
+
+
+async def made_once(home: Path, fingerprint: str, make: Callable[[Path], Awaitable[object]]) -> Path:
+    """`home/lib` as `make` filled it for this fingerprint; parallel processes wait for each other.
+
+    It is filled aside and renamed when whole: an interrupted download leaves nothing that looks like a class path.
+    """
+    stamp, lib, aside = home / "stamp", home / "lib", home / "lib.partial"
+    if _is_current(stamp, fingerprint):
+        return lib
+    with _lock_file(home) as lock:  # closing it lets go
         await trio.to_thread.run_sync(fcntl.flock, lock, fcntl.LOCK_EX)
-        if not _is_current(stamp, wanted):
-            await _download(version, home)
-            stamp.write_text(wanted)
-    return home / "lib"
+        if not _is_current(stamp, fingerprint):
+            for leftover in (aside, lib):
+                shutil.rmtree(leftover, ignore_errors=True)
+            await make(aside)
+            aside.rename(lib)
+            stamp.write_text(fingerprint)
+    return lib
+
+
+async def run_maven(*arguments: str, what: str) -> None:
+    """Raises SetupError with the end of its output when it fails, or is missing."""
+    require("mvn")
+    await run_step("mvn", "--batch-mode", "--quiet", *arguments, what=what)
+
+
+async def run_step(*argv: str, what: str) -> None:
+    """One program of the set-up. Raises SetupError with the end of its output when it fails."""
+    finished = await trio.run_process(argv, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
+    if finished.returncode != 0:
+        raise SetupError(f"{what}: {argv[0]} failed:\n{finished.stdout.decode(errors='replace')[-4000:]}")
+
+
+def _lock_file(home: Path) -> IO[str]:
+    home.mkdir(parents=True, exist_ok=True)
+    return (home / "lock").open("w")
 
 
 def _fingerprint(version: str) -> str:
@@ -58,24 +88,15 @@ def _is_current(stamp: Path, wanted: str) -> bool:
     return stamp.exists() and stamp.read_text() == wanted
 
 
-async def _download(version: str, home: Path) -> None:
-    """Into a directory aside, renamed when whole: an interrupted download leaves nothing that looks like a class path."""
-    partial = home / "lib.partial"
-    for leftover in (partial, home / "lib"):
-        shutil.rmtree(leftover, ignore_errors=True)
+async def _download(version: str, home: Path, into: Path) -> None:
     print(f"downloading Kafka {version} from Maven Central into {home} ...", file=sys.stderr, flush=True)
-    finished = await trio.run_process(
-        _maven(version, partial), capture_stdout=True, stderr=subprocess.STDOUT, check=False
-    )
-    if finished.returncode != 0:
-        raise SetupError(f"Maven could not fetch Kafka {version}:\n{finished.stdout.decode(errors='replace')[-4000:]}")
-    partial.rename(home / "lib")
+    await run_maven(*_maven(version, into), what=f"Kafka {version}")
 
 
 def _maven(version: str, into: Path) -> list[str]:
     logging = "reload4j" if version.startswith("3.") else "log4j2"
     return [
-        *("mvn", "--batch-mode", "--quiet", "--file", str(_POM), f"-P{logging}", f"-Dkafka.version={version}"),
+        *("--file", str(_POM), f"-P{logging}", f"-Dkafka.version={version}"),
         *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={into}"),
     ]
 
