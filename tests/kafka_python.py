@@ -9,12 +9,15 @@ with warnings.catch_warnings():
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.partitioner.default import murmur2
     from kafka.record.default_records import DefaultRecordBatchBuilder
+    from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
 __all__ = [
     "DefaultRecordBatchBuilder",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
+    "LegacyRecordBatch",
+    "LegacyRecordBatchBuilder",
     "TopicPartition",
     "codec",
     "memory_records",
