@@ -61,6 +61,8 @@ VARYING: Mapping[str, frozenset[str]] = {
     # Of the disk, not of the broker.
     "describe_log_dirs": frozenset({"total_bytes", "usable_bytes"}),
 }
+# Lists in the order of the broker's hash table of producer ids, which are others on each side.
+UNORDERED = frozenset({"active_producers"})
 # kio keeps these timestamps as datetimes of whole seconds, so they do not survive a round trip.
 NOT_REVERSIBLE = frozenset(
     {"create_delegation_token", "renew_delegation_token", "expire_delegation_token", "describe_transactions"}
@@ -252,6 +254,7 @@ def _normalise(value: Entity, side: Side, varying: frozenset[str]) -> Entity:
     if isinstance(records := changed.get("records"), bytes):
         changed["records"] = without_identity(records)
     changed |= dict.fromkeys(varying & changed.keys(), "*")
+    changed |= {name: tuple(sorted(changed[name], key=repr)) for name in UNORDERED & changed.keys()}
     node = changed.get("node_id", changed.get("broker_id"))
     if "host" in changed:
         changed |= _node_instead(value, node, side)
