@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.pending import Note
     from shoal.proxy.clusters import Cluster
-    from shoal.proxy.in_flight import Answer, Backlog
+    from shoal.proxy.in_flight import Answer, Backlog, Gate
     from shoal.proxy.listeners import Door, Listener
     from shoal.proxy.pump import Pump
     from shoal.proxy.transport import Buffer
@@ -218,6 +218,7 @@ class Connection:
     def _end_requests(self) -> None:
         """The broker has gone: a handler may still come to its end, but nothing more is read."""
         self.stopping = self.requests.attention = True
+        self.requests.no_more_answers()
         if not self.handling:
             self._request_scope.cancel()
 
@@ -286,11 +287,13 @@ class Connection:
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
 
-    async def post(self, buffers: Sequence[Buffer], *, note: Note = OWN) -> Asked:
-        """From a handler: send a request frame of Shoal's own. Raises UpstreamLost."""
-        asked = Asked()
+    async def post(self, buffers: Sequence[Buffer], *, note: Note = OWN, gate: Gate | None = None) -> Asked:
+        """From a handler: send a request frame of Shoal's own. With a `gate` the connection must be quiet. Raises UpstreamLost."""
+        asked = Asked(gate)
         self._expect(buffers, asked)
         self.asked += 1
+        if gate is not None:
+            self.responses.read_to_gate()
         await self._send_upstream(buffers, note)
         return asked
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import trio
 
@@ -26,6 +26,7 @@ __all__ = [
     "Asked",
     "Backlog",
     "Edit",
+    "Gate",
     "Hold",
     "InFlight",
     "Local",
@@ -112,11 +113,13 @@ class Token:
 
 
 class Asked:
-    """The answer to a request of Shoal's own."""
+    """The answer to a request of Shoal's own. With a `gate`, no more of it than its first bytes is read before the gate, which is
+    called with the frame's size, has returned: until then the broker keeps it."""
 
-    __slots__ = ("_answered", "_frame")
+    __slots__ = ("_answered", "_frame", "gate")
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.gate = gate
         self._answered = trio.Event()
         self._frame: bytearray | None = None
 
@@ -148,4 +151,5 @@ class Backlog(Protocol):
         """Wait until all are answered."""
 
 
+Gate: TypeAlias = "Callable[[int], Awaitable[None]]"
 Answer = Edit | Hold | Local | Token | Asked

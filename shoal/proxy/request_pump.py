@@ -11,7 +11,7 @@ import trio
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.framing import check_frame_size
 from shoal.protocol.headers import read_request_header
-from shoal.proxy.in_flight import InFlight, Token
+from shoal.proxy.in_flight import InFlight, Token, UpstreamLost
 from shoal.proxy.pump import Interruption, Pump
 from shoal.proxy.routes import Verdict
 
@@ -90,13 +90,21 @@ class RequestPump(Pump):
         await room.wait()
 
     async def until_quiet(self) -> None:
-        """Wait until the broker owes the client nothing, and nothing is on its way to the client."""
+        """Wait until the broker owes the client nothing, and nothing is on its way to the client. Raises UpstreamLost."""
         responses = self._connection.responses
         while not responses.quiet:
+            if self._connection.upstream_ended:
+                raise UpstreamLost("the connection to the broker has ended")
             self._room = room = trio.Event()
             self._enough = 0
             responses.attention = True
             await room.wait()
+
+    def no_more_answers(self) -> None:
+        """The broker has gone: whoever waits for its answers waits no longer."""
+        if self._room is not None:
+            self._room.set()
+            self._room = None
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
         remaining = self.remaining

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.proxy.connection import Connection
-    from shoal.proxy.in_flight import Skimmer
+    from shoal.proxy.in_flight import Gate, Skimmer
     from shoal.proxy.transport import Buffer, Outlet, Transport
 
 __all__ = ["ResponsePump"]
@@ -165,6 +165,9 @@ class ResponsePump(Pump):
                 self._skimmer = answer.skimmer(entry, size)
                 return None
         self._check_held(size, f"an answer to API key {entry.api_key}")
+        if isinstance(answer, Asked) and answer.gate is not None:
+            self._in_flight.appendleft(entry)
+            return Interruption(0, None, partial(self._pass_gate, answer, answer.gate, size))
         if isinstance(answer, Asked) and len(part) == size:
             self._current = None
             answer.deliver(bytearray(part))
@@ -182,6 +185,18 @@ class ResponsePump(Pump):
             await self.out.send_all(await answer.edit(self._connection, entry, frame))
         elif isinstance(answer, Edit):
             await self.out.send_all(_pieces(answer.edit(self._connection, entry, frame)))
+
+    def read_to_gate(self) -> None:
+        """Of the answer that comes next, which has a gate, read its prefix only."""
+        self._receive_into = self._receive_prefix
+
+    def _receive_prefix(self, view: memoryview) -> int:
+        return self.source.recv_into(view[: _PREFIX.size - len(self.carry)])
+
+    async def _pass_gate(self, asked: Asked, gate: Gate, size: int, _: bytearray) -> None:
+        await gate(size)
+        asked.gate = None
+        self._receive_into = self.source.recv_into
 
     def fail_asked(self) -> None:
         """No more answers will come: tell those who wait inside Shoal, also for one that has begun."""
