@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal.protocol.schema import Message
-from shoal.protocol.schemas import cluster, fetch, produce, quorum, session, share, topics
+from shoal.protocol.schemas import cluster, fetch, groups, produce, quorum, session, share, topics
 
 __all__ = ["MESSAGES"]
 
@@ -42,6 +42,12 @@ _TABLES = (
     topics.DELETE_TOPICS_RESPONSE,
     topics.LIST_OFFSETS_REQUEST,
     topics.LIST_OFFSETS_RESPONSE,
+    topics.DESCRIBE_CONFIGS_REQUEST,
+    topics.DESCRIBE_CONFIGS_RESPONSE,
+    groups.OFFSET_COMMIT_REQUEST,
+    groups.OFFSET_COMMIT_RESPONSE,
+    groups.OFFSET_FETCH_REQUEST,
+    groups.OFFSET_FETCH_RESPONSE,
 )
 
 MESSAGES: Final[Mapping[str, Message]] = MappingProxyType({table.name: table for table in _TABLES})

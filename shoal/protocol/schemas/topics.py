@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and ListOffsets: Shoal's own requests, for its scratch topic; 4.x brokers begin at 2, 1 and 1."""
+"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs: Shoal's own requests, and those of legacy clients; 4.x brokers begin at 2, 1, 1, 1."""
 
 from shoal.protocol.schema import parse_message
 
@@ -82,4 +82,37 @@ Topics: []struct
     Timestamp: int64, versions 1+
     Offset: int64, versions 1+
     LeaderEpoch: int32, versions 4+
+""")
+
+DESCRIBE_CONFIGS_REQUEST = parse_message("""\
+DescribeConfigsRequest: versions 0-4, flexible 4+
+Resources: []struct
+  ResourceType: int8
+  ResourceName: string
+  ConfigurationKeys: []string, nullable
+IncludeSynonyms: bool, versions 1+
+IncludeDocumentation: bool, versions 3+
+""")
+
+DESCRIBE_CONFIGS_RESPONSE = parse_message("""\
+DescribeConfigsResponse: versions 0-4, flexible 4+
+ThrottleTimeMs: int32
+Results: []struct
+  ErrorCode: int16
+  ErrorMessage: string, nullable
+  ResourceType: int8
+  ResourceName: string
+  Configs: []struct
+    Name: string
+    Value: string, nullable
+    ReadOnly: bool
+    IsDefault: bool, versions 0
+    ConfigSource: int8, versions 1+
+    IsSensitive: bool
+    Synonyms: []struct, versions 1+
+      Name: string
+      Value: string, nullable
+      Source: int8
+    ConfigType: int8, versions 3+
+    Documentation: string, versions 3+, nullable
 """)
