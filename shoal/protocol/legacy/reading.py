@@ -1,0 +1,155 @@
+"""Message sets of magic 0 and 1 as a consumer is given them: messages out of wrappers, offsets absolute, timestamps as they count.
+
+What is stricter than in Kafka (AbstractLegacyRecordBatch.java): a set ends where its last message ends, and a message where its value
+ends, inside a wrapper too. Kafka ignores what follows; here it would be lost without a word.
+
+What is as in Kafka: a wrapper's messages have its magic, are not wrappers again, and are at least one; every CRC is checked, that of
+the wrapper before anything in it is believed; a wrapper that was stamped by the broker gives its own timestamp to all; offsets
+inside a wrapper of magic 1 count from its first message, except where the wrapper's is 0, as librdkafka once produced it.
+
+The offsets of a set that is produced mean nothing (some clients write 0 in every message), so they are only put in order
+where `ordered` is asked for.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from shoal.protocol.compression import Codec, decompress
+from shoal.protocol.crc import Buffer
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.legacy.lz4_header import as_standard
+from shoal.protocol.legacy.message import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, LOG_OVERHEAD, OVERHEAD, Message
+
+__all__ = ["read_messages"]
+
+_HEAD = Struct(">qiIbb")  # offset, size, crc, magic, attributes
+_TIMED = Struct(">qi")  # timestamp, key length
+_LENGTH = Struct(">i")
+_OFFSET_AND_SIZE = Struct(">qi")
+_NO_TIMESTAMP = -1
+
+_head, _timed, _length = _HEAD.unpack_from, _TIMED.unpack_from, _LENGTH.unpack_from
+
+
+class _Entry(NamedTuple):
+    """One message as it stands there: `offset` may be relative."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: memoryview | None
+    value: memoryview | None
+
+
+def read_messages(buf: Buffer, start: int, end: int, *, limit: int, ordered: bool = True) -> Iterator[Message]:
+    """The messages of the whole set `buf[start:end]`, keys and values as memoryviews; wrappers give at most `limit` plain bytes in all.
+
+    Damage, a nested wrapper, another magic or codec, and with `ordered` an offset that does not ascend: RemoteProtocolError, while
+    iterating; more plain bytes than `limit`: TooLarge. One wrapper's plain bytes are held at a time.
+    """
+    messages = _read(memoryview(buf)[start:end], limit)
+    return _ascending(messages) if ordered else messages
+
+
+def _read(view: memoryview, room: int) -> Iterator[Message]:
+    for entry in _entries(view):
+        if entry.attributes & CODEC_MASK:
+            plain = _opened(entry, room)
+            room -= len(plain)
+            yield from _inside(entry, memoryview(plain))
+        else:
+            late = entry.magic == 1 and bool(entry.attributes & LOG_APPEND_TIME)
+            yield Message(entry.offset, entry.timestamp, late, entry.key, entry.value)
+
+
+def _ascending(messages: Iterator[Message]) -> Iterator[Message]:
+    last = -1
+    for message in messages:
+        if message.offset <= last:
+            raise RemoteProtocolError(f"message at offset {message.offset} behind one at {last}")
+        last = message.offset
+        yield message
+
+
+def _entries(view: memoryview) -> Iterator[_Entry]:
+    """The messages that fill `view`, wrappers or not, their CRC checked."""
+    pos, end = 0, len(view)
+    while pos < end:
+        if end - pos < _HEAD.size:
+            raise RemoteProtocolError(f"{end - pos} bytes are no message")
+        offset, size, crc, magic, attributes = _head(view, pos)
+        stop = pos + LOG_OVERHEAD + size
+        if not 0 <= magic <= 1 or stop - pos < OVERHEAD[magic] or stop > end:
+            raise RemoteProtocolError(f"message of magic {magic} and {size} bytes, {end - pos} are there")
+        if crc32(view[pos + CRC_FROM : stop]) != crc:
+            raise RemoteProtocolError(f"message at offset {offset}: CRC mismatch")
+        yield _Entry(offset, magic, attributes, *_content(view, magic, pos + _HEAD.size, stop))
+        pos = stop
+
+
+def _content(view: memoryview, magic: int, pos: int, end: int) -> tuple[int, memoryview | None, memoryview | None]:
+    """Timestamp, key and value. There is room for their lengths."""
+    timestamp, key, value = _NO_TIMESTAMP, None, None
+    if magic:
+        timestamp, length = _timed(view, pos)
+        pos += _TIMED.size
+    else:
+        (length,) = _length(view, pos)
+        pos += _LENGTH.size
+    if length != -1:
+        key, pos = _part(view, pos, length, end - _LENGTH.size)
+    (length,) = _length(view, pos)
+    pos += _LENGTH.size
+    if length != -1:
+        value, pos = _part(view, pos, length, end)
+    if pos != end:
+        raise RemoteProtocolError(f"{end - pos} bytes after the value of a message")
+    return timestamp, key, value
+
+
+def _part(view: memoryview, pos: int, length: int, end: int) -> tuple[memoryview, int]:
+    stop = pos + length
+    if not pos <= stop <= end:
+        raise RemoteProtocolError(f"key or value of {length} bytes, {end - pos} are there")
+    return view[pos:stop], stop
+
+
+def _opened(wrapper: _Entry, room: int) -> bytes:
+    """The plain message set inside."""
+    codec = wrapper.attributes & CODEC_MASK
+    if codec > Codec.LZ4:
+        raise RemoteProtocolError(f"message of magic {wrapper.magic} with codec {codec}")
+    if wrapper.value is None:
+        raise RemoteProtocolError("a compressed message without a value")
+    is_old_lz4 = codec == Codec.LZ4 and wrapper.magic == 0
+    plain = decompress(Codec(codec), as_standard(wrapper.value) if is_old_lz4 else wrapper.value, room)
+    if not plain:
+        raise RemoteProtocolError("a compressed message with no messages in it")
+    return plain
+
+
+def _inside(wrapper: _Entry, plain: memoryview) -> Iterator[Message]:
+    base = _base_offset(wrapper, plain)
+    late = wrapper.magic == 1 and bool(wrapper.attributes & LOG_APPEND_TIME)
+    for offset, magic, attributes, timestamp, key, value in _entries(plain):
+        if attributes & CODEC_MASK or magic != wrapper.magic:
+            raise RemoteProtocolError(
+                f"a message of magic {magic} and attributes {attributes:#x} inside of one of magic {wrapper.magic}"
+            )
+        yield Message(base + offset, wrapper.timestamp if late else timestamp, late, key, value)
+
+
+def _base_offset(wrapper: _Entry, plain: memoryview) -> int:
+    """What is added to the offsets inside."""
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    pos = offset = 0
+    while len(plain) - pos >= _OFFSET_AND_SIZE.size:
+        offset, size = _OFFSET_AND_SIZE.unpack_from(plain, pos)
+        if size < 0:
+            raise RemoteProtocolError(f"message of {size} bytes")
+        pos += LOG_OVERHEAD + size
+    return wrapper.offset - offset

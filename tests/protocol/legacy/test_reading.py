@@ -1,0 +1,176 @@
+from collections.abc import Callable
+from itertools import pairwise
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.errors import RemoteProtocolError, TooLarge
+from shoal.protocol.legacy.message import LOG_APPEND_TIME, Message, write_message
+from tests.batches import damaged
+from tests.protocol.legacy.sets import (
+    BY_KAFKA_PYTHON,
+    CODECS,
+    FIRST,
+    by_kafka_python,
+    codecs,
+    golden,
+    golden_messages,
+    magics,
+    message_lists,
+    numbered,
+    read,
+    seen_by_kafka_python,
+    singles,
+    wrapped,
+    wrapper,
+)
+
+ONE = Message(5, FIRST, False, b"key", b"value")
+
+
+# What others write
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_java_wrote(magic: int, codec: Codec) -> None:
+    assert read(golden(f"magic{magic}-{codec.name.lower()}")) == golden_messages(magic)
+
+
+def test_what_the_broker_stamped_has_the_time_of_the_wrapper() -> None:
+    assert read(golden("magic1-gzip-log-append-time")) == golden_messages(1, late=True)
+
+
+@given(st.sampled_from(BY_KAFKA_PYTHON), message_lists)
+def test_what_kafka_python_wrote(form: tuple[int, Codec], listed: list[Message]) -> None:
+    magic, codec = form
+    assert read(by_kafka_python(magic, codec, listed)) == numbered(listed, magic)
+
+
+@given(st.sampled_from([form for form in BY_KAFKA_PYTHON if form[1]]), message_lists, st.integers(1, 1 << 40))
+def test_kafka_python_sees_the_same(form: tuple[int, Codec], listed: list[Message], first: int) -> None:
+    magic, codec = form
+    expected = numbered(listed, magic, first)
+    record_set = wrapped(magic, codec, expected)
+    assert seen_by_kafka_python(magic, record_set) == read(record_set) == expected
+
+
+# Sets of several entries
+
+
+@given(st.lists(st.tuples(magics, codecs, message_lists), max_size=4))
+def test_entries_of_any_kind_follow_each_other(parts: list[tuple[int, Codec, list[Message]]]) -> None:
+    record_set, expected = b"", list[Message]()
+    for magic, codec, listed in parts:
+        own = numbered(listed, magic, first=len(expected) + 3)
+        record_set += wrapped(magic, codec, own)
+        expected += own
+    assert read(record_set) == expected
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_holes_of_compaction_stay(magic: int) -> None:
+    listed = [one for one in numbered([ONE] * 9, magic, 100) if one.offset not in (101, 104, 105)]
+    assert read(wrapped(magic, Codec.GZIP, listed)) == listed
+
+
+def test_wrapper_at_offset_0_counts_from_0() -> None:
+    """As librdkafka produced it: its last message would lie at 0, the first below."""
+    inner = singles(1, numbered([ONE] * 3, 1))
+    assert [one.offset for one in read(wrapper(1, Codec.GZIP, inner, offset=0))] == [0, 1, 2]
+
+
+def test_offsets_mean_nothing_in_what_is_produced() -> None:
+    record_set = singles(1, [ONE, ONE, ONE._replace(offset=-1)])
+    assert [one.offset for one in read(record_set, ordered=False)] == [5, 5, -1]
+
+
+# Hostile sets
+
+
+def with_crc(message: bytes) -> bytes:
+    return message[:12] + crc32(message[16:]).to_bytes(4, "big") + message[16:]
+
+
+GOOD = singles(1, [ONE])
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a part of a head": lambda: GOOD + GOOD[:17],
+    "a part of a message": lambda: GOOD + GOOD[:-1],
+    "one byte more": lambda: GOOD + b"\0",
+    "crc": lambda: damaged(GOOD, 13),
+    "content under the crc": lambda: damaged(GOOD, len(GOOD) - 1),
+    "magic 2": lambda: with_crc(damaged(GOOD, 16, 1 ^ 2)),
+    "magic -1": lambda: with_crc(damaged(GOOD, 16, 0xFE)),
+    "negative size": lambda: GOOD[:8] + b"\xff" * 4 + GOOD[12:],
+    "size of an int32": lambda: GOOD[:8] + b"\x7f\xff\xff\xff" + GOOD[12:],
+    "size 0": lambda: bytes(40),
+    "size below the fields": lambda: GOOD[:8] + (21).to_bytes(4, "big") + GOOD[12:33],
+    "key longer than the message": lambda: with_crc(GOOD[:26] + b"\0\0\0\x0e" + GOOD[30:]),
+    "key of an int32": lambda: with_crc(GOOD[:26] + b"\x7f\xff\xff\xff" + GOOD[30:]),
+    "key of -2 bytes": lambda: with_crc(GOOD[:26] + b"\xff\xff\xff\xfe" + GOOD[30:]),
+    "value shorter than the message": lambda: with_crc(GOOD[:33] + b"\0\0\0\x04" + GOOD[37:]),
+    "value longer than the message": lambda: with_crc(GOOD[:33] + b"\0\0\0\x06" + GOOD[37:]),
+    "value of -2 bytes": lambda: with_crc(GOOD[:33] + b"\xff\xff\xff\xfe" + GOOD[37:]),
+    "wrapper in a wrapper": lambda: wrapper(1, Codec.GZIP, wrapper(1, Codec.GZIP, GOOD)),
+    "magic 0 in a wrapper of magic 1": lambda: wrapper(1, Codec.GZIP, singles(0, [ONE])),
+    "magic 1 in a wrapper of magic 0": lambda: wrapper(0, Codec.GZIP, GOOD),
+    "an empty wrapper": lambda: wrapper(1, Codec.SNAPPY, b""),
+    "a wrapper with half a message": lambda: wrapper(1, Codec.LZ4, GOOD + GOOD[:20]),
+    "a wrapper with a negative size in it": lambda: wrapper(
+        1, Codec.GZIP, GOOD[:8] + b"\xff\xff\xff\xf4" + GOOD[12:], 9
+    ),
+    "a wrapper without a value": lambda: write_message(1, 0, FIRST, Codec.GZIP, None, None),
+    "a wrapper that is not compressed": lambda: write_message(1, 0, FIRST, Codec.GZIP, None, GOOD),
+    "lz4 of magic 0 that is none": lambda: write_message(0, 0, -1, Codec.LZ4, None, GOOD),
+    "crc in a wrapper": lambda: wrapper(1, Codec.GZIP, damaged(GOOD, len(GOOD) - 1)),
+    "zstd": lambda: write_message(1, 0, FIRST, Codec.ZSTD, None, b"\x28\xb5\x2f\xfd"),
+    "a codec that nobody has": lambda: write_message(1, 0, FIRST, 7, None, GOOD),
+    "the same offset twice": lambda: GOOD + GOOD,
+    "offsets that go down": lambda: wrapper(1, Codec.GZIP, singles(1, [ONE, ONE._replace(offset=4)]), 9),
+    "a negative offset": lambda: singles(0, [ONE._replace(offset=-1)]),
+    "a wrapper below what is in it": lambda: wrapper(1, Codec.GZIP, singles(1, [ONE]), offset=-3),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_set_is_refused(what: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        read(HOSTILE[what]())
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_bomb_is_refused(codec: Codec) -> None:
+    bomb = wrapper(1, codec, singles(1, [ONE._replace(value=bytes(3_000_000))]))
+    with pytest.raises(TooLarge):
+        read(bomb, limit=1 << 20)
+
+
+def test_wrappers_share_one_limit() -> None:
+    listed = [one._replace(value=bytes(50_000)) for one in numbered([ONE] * 4, 1)]
+    record_set = b"".join(wrapped(1, Codec.GZIP, [one]) for one in listed)
+    assert len(read(record_set, limit=201_000, ordered=False)) == 4
+    with pytest.raises(TooLarge):
+        read(record_set, limit=160_000, ordered=False)
+
+
+@given(magics, codecs, message_lists, st.data())
+def test_one_wrong_bit_is_found(magic: int, codec: Codec, listed: list[Message], data: st.DataObject) -> None:
+    """In all of an entry but its offset: size and CRC cover that."""
+    record_set = wrapped(magic, codec, numbered(listed if codec else listed[:1], magic, 1000))
+    at = data.draw(st.integers(8, len(record_set) - 1))
+    with pytest.raises(RemoteProtocolError):
+        read(damaged(record_set, at, 1 << data.draw(st.integers(0, 7))))
+
+
+@given(magics, codecs, message_lists, st.integers(0, 1 << 20))
+def test_offsets_ascend(magic: int, codec: Codec, listed: list[Message], first: int) -> None:
+    found = read(wrapped(magic, codec, numbered(listed, magic, first)))
+    assert all(one.offset < other.offset for one, other in pairwise(found))
+
+
+def test_log_append_time_is_a_matter_of_magic_1() -> None:
+    assert read(write_message(1, 5, FIRST, LOG_APPEND_TIME, b"key", b"value")) == [ONE._replace(log_append_time=True)]
+    assert not read(write_message(0, 5, -1, LOG_APPEND_TIME, b"key", b"value"))[0].log_append_time
