@@ -14,7 +14,7 @@ from shoal.protocol.legacy.message import LOG_APPEND_TIME
 from shoal.protocol.legacy.message_source import MessageSource
 from shoal.protocol.legacy.record_loop import RECORD_LOOPS, skip_records
 from shoal.protocol.legacy.window import Window
-from shoal.protocol.plain_stream import open_plain
+from shoal.protocol.plain_stream import open_plain, working_bytes
 from shoal.protocol.records.batch import BatchHeader
 
 __all__ = ["BatchMessages"]
@@ -45,6 +45,7 @@ class BatchMessages(MessageSource):
             header, open_plain(header.codec, payload, step), counts, floor=floor, attributes=attributes
         )
         self._largest = largest if header.codec else max(largest, len(payload))  # it is in memory anyway
+        self._stream_bytes = working_bytes(header.codec, payload)
         self._loop = RECORD_LOOPS[magic]
         self._relative = bool(codec and magic)
         self._end_offset = header.last_offset + 1
@@ -58,6 +59,10 @@ class BatchMessages(MessageSource):
     @property
     def given(self) -> int:
         return self.window.previous + 1
+
+    @property
+    def working_bytes(self) -> int:
+        return self._stream_bytes + len(self.window.plain)
 
     def _gather(self, messages: list[bytes], room: int, must: bool) -> None:
         window = self.window

@@ -92,6 +92,11 @@ class DownConversion:
         """Bytes of the source that are not used up yet, the entry that is being read whole; 0 at the end."""
         return 0 if self.ended else self._end - self._at
 
+    @property
+    def working_bytes(self) -> int:
+        """About what is held beside the source, between pieces."""
+        return self._open.working_bytes if self._open else 0
+
     def resumes(self, offset: int) -> bool:
         """Is `offset` where a client asks on who has read all pieces? Anything from behind the last message to `next_offset`: it does
         not know of what was left out there."""
@@ -111,6 +116,14 @@ class DownConversion:
             except RemoteProtocolError as error:
                 self._stop(Failure.of(error, self.next_offset, f"entry at offset {self._offset}"))
         return b"".join(parts) if parts or not self.ended else None
+
+    def _stop(self, failure: Failure | None = None) -> None:
+        """What refers to the source is dropped."""
+        self.failure = failure
+        self.ended = True
+        self._open = None
+        self._entries = iter(())
+        self._source = memoryview(b"")
 
     def _fill(self, parts: list[bytes], room: int) -> None:
         enough = self.counts.plain_bytes + _PLAIN_AT_ONCE * self._chunk

@@ -39,6 +39,11 @@ class MessageSource(ABC):
     def _gather(self, messages: list[bytes], room: int, must: bool) -> None:
         """Appends the parts of messages, two for each."""
 
+    @property
+    def working_bytes(self) -> int:
+        """About what is held between pieces."""
+        return 0
+
     def take(self, out: list[bytes], room: int, must: bool) -> int:
         """Appends what fits into `room` bytes before compression (with `must`, one message at least); returns their bytes.
 
