@@ -8,6 +8,6 @@ produce       Produce v0-v2: requests read, written for the broker as v3, its an
 
 down            a record set of magic 2 as one of magic 0 or 1, piece by piece; `failure` where that cannot be
 overflow        what fills a promised record set to its size
-fetch           Fetch v0-v3: requests read, written for the broker as v11, its answers read
+fetch           Fetch v0-v3: requests read, written for the broker as v10, its answers read
 fetch_heads     the answer to v0-v3, all but the record sets
 """

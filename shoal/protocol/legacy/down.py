@@ -53,8 +53,8 @@ class DownConversion:
     `aborted`: (producer id, first offset) of the answer's aborted transactions, () to give them. `keep_codec`: wrappers have the
     codec of the batch (zstd is then a Failure); else messages are not compressed.
 
-    `next_offset`: where a consumer reads on after the pieces so far; it also lies behind what was left out. `failure`: why
-    there will be no further piece. `counts`: what was done.
+    `next_offset`: where a consumer reads on after the pieces so far; it also lies behind what was left out. `given`: where a client reads
+    on, who knows only of the messages. `failure`: why there will be no further piece. `counts`: what was done.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class DownConversion:
         self._aborted = AbortedTransactions(aborted)
         self._open: MessageSource | None = None
         self._last = -1  # the last offset of the entries so far
-        self._given = offset  # where a client reads on that knows only the messages
+        self.given = offset
         self.next_offset = offset
         self.failure: Failure | None = None
         self.ended = False
@@ -98,9 +98,8 @@ class DownConversion:
         return self._open.working_bytes if self._open else 0
 
     def resumes(self, offset: int) -> bool:
-        """Is `offset` where a client asks on who has read all pieces? Anything from behind the last message to `next_offset`: it does
-        not know of what was left out there."""
-        return self._given <= offset <= self.next_offset
+        """Is `offset` where a client asks on who has read all pieces? Anything from `given` to `next_offset`."""
+        return self.given <= offset <= self.next_offset
 
     def piece(self, most: int = CHUNK) -> bytes | None:
         """The next messages, of at most `most` (and at most `chunk`) bytes before compression, one message at least. It is a copy: nothing in
@@ -141,7 +140,7 @@ class DownConversion:
         used = source.take(parts, room, not parts)
         self.next_offset = max(self.next_offset, source.next_offset)
         if used:
-            self._given = source.given
+            self.given = source.given
         if source.done:
             self._close()
         return used

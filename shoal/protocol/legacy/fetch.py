@@ -1,10 +1,12 @@
-"""Fetch between an old client (v0-v3) and a broker of today (v11): questions read and written, answers read.
+"""Fetch between an old client (v0-v3) and a broker of today (v10): questions read and written, answers read.
 
 Version notes:
     v0     magic 0; answers without a throttle time       v1  throttle time
     v2     magic 1 (KIP-32)                               v3  MaxBytes of the whole answer; the partitions' order counts (KIP-74)
-    v11    what is asked of the broker: the newest version that names topics by their names in fixed-size fields. Without a session
-           (id 0, epoch -1: a full fetch), no leader epoch (-1 is not checked), no rack (so no other replica is named)
+    v10    what is asked of the broker: the oldest version that may bring zstd (KIP-110), so that it is Shoal who says what a client
+           cannot read. No session (id 0, epoch -1: a full fetch), no leader epoch (-1 is not checked)
+    v11    is not asked: from there on a follower answers consumers (KIP-392), and one that is behind would tell a client with old
+           metadata that its offset is out of range
 
 The heads of answers are in fetch_heads.py.
 """
@@ -35,7 +37,7 @@ __all__ = [
     "write_upstream_fetch",
 ]
 
-UPSTREAM_VERSION: Final = 11
+UPSTREAM_VERSION: Final = 10
 _NEWEST_LEGACY: Final = 3
 _NO_LIMIT: Final = 2**31 - 1
 
@@ -57,7 +59,7 @@ _PARTITION = Struct(
     "q"  # LogStartOffset
     "i"  # PartitionMaxBytes
 )
-_END = write_int32(0) + write_string("")  # ForgottenTopicsData, RackId
+_END = write_int32(0)  # ForgottenTopicsData
 _ABORTED = Struct(">qq")  # ProducerId, FirstOffset
 
 
@@ -154,7 +156,7 @@ def write_upstream_fetch(
     *,
     isolation_level: int,
 ) -> bytes:
-    """A whole v11 frame. The partitions' order is kept: a topic stands as often as its partitions are apart."""
+    """A whole v10 frame. The partitions' order is kept: a topic stands as often as its partitions are apart."""
     header = write_request_header(ApiKey.FETCH, UPSTREAM_VERSION, correlation_id, client_id)
     limits = (question.max_wait_ms, question.min_bytes, question.max_bytes)
     topics = [
@@ -167,7 +169,7 @@ def write_upstream_fetch(
 
 
 def read_upstream_answer(frame: Buffer) -> UpstreamAnswer:
-    """A whole v11 response frame. Damage: RemoteProtocolError."""
+    """A whole v10 response frame. Damage: RemoteProtocolError."""
     body = response_body(frame, ApiKey.FETCH, UPSTREAM_VERSION)
     throttle_ms, error_code, partitions = _ANSWER[UPSTREAM_VERSION](frame, body, len(frame))
     return UpstreamAnswer(throttle_ms=throttle_ms, error_code=error_code, partitions=tuple(partitions))
