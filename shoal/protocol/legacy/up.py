@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.legacy.message import ATTRIBUTES_AT, CODEC_MASK, Message
 from shoal.protocol.legacy.reading import read_messages
 from shoal.protocol.records.batch import seal_batch
@@ -26,6 +26,7 @@ from shoal.protocol.wire import write_varint, write_varlong
 
 __all__ = ["UpConverted", "up_convert"]
 
+MAX_RECORDS = 1_000_000  # of one set: some 4 s
 _NO_TIMESTAMP = -1
 _NULL = b"\1"  # a length of -1
 _NO_HEADERS = b"\0"
@@ -40,7 +41,7 @@ class UpConverted(NamedTuple):
 
 
 def up_convert(buf: Buffer, start: int, end: int, *, limit: int) -> UpConverted:
-    """The set `buf[start:end]`; its wrappers give at most `limit` plain bytes in all, else TooLarge. Takes about 4 us per message.
+    """The set `buf[start:end]`. More than `limit` plain bytes out of its wrappers, or than MAX_RECORDS: TooLarge. About 4 us per message.
 
     What a broker would not append: RemoteProtocolError.
     """
@@ -69,6 +70,8 @@ def _records(messages: Iterator[Message], base: int) -> tuple[bytearray, int, in
     for index, (_, timestamp, late, key, value) in enumerate(messages):
         if late or timestamp < _NO_TIMESTAMP:
             raise RemoteProtocolError(f"a produced message with timestamp {timestamp}{', set by a broker' * late}")
+        if index == MAX_RECORDS:
+            raise TooLarge(f"more than {MAX_RECORDS} messages in one set")
         newest = max(newest, timestamp)
         body = b"".join(
             (
