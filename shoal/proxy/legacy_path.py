@@ -1,9 +1,11 @@
 """What a listener with `legacy = true` plugs in: clients of Kafka 0.8-0.10 on brokers that no longer know their requests (KIP-896).
 
-    Fetch v0-v3              -> legacy_fetch.py: fetched as v11, converted piece by piece (KIP-283)
+    Fetch v0-v3              -> legacy_fetch.py: fetched in a newer version, converted piece by piece (KIP-283)
     Produce v0-v2            -> legacy_produce.py: converted to v2 batches, produced as v3
-    ListOffsets v0, ...      -> legacy_translated.py: the same question in the oldest version that the broker takes
-    everything else          -> the path below: plain, or coalescing
+    ListOffsets v0, ...      -> legacy_translated.py: the same question in newer words (protocol/legacy/translate.py)
+    ApiVersions              -> minima reach down to what is translated
+    Metadata v0-v2, ...      pass; only error codes that such a client does not know are replaced (protocol/legacy/answers.py)
+    everything else          the path below: plain, or coalescing
 
 Newer versions of these APIs pass as they do on the listener below, so old and new clients may share one. Requests behind one
 that is translated wait until it is answered: a broker works on the requests of a connection one after the other, too.
@@ -11,20 +13,29 @@ that is translated wait until it is answered: a broker works on the requests of 
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.legacy.answers import CHECKED, say_known
+from shoal.protocol.legacy.errors import SPOKEN, known, newest_spoken
+from shoal.protocol.legacy.translate import CONVERSATIONS
+from shoal.protocol.legacy.versions import BECOMES, lower_minima
 from shoal.proxy import legacy_fetch, legacy_produce
+from shoal.proxy.in_flight import Edit
+from shoal.proxy.legacy_clients import LegacyClients
+from shoal.proxy.legacy_translated import answer_translated
 from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.routes import Route, Verdict, table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Sequence
 
     from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.wire import Buffer
     from shoal.proxy.connection import Connection
-    from shoal.proxy.in_flight import Answer
+    from shoal.proxy.in_flight import Answer, InFlight
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
     from shoal.proxy.routes import RouteTable
@@ -34,8 +45,8 @@ __all__ = ["LegacyPath"]
 _VERSION = Struct(">h").unpack_from
 _VERSION_AT = 6
 
-FETCH_AS_IT_IS = 4  # the first version whose record sets are those of the log
-PRODUCE_AS_IT_IS = 3
+_SERVED_BELOW = {**BECOMES, ApiKey.FETCH: 4}
+"""API -> the first version that is not ours; from Fetch v4 on record sets are those of the log."""
 
 
 class LegacyPath:
@@ -45,30 +56,59 @@ class LegacyPath:
         self.listener = listener
         self.base: Path = base or PlainPath(listener)
         self.settings = listener.settings.legacy_options
-        self.routes: RouteTable = table({**self.base.routes, **self._own_routes()})
-
-    def _own_routes(self) -> dict[int, Route]:
-        return {
-            ApiKey.FETCH: self._older(ApiKey.FETCH, FETCH_AS_IT_IS, legacy_fetch.handle),
-            ApiKey.PRODUCE: self._older(ApiKey.PRODUCE, PRODUCE_AS_IT_IS, legacy_produce.handle),
+        self.clients = LegacyClients(listener.name)
+        self._handles = {
+            ApiKey.FETCH: legacy_fetch.handle,
+            ApiKey.PRODUCE: legacy_produce.handle,
+            **dict.fromkeys(CONVERSATIONS, self._translate),
         }
+        own = {key: self._spoken(key) for key in SPOKEN}
+        own[ApiKey.API_VERSIONS] = self._versions()
+        self.routes: RouteTable = table({**self.base.routes, **own})
 
-    def _older(
-        self, key: int, newer: int, handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]]
-    ) -> Route:
-        """Versions below `newer` are held for `handle`; the others go the way of the base."""
+    # -- routes ----------------------------------------------------------------------------------------------------
+
+    def _spoken(self, key: int) -> Route:
+        """Old versions of an API are held for its handle, or pass with their error codes checked; new ones go the way of the base."""
         below = self.base.routes.get(key) or Route()
+        ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
+        checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
 
         def decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
             (version,) = _VERSION(first, _VERSION_AT)
-            if version >= newer and version < below.since:
-                return None
-            decision = below.decide(connection, first) if below.decide is not None else below.answer
-            if version >= newer:
+            decision = _of_base(below, connection, first, version)
+            if not 0 <= version <= newest or decision is Verdict.WAIT or decision is Verdict.MORE:
                 return decision
-            return decision if decision is Verdict.WAIT or decision is Verdict.MORE else Verdict.HOLD
+            self.clients.asked(connection, key, version)
+            return Verdict.HOLD if version < ours else checked or decision
 
-        return Route(decide=decide, handle=handle, takes=below.takes)
+        return Route(decide=decide, handle=self._handles.get(key), takes=below.takes)
+
+    def _versions(self) -> Route:
+        below = self.base.routes[ApiKey.API_VERSIONS]
+
+        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+            (version,) = _VERSION(first, _VERSION_AT)
+            decision = _of_base(below, connection, first, version)
+            if not isinstance(decision, Edit):
+                return decision
+            if 0 <= version <= newest_spoken(ApiKey.API_VERSIONS):
+                self.clients.asked(connection, ApiKey.API_VERSIONS, version)
+            return Edit(partial(_offer, decision))
+
+        return Route(decide=decide, handle=below.handle)
+
+    async def _translate(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await answer_translated(connection, frame, header, self.clients.shown(connection))
+
+    def _say(
+        self, below: Answer | None, connection: Connection, entry: InFlight, frame: Buffer
+    ) -> Buffer | Sequence[Buffer]:
+        key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)
+        said = say_known(frame, key, version, lambda code: known(key, version, code, at_least))
+        return below.edit(connection, entry, said) if isinstance(below, Edit) else said
+
+    # -- connections -----------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
         self.base.opened(connection)
@@ -76,7 +116,23 @@ class LegacyPath:
 
     def closed(self, connection: Connection) -> None:
         legacy_fetch.closed(connection)
+        self.clients.closed(connection)
         self.base.closed(connection)
 
+    def tick(self, now: float) -> None:
+        """To be called every second or so."""
+        self.clients.tick(now)
+
     def end(self) -> None:
+        self.clients.tick(float("inf"))
         self.base.end()
+
+
+def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Verdict | None:
+    if version < below.since:
+        return None
+    return below.answer if below.decide is None else below.decide(connection, first)
+
+
+def _offer(below: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return below.edit(connection, entry, lower_minima(frame, entry.api_version))

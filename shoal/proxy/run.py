@@ -97,7 +97,7 @@ async def _tick(server: Server) -> None:
         for path in paths:
             if isinstance(path, WrapPath):
                 path.interlock.tick()
-            elif isinstance(path, CoalescePath):
+            elif isinstance(path, CoalescePath | LegacyPath):
                 path.tick(trio.current_time())
 
 

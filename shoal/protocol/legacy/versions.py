@@ -1,0 +1,59 @@
+"""What a legacy listener offers: ApiVersions answers whose minima reach down to what Shoal translates.
+
+Clients of 0.10.2, and newer ones, choose from this answer; older ones send what they know. A minimum is lowered only where the broker
+takes the version that old requests become, so that Shoal never offers what would be refused.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from types import MappingProxyType
+from typing import Final
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.headers import response_body
+from shoal.protocol.messages.api_versions import UNSUPPORTED_VERSION
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Buffer, read_int16
+
+__all__ = ["BECOMES", "lower_minima"]
+
+BECOMES: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: 3,
+        ApiKey.FETCH: 10,
+        ApiKey.LIST_OFFSETS: 1,
+        ApiKey.OFFSET_COMMIT: 2,
+        ApiKey.OFFSET_FETCH: 2,
+        ApiKey.CREATE_TOPICS: 2,
+        ApiKey.DELETE_TOPICS: 1,
+        ApiKey.DESCRIBE_CONFIGS: 1,
+    }
+)
+"""API -> the version in which the broker is asked what was asked in an older one. All versions below it are served, from 0 on."""
+
+_INT16 = Struct(">h")
+_RESPONSE = Walkers(
+    MESSAGES["ApiVersionsResponse"], (), Rows("ApiKeys", ("ApiKey", "MinVersion", "MaxVersion", "at MinVersion"))
+)
+
+
+def lower_minima(frame: Buffer, version: int) -> Buffer:
+    """The ApiVersions response frame with the minima of what is translated at 0; `frame` itself when there is nothing to lower.
+
+    Raises RemoteProtocolError.
+    """
+    body = response_body(frame, ApiKey.API_VERSIONS, version)
+    error_code, _ = read_int16(frame, body, len(frame))
+    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    places = [at for key, oldest, newest, at in walk(frame, body, len(frame))[0] if _is_lowered(key, oldest, newest)]
+    if not places:
+        return frame
+    patched = bytearray(frame)
+    for at in places:
+        _INT16.pack_into(patched, at, 0)
+    return patched
+
+
+def _is_lowered(key: int, oldest: int, newest: int) -> bool:
+    return key in BECOMES and 0 < oldest <= BECOMES[key] <= newest
