@@ -1,6 +1,6 @@
 """Every target, by name."""
 
-from tests.fuzz import capture, coalesce, frames, multibatch, records, shallow
+from tests.fuzz import capture, coalesce, frames, legacy_up, multibatch, records, shallow
 
 __all__ = ["TARGETS"]
 
@@ -13,5 +13,6 @@ TARGETS = {
         *coalesce.TARGETS,
         *multibatch.TARGETS,
         *capture.TARGETS,
+        *legacy_up.TARGETS,
     )
 }
