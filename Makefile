@@ -9,7 +9,7 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz scenarios bench bench-coalesce bench-agent bench-spark clean
+.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz scenarios bench bench-coalesce bench-agent bench-legacy bench-spark clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,10 @@ bench-coalesce: ## 200 producers directly, through Shoal, and joined: broker req
 bench-agent: $(AGENT) ## Ordinary produce to a broker with the agent and to one without
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m bench.agent --kafka $(KAFKA)
+
+bench-legacy: ## 500 slow consumers of Fetch v2 and a fast one: Kafka 3.9.1 alone, and Kafka 4.3.0 behind Shoal (some 6 minutes)
+	@scripts/setup $(KAFKA_TESTED)
+	@$(BIN)/python -m bench.legacy
 
 bench-spark: ## Speed of the Spark jobs over 1, 10 and 30 million synthetic rows
 	@scripts/setup java

@@ -27,6 +27,7 @@ __all__ = [
     "list_offsets",
     "metadata",
     "produce",
+    "zigzag",
 ]
 
 _NO_TAGS = b"\0"
@@ -130,9 +131,9 @@ def batch(values: Sequence[bytes], timestamp_ms: int, *, zstd: bool = False) -> 
 
 
 def _record(offset_delta: int, value: bytes) -> bytes:
-    body = b"".join((b"\0", b"\0", _zigzag(offset_delta), _zigzag(-1), _zigzag(len(value)), value, b"\0"))
-    return _zigzag(len(body)) + body
+    body = b"".join((b"\0", b"\0", zigzag(offset_delta), zigzag(-1), zigzag(len(value)), value, b"\0"))
+    return zigzag(len(body)) + body
 
 
-def _zigzag(value: int) -> bytes:
+def zigzag(value: int) -> bytes:
     return uvarint((value << 1) ^ (value >> 63))

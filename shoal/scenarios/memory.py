@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["parse_memory_mib", "peak_mib", "reset_peak", "resident_mib"]
+__all__ = ["anonymous_mib", "parse_memory_mib", "peak_mib", "reset_peak", "resident_mib"]
 
 _KIB_PER_MIB = 1024
 
@@ -22,6 +22,11 @@ def resident_mib(pid: int) -> float:
 def peak_mib(pid: int) -> float:
     """The most since the start or since `reset_peak`. Raises as `resident_mib` does."""
     return _memory(pid)["VmHWM"]
+
+
+def anonymous_mib(pid: int) -> float:
+    """Now: memory that belongs to no file (RssAnon), the process's own. Raises as `resident_mib` does."""
+    return _memory(pid)["RssAnon"]
 
 
 def reset_peak(pid: int) -> bool:
@@ -40,6 +45,6 @@ def _memory(pid: int) -> dict[str, float]:
 
 
 def parse_memory_mib(status: str) -> dict[str, float]:
-    """The `Vm...: n kB` lines of /proc/<pid>/status; a zombie has none."""
-    lines = (line.split() for line in status.splitlines() if line.startswith("Vm"))
+    """The `Vm...: n kB` and `Rss...: n kB` lines of /proc/<pid>/status; a zombie has none."""
+    lines = (line.split() for line in status.splitlines() if line.startswith(("Vm", "Rss")))
     return {name.rstrip(":"): int(kib) / _KIB_PER_MIB for name, kib, *_ in lines}

@@ -4,12 +4,12 @@ import pytest
 
 from shoal.scenarios.memory import parse_memory_mib, peak_mib, reset_peak, resident_mib
 
-STATUS = "Name:\tpython3 (x)\nVmPeak:\t   20480 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1536 kB\nThreads:\t3\n"
+STATUS = "Name:\tpython3 (x)\nVmPeak:\t   20480 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1536 kB\nRssAnon:\t     512 kB\nThreads:\t3\n"
 _BLOCK = 64 * 1024 * 1024
 
 
 def test_memory_is_read_in_mib() -> None:
-    assert parse_memory_mib(STATUS) == {"VmPeak": 20.0, "VmHWM": 2.0, "VmRSS": 1.5}
+    assert parse_memory_mib(STATUS) == {"VmPeak": 20.0, "VmHWM": 2.0, "VmRSS": 1.5, "RssAnon": 0.5}
 
 
 def test_the_peak_is_that_since_the_reset() -> None:

@@ -43,6 +43,8 @@ class ClusterSpec:
     heap: str = "512m"
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
+    jvm_options: tuple[str, ...] = ()
+    """Of the brokers, such as "-Xlog:gc"."""
     agent: bool = False
     """Brokers take several batches per partition in a produce request: `Node.agent` of every node."""
 
@@ -218,7 +220,7 @@ class Cluster:
             overrides=self.spec.properties,
         )
         jmx = jmx_options(ports.jmx) if self.spec.jmx else ()
-        jvm = replace(self._jvm, options=(*self._jvm.options, *jmx))
+        jvm = replace(self._jvm, options=(*self._jvm.options, *jmx, *self.spec.jvm_options))
         self.nodes[node_id] = Node(settings, jvm, home, agent=self.spec.agent)
 
     async def _bring_up(self, *node_ids: int) -> None:

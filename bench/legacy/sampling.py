@@ -1,0 +1,82 @@
+"""Memory and CPU of a process while something runs."""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios import memory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from shoal.scenarios.kafka.process import Process
+
+__all__ = ["Cost", "Watch", "live_heap_mib", "watching"]
+
+INTERVAL_S = 0.5
+_COLLECTED = re.compile(r"->(\d+)M\(")  # -Xlog:gc: "Pause Young (Normal) ... 51M->12M(256M)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one process for one phase. MiB: resident before it, the most resident (VmHWM), and the most anonymous memory, in samples."""
+
+    cpu_s: float
+    before_mib: float
+    peak_mib: float
+    anonymous_mib: float
+    live_heap_mib: float | None = None  # of a JVM: the most that a garbage collection has left
+
+
+class Watch:
+    """Of a running process, from now on."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._printed = len(process.output())
+        self._cpu_s = process.usage().cpu_s
+        self._before = memory.resident_mib(process.pid)
+        self._anonymous = 0.0
+        memory.reset_peak(process.pid)
+        self.sample()
+
+    def sample(self) -> None:
+        self._anonymous = max(self._anonymous, memory.anonymous_mib(self._process.pid))
+
+    def cost(self) -> Cost:
+        """Raises ProcessLookupError when it has ended."""
+        return Cost(
+            cpu_s=self._process.usage().cpu_s - self._cpu_s,
+            before_mib=self._before,
+            peak_mib=memory.peak_mib(self._process.pid),
+            anonymous_mib=self._anonymous,
+            live_heap_mib=live_heap_mib(self._process.output()[self._printed :]),
+        )
+
+
+def live_heap_mib(log: str) -> float | None:
+    """None where no garbage collection is told."""
+    left = [int(mib) for mib in _COLLECTED.findall(log)]
+    return float(max(left)) if left else None
+
+
+@asynccontextmanager
+async def watching(processes: Mapping[str, Process]) -> AsyncIterator[Mapping[str, Watch]]:
+    """By the names of the processes."""
+    watches = {name: Watch(process) for name, process in processes.items()}
+
+    async def sample() -> None:
+        while True:
+            await trio.sleep(INTERVAL_S)
+            for watch in watches.values():
+                watch.sample()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sample)
+        yield watches
+        nursery.cancel_scope.cancel()
