@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.wrap import Wrapped
     from shoal.protocol.wire import Topic
 
-__all__ = ["JUDGED", "NOT_UNWRAPPED", "OWN", "Judgement", "raw", "unwrapped"]
+__all__ = ["CONVERTED", "JUDGED", "NOT_UNWRAPPED", "OWN", "Judgement", "raw", "unwrapped"]
 
 OWN = Note(treatment=Treatment(handling=Handling.OWN))
 JUDGED = Note(judged=True)
+CONVERTED = Note(treatment=Treatment(handling=Handling.RAW, reason="converted for an old client"))
 _NO_ENVELOPE = "no envelope"
 
 

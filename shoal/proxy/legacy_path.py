@@ -22,9 +22,11 @@ from shoal.protocol.legacy.answers import CHECKED, say_known
 from shoal.protocol.legacy.errors import SPOKEN, known, newest_spoken
 from shoal.protocol.legacy.translate import CONVERSATIONS
 from shoal.protocol.legacy.versions import BECOMES, lower_minima
-from shoal.proxy import legacy_fetch, legacy_produce
+from shoal.proxy import legacy_produce
 from shoal.proxy.in_flight import Edit
 from shoal.proxy.legacy_clients import LegacyClients
+from shoal.proxy.legacy_fetch import LegacyFetches
+from shoal.proxy.legacy_statistics import LegacyTally
 from shoal.proxy.legacy_translated import answer_translated
 from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.routes import Route, Verdict, table
@@ -57,8 +59,10 @@ class LegacyPath:
         self.base: Path = base or PlainPath(listener)
         self.settings = listener.settings.legacy_options
         self.clients = LegacyClients(listener.name)
+        self.tally = LegacyTally()
+        self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown)
         self._handles = {
-            ApiKey.FETCH: legacy_fetch.handle,
+            ApiKey.FETCH: self.fetches.handle,
             ApiKey.PRODUCE: legacy_produce.handle,
             **dict.fromkeys(CONVERSATIONS, self._translate),
         }
@@ -112,10 +116,9 @@ class LegacyPath:
 
     def opened(self, connection: Connection) -> None:
         self.base.opened(connection)
-        legacy_fetch.opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        legacy_fetch.closed(connection)
+        self.fetches.closed(connection)
         self.clients.closed(connection)
         self.base.closed(connection)
 

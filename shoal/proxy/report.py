@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.coalesce_statistics import CoalesceStatistics
+from shoal.proxy.legacy_report import legacy_text
+from shoal.proxy.legacy_statistics import LegacyStatistics
+from shoal.proxy.quantities import counted, megabytes
 from shoal.proxy.shallow_statistics import ShallowStatistics
 from shoal.proxy.statistics import CaptureStatistics, CloseCause, RawStatistics
 
@@ -31,6 +34,7 @@ class Snapshot:
     server: ServerStatistics
     shallow: Mapping[str, ShallowStatistics] = field(default_factory=dict)  # by listener
     coalescing: Mapping[str, CoalesceStatistics] = field(default_factory=dict)  # by listener
+    legacy: Mapping[str, LegacyStatistics] = field(default_factory=dict)  # by listener
 
 
 class Line(NamedTuple):
@@ -48,7 +52,9 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
         shallow = _Shallow(before.shallow.get(listener.name, _NOTHING), now.shallow.get(listener.name, _NOTHING))
         coalescing = now.coalescing.get(listener.name)
         coalesced = coalescing and coalescing.since(before.coalescing.get(listener.name, CoalesceStatistics()))
-        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at, coalesced)
+        legacy = now.legacy.get(listener.name)
+        converted = legacy and legacy.since(before.legacy.get(listener.name, LegacyStatistics()))
+        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at, coalesced, converted)
         if change.happened:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
     if now.server.capture is not None:
@@ -62,9 +68,9 @@ def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
     """Nothing where nothing was seen."""
     more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "dropped", "unread")}
     if any(more.values()):
-        parts = [f"{_counted(more['written'], 'row')} ({_megabytes(more['bytes'])})"]
-        parts += [f"{_counted(more['dropped'], 'row')} dropped"] if more["dropped"] else []
-        parts += [f"{_counted(more['unread'], 'frame')} not understood"] if more["unread"] else []
+        parts = [f"{counted(more['written'], 'row')} ({megabytes(more['bytes'])})"]
+        parts += [f"{counted(more['dropped'], 'row')} dropped"] if more["dropped"] else []
+        parts += [f"{counted(more['unread'], 'frame')} not understood"] if more["unread"] else []
         yield Line(f"index: {', '.join(parts)}", {f"index_{name}": count for name, count in more.items()})
 
 
@@ -72,8 +78,8 @@ def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
     """Nothing where nothing was captured."""
     more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "lost")}
     if any(more.values()):
-        parts = [f"{_counted(more['written'], 'frame')} ({_megabytes(more['bytes'])})"]
-        parts += [f"{_counted(more['lost'], 'frame')} lost"] if more["lost"] else []
+        parts = [f"{counted(more['written'], 'frame')} ({megabytes(more['bytes'])})"]
+        parts += [f"{counted(more['lost'], 'frame')} lost"] if more["lost"] else []
         yield Line(f"raw capture: {', '.join(parts)}", {f"raw_capture_{name}": count for name, count in more.items()})
 
 
@@ -125,6 +131,7 @@ class _Change(NamedTuple):
     shallow: _Shallow
     seconds: float
     coalesced: CoalesceStatistics | None
+    converted: LegacyStatistics | None = None
 
     @property
     def happened(self) -> bool:
@@ -161,75 +168,64 @@ class _Change(NamedTuple):
             "raw_batches": self.shallow.raw,
             "mismatches": self.shallow.mismatches,
             **(self.coalesced.values() if self.coalesced else {}),
+            **(self.converted.values() if self.converted else {}),
         }
 
     def text(self) -> str:
         shallow = [*self._wrapped(), *self._unwrapped()]
-        parts = [*(shallow or self._plain()), *self._coalesced(), *self._raw(), *self._trouble()]
+        parts = [*(shallow or self._plain()), *self._coalesced(), *self._legacy(), *self._raw(), *self._trouble()]
         return "; ".join([*parts, ", ".join(self._now())])
 
     def _now(self) -> Iterator[str]:
-        yield _counted(self.now.active, "connection")
+        yield counted(self.now.active, "connection")
         if waiting := self.now.in_flight:
-            yield f"{_counted(waiting, 'request')} in flight"
+            yield f"{counted(waiting, 'request')} in flight"
 
     def _wrapped(self) -> Iterator[str]:
         if envelopes := self.shallow.more("envelopes"):
-            yield f"wrapped {self._data('wrapped')} in {_counted(envelopes, 'envelope')}"
+            yield f"wrapped {self._data('wrapped')} in {counted(envelopes, 'envelope')}"
 
     def _coalesced(self) -> Iterator[str]:
         if self.coalesced and self.coalesced.taken:
-            yield f"joined {_counted(self.coalesced.taken, 'produce request')} into {self.coalesced.requests:,}"
+            yield f"joined {counted(self.coalesced.taken, 'produce request')} into {self.coalesced.requests:,}"
         if self.coalesced and self.coalesced.alone:
             reasons = ", ".join(f"{why}: {count:,}" for why, count in self.coalesced.alone.items())
-            yield f"{_counted(sum(self.coalesced.alone.values()), 'produce request')} alone ({reasons})"
+            yield f"{counted(sum(self.coalesced.alone.values()), 'produce request')} alone ({reasons})"
+
+    def _legacy(self) -> Iterator[str]:
+        return iter(legacy_text(self.converted) if self.converted else ())
 
     def _raw(self) -> Iterator[str]:
         if raw := self.shallow.raw:
             reasons = ", ".join(f"{why}: {count:,}" for why, count in raw.items())
-            yield f"{_counted(sum(raw.values()), 'batch')} raw ({reasons})"
+            yield f"{counted(sum(raw.values()), 'batch')} raw ({reasons})"
 
     def _unwrapped(self) -> Iterator[str]:
         envelopes = self.shallow.more("opened_envelopes")
         if envelopes or self.shallow.more("unwrapped_batches"):
-            requests = _counted(self.shallow.more("produce_requests"), "request")
-            yield f"opened {_counted(envelopes, 'envelope')}, appended {self._data('unwrapped')} in {requests}"
+            requests = counted(self.shallow.more("produce_requests"), "request")
+            yield f"opened {counted(envelopes, 'envelope')}, appended {self._data('unwrapped')} in {requests}"
 
     def _trouble(self) -> Iterator[str]:
         if again := self.shallow.more("retries_suppressed"):
-            yield f"{_counted(again, 'batch')} of retries not appended twice"
+            yield f"{counted(again, 'batch')} of retries not appended twice"
         if errors := self.shallow.more("partition_errors"):
-            yield f"{_counted(errors, 'partition error')} from the target"
+            yield f"{counted(errors, 'partition error')} from the target"
         if wrong := self.shallow.mismatches:
             told = ", ".join(f"{why}: {count:,}" for why, count in wrong.items())
-            yield f"{_counted(sum(wrong.values()), 'mismatch')} ({told})"
+            yield f"{counted(sum(wrong.values()), 'mismatch')} ({told})"
         if closed := self.closed:
             yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
 
     def _plain(self) -> Iterator[str]:
         sent, received = self.traffic("from_client"), self.traffic("to_client")
         if requests := self.traffic("requests"):
-            counted = _counted(requests, "request")
-            yield f"{counted}, {_megabytes(sent)} in, {_megabytes(received)} out, {self._rate(sent + received)}"
+            number = counted(requests, "request")
+            yield f"{number}, {megabytes(sent)} in, {megabytes(received)} out, {self._rate(sent + received)}"
 
     def _data(self, kind: str) -> str:
         batches, records, size = (self.shallow.more(f"{kind}_{unit}") for unit in ("batches", "records", "bytes"))
-        return f"{_counted(batches, 'batch')} ({records:,} records, {_megabytes(size)}, {self._rate(size)})"
+        return f"{counted(batches, 'batch')} ({records:,} records, {megabytes(size)}, {self._rate(size)})"
 
     def _rate(self, size: int) -> str:
-        return f"{_megabytes(int(size / self.seconds) if self.seconds > 0 else 0)}/s"
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
-
-
-def _megabytes(size: int) -> str:
-    return (
-        f"{size / 1e6:,.0f} MB"
-        if size >= 100_000_000
-        else f"{size / 1e6:,.1f} MB"
-        if size >= 100_000
-        else f"{size / 1e3:,.1f} kB"
-    )
+        return f"{megabytes(int(size / self.seconds) if self.seconds > 0 else 0)}/s"

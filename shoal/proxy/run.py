@@ -118,7 +118,10 @@ def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
     tallies = [(name, getattr(part, "tally", None)) for name, part in parts]
     shallow = {name: tally.statistics() for name, tally in tallies if isinstance(tally, ShallowTally)}
     coalescing = {name: tally.statistics() for name, tally in tallies if isinstance(tally, CoalesceTally)}
-    now = Snapshot(at=trio.current_time(), server=server.statistics(), shallow=shallow, coalescing=coalescing)
+    legacy = {name: part.fetches.statistics() for name, part in parts if isinstance(part, LegacyPath)}
+    now = Snapshot(
+        at=trio.current_time(), server=server.statistics(), shallow=shallow, coalescing=coalescing, legacy=legacy
+    )
     for line in report(before, now):
         text = line.text if event == "flow" else f"{event} {line.text}"
         log.info(event, extra=told(text, **line.values))

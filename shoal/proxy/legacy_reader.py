@@ -1,0 +1,245 @@
+"""One legacy client's connection: what it asks, what its broker is asked for it, and what is answered (see legacy_fetch.py)."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.legacy.down import DownConversion
+from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.failure import FailureKind
+from shoal.protocol.legacy.fetch import (
+    LegacyFetch,
+    magic_of,
+    read_aborted,
+    read_upstream_answer,
+    write_upstream_fetch,
+)
+from shoal.protocol.legacy.fetch_heads import Promised, write_heads
+from shoal.proxy.capture_notes import CONVERTED
+from shoal.proxy.in_flight import UpstreamLost, blaming_the_broker
+from shoal.proxy.legacy_answer import Part, Sending, fill
+from shoal.proxy.legacy_source import Held, Source
+from shoal.proxy.legacy_turns import Turns, place_of
+from shoal.proxy.settings import Isolation, SetCompression
+
+if TYPE_CHECKING:
+    from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.legacy.errors import Release
+    from shoal.protocol.legacy.failure import Failure
+    from shoal.protocol.legacy.fetch import Fetched, UpstreamAnswer
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.legacy_budget import Budget
+    from shoal.proxy.legacy_statistics import LegacyTally
+    from shoal.proxy.legacy_turns import Place
+    from shoal.proxy.settings import LegacySettings
+
+__all__ = ["Reader"]
+
+_MILLISECONDS = 1000
+_WINDOW = 256 * 1024
+_AT_ONCE = 1  # min_bytes: whatever is there
+# What Kafka has for a set that cannot be given: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
+_FAILURES = {FailureKind.DAMAGE: 2, FailureKind.CODEC: 76, FailureKind.INEXPRESSIBLE: 10}
+_WAYS_OUT = {
+    FailureKind.DAMAGE: "is the log of the broker damaged? (kafka-dump-log.sh --deep-iteration)",
+    FailureKind.CODEC: 'legacy-options.compression = "none" gives it uncompressed',
+    FailureKind.INEXPRESSIBLE: "only a newer client can read it",
+}
+
+
+class Reader:
+    """One connection of a client that has fetched."""
+
+    def __init__(self, connection: Connection, settings: LegacySettings, budget: Budget, tally: LegacyTally) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._tally = tally
+        self._turns = Turns()
+        self.held = Held(budget, _working_bytes(settings))
+        self._header: RequestHeader
+        self._client: Release
+        _bound_what_is_not_sent(connection.client, settings.chunk_bytes)
+
+    async def serve(self, question: LegacyFetch, header: RequestHeader, client: Release) -> None:
+        """Raises UpstreamLost, ClientLeft, and what is wrong with the broker."""
+        self._header, self._client = header, client
+        connection, chunk = self._connection, self._settings.chunk_bytes
+        await connection.requests.until_quiet()
+        throttle_ms, parts = await self._gather(question)
+        promised = [Promised(*place_of(part.wanted), part.error_code, part.high_watermark, part.size) for part in parts]
+        heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
+        sending = Sending(connection.client_out, self.held, self, chunk, self._tally)
+        try:
+            await sending.send(heads, parts) if parts else await connection.client_out.send_all(heads)
+        finally:
+            self.held.settle()
+        connection.responses.held += 1
+        self._tally.fetches += 1
+
+    # -- what the answer has -----------------------------------------------------------------------------------------
+
+    async def _gather(self, question: LegacyFetch) -> tuple[int, list[Part]]:
+        """-> throttle time, and the parts in the client's order, with first portions where there is something."""
+        deadline = trio.current_time() + question.max_wait_ms / _MILLISECONDS
+        throttle_ms, parts, goes_on = 0, self._left_over(question), True
+        await self._fill(question, parts)
+        while goes_on and not any(part.size or part.error_code for part in parts):
+            left = max(deadline - trio.current_time(), 0)
+            wanted = self._turns.in_turn(question.partitions)
+            answer = await self._ask(replace(question, partitions=wanted, max_wait_ms=int(left * _MILLISECONDS)))
+            throttle_ms = max(throttle_ms, answer.throttle_ms)
+            parts = self._answered(question, answer)
+            moved = await self._fill(question, parts)
+            goes_on = moved and trio.current_time() < deadline and not self._connection.draining
+            self._tally.asked_on += goes_on
+        return throttle_ms, parts
+
+    def _left_over(self, question: LegacyFetch) -> list[Part]:
+        """With the sources of the last answer that follow what the client has; nothing of others is kept."""
+        self.held.busy()
+        ahead = {place_of(one): one.offset for one in self._turns.in_turn(question.partitions)}
+        parts = self._parts(question)
+        for part in parts:
+            source, place = part.source, place_of(part.wanted)
+            if source is not None and not any(
+                source.goes_on_at(offset) for offset in (part.wanted.offset, ahead[place])
+            ):
+                part.source = None
+        return parts
+
+    def _parts(self, question: LegacyFetch) -> list[Part]:
+        """With whatever sources there are for them; a partition that is named twice has something once."""
+        sources = dict(self.held.sources)
+        magic = magic_of(self._header.api_version)
+        parts = []
+        for wanted in question.partitions:
+            place = place_of(wanted)
+            source = sources.pop(place, None)
+            if source is not None and source.magic != magic:
+                source = None
+            parts.append(Part(wanted=wanted, high_watermark=self._turns.watermark(place), source=source))
+        return parts
+
+    def _answered(self, question: LegacyFetch, answer: UpstreamAnswer) -> list[Part]:
+        errors = {}
+        for one in answer.partitions:
+            place = one.topic, one.partition
+            code = one.error_code or answer.error_code
+            if code:
+                errors[place] = code
+            self._turns.learn_watermark(place, one.high_watermark)
+        parts = self._parts(question)
+        for part in parts:
+            code = errors.get(place_of(part.wanted), 0)
+            part.error_code = self._say(code)
+        return parts
+
+    async def _fill(self, question: LegacyFetch, parts: list[Part]) -> bool:
+        """-> whether it was learned that something can be left out."""
+        turns = {place_of(one): number for number, one in enumerate(self._turns.in_turn(question.partitions))}
+        in_turn = sorted(parts, key=lambda part: turns[place_of(part.wanted)])
+        await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes)
+        return any([self._filled(part) for part in parts])
+
+    def _filled(self, part: Part) -> bool:
+        place, source = place_of(part.wanted), part.source
+        if part.error_code:
+            return self._is_excused(part)
+        if source is None:
+            return False
+        if part.size:
+            self._turns.gave(place)
+        elif source.failure is not None:
+            part.error_code = self._failed(place, source.failure)
+        elif source.ended:
+            return self._turns.nothing_between(place, part.wanted.offset, source.offset)
+        return False
+
+    def _is_excused(self, part: Part) -> bool:
+        """The error is for an offset behind the one that the client asked for: that one is asked for then."""
+        if not self._turns.refused(place_of(part.wanted)):
+            return False
+        part.error_code = 0
+        return True
+
+    def _failed(self, place: Place, failure: Failure) -> int:
+        topic, partition = place
+        self._tally.fetch_errors += 1
+        connection = self._connection
+        connection.listener.complain(
+            f"{topic!r}-{partition} cannot be given to client id {connection.client_id!r} at {connection.peer} from offset "
+            f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
+        )
+        return self._say(_FAILURES[failure.kind])
+
+    def _say(self, error_code: int) -> int:
+        return known(ApiKey.FETCH, self._header.api_version, error_code, self._client)
+
+    # -- the broker --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: LegacyFetch) -> UpstreamAnswer:
+        """Then `held` has what the broker gave, and nothing else. Raises UpstreamLost, UpstreamFault."""
+        self.held.release()
+        most = self._settings.fetch_bytes
+        limited = replace(
+            question,
+            min_bytes=min(question.min_bytes, most),
+            max_bytes=min(question.max_bytes, most),
+            partitions=tuple(one._replace(max_bytes=min(one.max_bytes, most)) for one in question.partitions),
+        )
+        committed = self._settings.isolation is Isolation.READ_COMMITTED
+        request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
+        asked = await self._connection.post([request], note=CONVERTED, gate=self.held.gate)
+        return self._open(await asked.frame(), {place_of(one): one.offset for one in question.partitions})
+
+    def _open(self, frame: bytearray, offsets: dict[Place, int]) -> UpstreamAnswer:
+        with blaming_the_broker():
+            answer = read_upstream_answer(frame)
+        for one in answer.partitions:
+            offset = offsets.get((one.topic, one.partition))
+            if offset is not None and one.start < one.end and not (one.error_code or answer.error_code):
+                self.held.sources[one.topic, one.partition] = self._source(frame, one, offset)
+        return answer
+
+    def _source(self, frame: bytearray, fetched: Fetched, offset: int) -> Source:
+        settings, magic = self._settings, magic_of(self._header.api_version)
+        committed = settings.isolation is Isolation.READ_COMMITTED
+        self._tally.conversions += 1
+        self._tally.source_bytes += fetched.end - fetched.start
+        conversion = DownConversion(
+            frame,
+            fetched.start,
+            fetched.end,
+            magic=magic,
+            offset=offset,
+            aborted=read_aborted(frame, fetched) if committed else (),
+            keep_codec=settings.compression is SetCompression.SOURCE,
+            chunk=settings.chunk_bytes,
+        )
+        return Source(conversion, magic, self._tally)
+
+    async def again(self, part: Part) -> Source | None:
+        assert part.source is not None
+        wanted = part.wanted._replace(offset=part.source.offset)
+        most = self._settings.fetch_bytes
+        question = LegacyFetch(max_wait_ms=0, min_bytes=_AT_ONCE, max_bytes=most, partitions=(wanted,))
+        with suppress(UpstreamLost):
+            await self._ask(question)
+        return self.held.sources.get(place_of(wanted))
+
+
+def _working_bytes(settings: LegacySettings) -> int:
+    """What converting takes beside the answer: two pieces, and the decompressor's window (`plain_stream.py` has the figures)."""
+    return 2 * settings.chunk_bytes + _WINDOW
+
+
+def _bound_what_is_not_sent(client: socket.socket, chunk: int) -> None:
+    """Or the kernel takes megabytes for a client that does not read, and all of it is converted for nothing."""
+    with suppress(OSError):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, chunk)
