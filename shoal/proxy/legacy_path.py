@@ -63,7 +63,7 @@ class LegacyPath:
         self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown)
         self._handles = {
             ApiKey.FETCH: self.fetches.handle,
-            ApiKey.PRODUCE: legacy_produce.handle,
+            ApiKey.PRODUCE: self._produce,
             **dict.fromkeys(CONVERSATIONS, self._translate),
         }
         own = {key: self._spoken(key) for key in SPOKEN}
@@ -104,6 +104,9 @@ class LegacyPath:
 
     async def _translate(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         await answer_translated(connection, frame, header, self.clients.shown(connection))
+
+    async def _produce(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await legacy_produce.handle(connection, frame, header, self.clients.shown(connection))
 
     def _say(
         self, below: Answer | None, connection: Connection, entry: InFlight, frame: Buffer

@@ -26,6 +26,7 @@ import trio
 from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import write_request_header
+from shoal.protocol.legacy.errors import known
 from shoal.protocol.legacy.produce import (
     Produced,
     Refused,
@@ -41,9 +42,10 @@ from shoal.proxy.in_flight import Edit, blaming_the_broker
 from shoal.proxy.routes import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal.protocol.headers import RequestHeader
+    from shoal.protocol.legacy.errors import Release
     from shoal.protocol.legacy.produce import Place
     from shoal.protocol.legacy.up import UpConverted
     from shoal.protocol.messages.produce import ProduceRequest
@@ -69,20 +71,12 @@ _thread = trio.CapacityLimiter(1)
 T = TypeVar("T")
 
 
-async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+async def handle(connection: Connection, frame: bytearray, header: RequestHeader, at_least: Release) -> None:
+    """`at_least`: what the client has shown itself to be, for the error codes that it is told."""
     request = read_legacy_produce(frame, header)
     conversion = await _converted(frame, request)
     _tell_refused(connection, header, conversion)
-    sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
-    if request.acks == _NOBODY_ASKED:
-        await _send_unanswered(connection, header, request, conversion, sets)
-    elif not sets and conversion:
-        await connection.reply([_answer(header, conversion, {})])
-    elif any(sum(map(len, parts)) > _LARGE for parts in sets.values()):
-        await _Large(connection, header, request, sets).run(conversion)
-    else:
-        upstream = encode_for_broker(header, request, sets)
-        await connection.forward([upstream], Edit(partial(_answered, header, conversion)))
+    await _Request(connection, header, request, conversion, at_least).run()
 
 
 async def _converted(frame: bytearray, request: ProduceRequest) -> Conversion:
@@ -104,86 +98,105 @@ def _tell_refused(connection: Connection, header: RequestHeader, conversion: Con
             connection.listener.complain(f"message set {what}")
 
 
-def _answer(
-    header: RequestHeader, conversion: Conversion, said: Mapping[Place, Produced], throttle_ms: int = 0
-) -> bytes:
-    """`said` by the broker, of what was sent to it."""
-    places = [(place, _outcome(one, said.get(place))) for place, one in conversion.items()]
-    return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
-
-
-def _outcome(one: UpConverted | Refused, said: Produced | None) -> Produced:
-    if isinstance(one, Refused):
-        return Produced(one.error_code)
-    return said or Produced(_UNKNOWN if one.records else _NONE)
-
-
-def _answered(
-    header: RequestHeader, conversion: Conversion, connection: Connection, _: InFlight, frame: Buffer
-) -> Buffer:
-    answer = read_legacy_answer(frame)
-    return _answer(header, conversion, answer.places, answer.throttle_ms)
-
-
-async def _send_unanswered(
-    connection: Connection,
-    header: RequestHeader,
-    request: ProduceRequest,
-    conversion: Conversion,
-    sets: Mapping[Place, list[Buffer]],
-) -> None:
-    """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that the
-    broker answers something else, so that what was sent to it has arrived."""
-    if sets:
-        await connection.forward([encode_for_broker(header, request, sets)], Verdict.SILENT)
-    if any(isinstance(one, Refused) for one in conversion.values()):
-        question = write_request_header(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id)
-        await connection.ask([write_int32(len(question)) + question])
-        raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
-
-
-class _Large:
-    """One request with a batch that may have to be cut."""
+class _Request:
+    """One request, its sets converted."""
 
     def __init__(
         self,
         connection: Connection,
         header: RequestHeader,
         request: ProduceRequest,
-        sets: Mapping[Place, list[Buffer]],
+        conversion: Conversion,
+        at_least: Release,
     ) -> None:
         self._connection = connection
         self._header = header
         self._request = request
-        self._left = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
-        self._said: dict[Place, Produced] = {}
-        self._throttle_ms = 0
+        self._conversion = conversion
+        self._at_least = at_least
+        converted = {place: one for place, one in conversion.items() if not isinstance(one, Refused)}
+        self._sets = {place: one.parts for place, one in converted.items() if one.records}
+        self._is_refused = len(converted) < len(conversion)
 
-    async def run(self, conversion: Conversion) -> None:
-        while self._left:
-            sets = {place: [batches[0]] for place, batches in self._left.items()}
-            frame = await self._connection.ask([encode_for_broker(self._header, self._request, sets)])
+    async def run(self) -> None:
+        if self._request.acks == _NOBODY_ASKED:
+            await self._run_unanswered()
+        elif not self._sets and self._conversion:
+            await self._connection.reply([self._answer({})])
+        elif any(sum(map(len, parts)) > _LARGE for parts in self._sets.values()):
+            await self._run_cutting()
+        else:
+            await self._connection.forward([self._encode(self._sets)], Edit(self._answered))
+
+    def _encode(self, sets: Mapping[Place, Sequence[Buffer]]) -> bytes:
+        return encode_for_broker(self._header, self._request, sets)
+
+    async def _run_unanswered(self) -> None:
+        """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that
+        the broker answers something else, so that what was sent to it has arrived."""
+        if self._sets:
+            await self._connection.forward([self._encode(self._sets)], Verdict.SILENT)
+        if self._is_refused:
+            question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
+            await self._connection.ask([write_int32(len(question)) + question])
+            raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
+
+    async def _run_cutting(self) -> None:
+        left = _Left(self._sets)
+        throttle_ms = 0
+        while sets := left.next_sets():
+            frame = await self._connection.ask([self._encode(sets)])
             with blaming_the_broker():
                 answer = read_legacy_answer(frame)
-            self._throttle_ms = max(self._throttle_ms, answer.throttle_ms)
+            throttle_ms = max(throttle_ms, answer.throttle_ms)
             for place in sets:
-                await self._take(place, answer.places.get(place, Produced(_UNKNOWN)))
-        await self._connection.reply([_answer(self._header, conversion, self._said, self._throttle_ms)])
+                await left.take(place, answer.places.get(place, Produced(_UNKNOWN)))
+        await self._connection.reply([self._answer(left.said, throttle_ms)])
 
-    async def _take(self, place: Place, said: Produced) -> None:
-        batches = self._left[place]
+    def _answered(self, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
+        answer = read_legacy_answer(frame)
+        return self._answer(answer.places, answer.throttle_ms)
+
+    def _answer(self, said: Mapping[Place, Produced], throttle_ms: int = 0) -> bytes:
+        """`said` by the broker, of what was sent to it."""
+        header = self._header
+        places = [(place, self._outcome(one, said.get(place))) for place, one in self._conversion.items()]
+        return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
+
+    def _outcome(self, one: UpConverted | Refused, said: Produced | None) -> Produced:
+        if isinstance(one, Refused):
+            return Produced(one.error_code)
+        if said is None:
+            return Produced(_UNKNOWN if one.records else _NONE)
+        code = known(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
+        return said._replace(error_code=code)
+
+
+class _Left:
+    """The batches of a request that are still to be sent, each partition's one after the other, and what was said of those that were."""
+
+    def __init__(self, sets: Mapping[Place, Sequence[Buffer]]) -> None:
+        self._batches = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
+        self.said: dict[Place, Produced] = {}
+
+    def next_sets(self) -> dict[Place, list[Buffer]]:
+        return {place: [batches[0]] for place, batches in self._batches.items()}
+
+    async def take(self, place: Place, said: Produced) -> None:
+        """The broker's answer for the first batch of a partition."""
+        batches = self._batches[place]
         if said.error_code == _MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
             batches.popleft()
             batches.extendleft(reversed(halves))
             return
         if said.error_code == _NONE:
-            self._said.setdefault(place, said)
+            self.said.setdefault(place, said)
             batches.popleft()
         else:
-            self._said[place] = said
+            self.said[place] = said
             batches.clear()
         if not batches:
-            del self._left[place]
+            del self._batches[place]
 
 
 async def _halves(batch: bytes) -> list[bytes]:

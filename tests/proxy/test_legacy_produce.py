@@ -153,6 +153,15 @@ async def test_error_of_the_broker_reaches_the_client() -> None:
     assert found == {("t", 1): Said(6, -1, -1), ("t", 0): Said(0, 0, STAMP)}
 
 
+@pytest.mark.parametrize(("version", "code", "told_as"), [(0, 87, 2), (2, 87, 2), (2, 56, 6), (2, 32, 32), (1, 32, -1)])
+async def test_error_that_the_client_does_not_know_becomes_one_that_it_does(
+    version: int, code: int, told_as: int
+) -> None:
+    async with legacy(Broker(errors={("t", 0): [code]})) as r:
+        found = await produced(await r.client(), version, {"t": [(0, a_set(b"a"))]})
+    assert found["t", 0].error_code == told_as
+
+
 # acks = 0
 
 
