@@ -151,6 +151,7 @@ class DownConversion:
 
     def _next_entry(self) -> bool:
         """Opens the next entry, or leaves it out; False at the end of the set."""
+        self._offset = self.next_offset
         entry = next(self._entries, None)
         if entry is None:
             self._stop()

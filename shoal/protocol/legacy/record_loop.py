@@ -5,7 +5,8 @@ template, as in walker.py. It works on a `Window` and leaves it where it stopped
 
 Rules for hostile bytes. Nothing is read of a record before all of it is in the window, as its length says; the position moves only forward, a
 length below -1 is refused, and the fields must end where the record ends: that finds every length that is wrong. Offsets must
-ascend and lie in the batch. A varint cut by the window's end is an IndexError: in a record's length it means that more is needed,
+ascend and leave room for those of the records behind, up to the batch's last: so what cannot be given always lies in the batch, and is met
+again by who asks for it again. A varint cut by the window's end is an IndexError: in a record's length it means that more is needed,
 further on it is damage. Varints of more than 32 bits need no check: what they say lies outside of the record, or of the batch.
 """
 
@@ -46,7 +47,7 @@ else:
 _LOOP: Final = """\
 def loop(window, out, room, must):
     w = window.plain; at = p = window.pos; left = window.left; size = len(w); end = -1
-    base = window.base_offset; last = window.last_offset; previous = window.previous; floor = window.floor
+    base = window.base_offset; stop = window.last_offset + 1; previous = window.previous; floor = window.floor
     base_timestamp = window.base_timestamp; timestamp = window.append_timestamp; own_timestamps = timestamp is None
     attributes = window.attributes; first = window.first; headers = used = 0
     window.full = False; add = out.append
@@ -60,7 +61,7 @@ def loop(window, out, room, must):
             {timestamp}
             {offset}
             offset = base + (o >> 1)
-            if o & 1 or not previous < offset <= last: raise Bad(f'offset {{offset}} after {{previous}}, of a batch up to {{last}}')
+            if o & 1 or offset <= previous or offset + left > stop: raise Bad(f'offset {{offset}} after {{previous}}, {{left}} before {{stop}}')
             if offset < floor:
                 previous = offset; left -= 1; p = at = end
                 continue
