@@ -1,5 +1,6 @@
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ def converting(
     magic: int = 1,
     *,
     aborted: list[tuple[int, int]] | tuple[()] = (),
-    **settings: int,
+    **options: Any,
 ) -> DownConversion:
     """The set as it lies in a frame."""
     end = len(FRONT) + len(record_set)
