@@ -22,10 +22,10 @@ from shoal.protocol.legacy.answers import CHECKED, say_known
 from shoal.protocol.legacy.errors import SPOKEN, known, newest_spoken
 from shoal.protocol.legacy.translate import CONVERSATIONS
 from shoal.protocol.legacy.versions import BECOMES, lower_minima
-from shoal.proxy import legacy_produce
 from shoal.proxy.in_flight import Edit
 from shoal.proxy.legacy_clients import LegacyClients
 from shoal.proxy.legacy_fetch import LegacyFetches
+from shoal.proxy.legacy_produce import LegacyProduces
 from shoal.proxy.legacy_statistics import LegacyTally
 from shoal.proxy.legacy_translated import answer_translated
 from shoal.proxy.plain_path import PlainPath
@@ -63,7 +63,7 @@ class LegacyPath:
         self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown)
         self._handles = {
             ApiKey.FETCH: self.fetches.handle,
-            ApiKey.PRODUCE: self._produce,
+            ApiKey.PRODUCE: LegacyProduces(self.tally, self.clients.shown).handle,
             **dict.fromkeys(CONVERSATIONS, self._translate),
         }
         own = {key: self._spoken(key) for key in SPOKEN}
@@ -104,9 +104,6 @@ class LegacyPath:
 
     async def _translate(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         await answer_translated(connection, frame, header, self.clients.shown(connection))
-
-    async def _produce(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await legacy_produce.handle(connection, frame, header, self.clients.shown(connection))
 
     def _say(
         self, below: Answer | None, connection: Connection, entry: InFlight, frame: Buffer

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
+from time import thread_time
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -51,11 +52,12 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import InFlight
+    from shoal.proxy.legacy_statistics import LegacyTally
     from shoal.proxy.transport import Buffer
 
     Conversion = Mapping[Place, UpConverted | Refused]
 
-__all__ = ["handle"]
+__all__ = ["LegacyProduces"]
 
 log = logging.getLogger("shoal.legacy")
 
@@ -71,20 +73,46 @@ _thread = trio.CapacityLimiter(1)
 T = TypeVar("T")
 
 
-async def handle(connection: Connection, frame: bytearray, header: RequestHeader, at_least: Release) -> None:
-    """`at_least`: what the client has shown itself to be, for the error codes that it is told."""
-    request = read_legacy_produce(frame, header)
-    conversion = await _converted(frame, request)
-    _tell_refused(connection, header, conversion)
-    await _Request(connection, header, request, conversion, at_least).run()
+class LegacyProduces:
+    """Those of one listener. `shown`: what a connection's client has shown itself to be, for the error codes that it is told."""
+
+    def __init__(self, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
+        self._tally = tally
+        self._shown = shown
+
+    async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        request = read_legacy_produce(frame, header)
+        conversion = await self._converted(frame, request)
+        self._count(request, conversion)
+        _tell_refused(connection, header, conversion)
+        await _Request(connection, header, request, conversion, self._shown(connection)).run()
+
+    async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
+        if len(frame) <= _BYTES_HERE:
+            here, seconds = _timed(frame, request, _PLAIN_HERE)
+            self._tally.up_seconds += seconds
+            if not any(isinstance(one, Refused) and one.error_code == _MESSAGE_TOO_LARGE for one in here.values()):
+                return here
+        there, seconds = await _in_thread(partial(_timed, frame, request, MAX_PLAIN))
+        self._tally.up_seconds += seconds
+        return there
+
+    def _count(self, request: ProduceRequest, conversion: Conversion) -> None:
+        tally = self._tally
+        tally.produces += 1
+        for one, (_, _, start, end) in zip(conversion.values(), request.partitions, strict=True):
+            if isinstance(one, Refused):
+                tally.up_errors += 1
+            elif one.records:
+                tally.up_conversions += 1
+                tally.up_records += one.records
+                tally.up_source_bytes += end - start
+                tally.up_converted_bytes += sum(map(len, one.parts))
 
 
-async def _converted(frame: bytearray, request: ProduceRequest) -> Conversion:
-    if len(frame) <= _BYTES_HERE:
-        here = convert(frame, request, limit=_PLAIN_HERE)
-        if not any(isinstance(one, Refused) and one.error_code == _MESSAGE_TOO_LARGE for one in here.values()):
-            return here
-    return await _in_thread(partial(convert, frame, request, limit=MAX_PLAIN))
+def _timed(frame: bytearray, request: ProduceRequest, limit: int) -> tuple[Conversion, float]:
+    start = thread_time()
+    return convert(frame, request, limit=limit), thread_time() - start
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

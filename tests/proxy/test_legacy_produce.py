@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
@@ -127,6 +127,7 @@ async def test_one_bad_set_does_not_keep_the_others_from_being_appended(caplog: 
     async with legacy(broker) as r:
         client = await r.client()
         found = await produced(client, 2, {"t": [(0, a_set(b"a")), (1, BAD)], "u": [(0, a_set(b"b")), (1, b"")]})
+        tally = cast("LegacyPath", r.listener.path).tally
     assert list(found.items()) == [
         (("t", 0), Said(0, 0, STAMP)),
         (("t", 1), Said(2, -1, -1)),
@@ -134,6 +135,10 @@ async def test_one_bad_set_does_not_keep_the_others_from_being_appended(caplog: 
         (("u", 1), Said(0, -1, -1)),
     ]
     assert broker.logs == {("t", 0): [(FIRST, b"a")], ("u", 0): [(FIRST, b"b")]}
+    assert (tally.produces, tally.up_conversions, tally.up_records, tally.up_errors) == (1, 2, 2, 1)
+    assert tally.up_source_bytes == len(a_set(b"a")) + len(a_set(b"b"))
+    assert tally.up_converted_bytes > 2 * 61
+    assert tally.up_seconds > 0
     assert "client 'old' to t-1, refused: message at offset 0: CRC mismatch" in caplog.text
 
 
