@@ -38,6 +38,7 @@ def _slow(crowd: Figures, ways: Figures) -> str:
         "longest silence, s": lambda run: number(run["longest_silence_s"]),
         "records whole in time": lambda run: number(run["messages_in_time"], 0),
         "consumers without any": lambda run: number(run["consumers_without_a_message"], 0),
+        f"of {crowd['finish']}, have then read two answers": lambda run: number(run["finished"], 0),
         "largest message, bytes": lambda run: number(run["largest_entry"], 0),
     }
     heading = f"{crowd['consumers']} consumers, {crowd['bite']:,} bytes/s each, {crowd['seconds']:g} s"

@@ -46,7 +46,7 @@ class Crowd:
     bite: int  # bytes that each takes every second
     seconds: float
     batches: int  # of each topic
-    finish: int  # consumers that read to the end of their answers when the time is over
+    finish: int  # consumers that read their answers to the end, and one more, when the time is over
 
 
 async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
@@ -104,6 +104,7 @@ def _lives(lives: Sequence[Mapping[str, Any]], crowd: Crowd) -> Figures:
         "consumers_without_a_message": sum(life["in_time"] == 0 for life in lives),
         "messages_verified": sum(life["messages"] for life in lives),
         "answers_read_whole": sum(life["answers"] for life in lives),
+        "finished": sum(life["finished"] for life in lives),
         "padding_bytes": sum(life["padding"] for life in lives),
         "largest_entry": max(life["largest"] for life in lives),
     }

@@ -216,6 +216,7 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "longest_silence_s": 3.0,
         "messages_in_time": 123_456,
         "consumers_without_a_message": 0,
+        "finished": 16,
         "largest_entry": 17_000,
     }
     quick = {
@@ -230,7 +231,7 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "new": {"slow": {**run, "costs": {"broker": broker, "Shoal": proxy}}, "fast": {"gzip": quick}},
         "small": {"slow": died},
     }
-    text = as_tables({"crowd": {"consumers": 500, "bite": 4_096, "seconds": 50.0}, "ways": ways})
+    text = as_tables({"crowd": {"consumers": 500, "bite": 4_096, "seconds": 50.0, "finish": 16}, "ways": ways})
     lines = {line.split("   ")[0].strip(): line.split() for line in text.splitlines()}
     assert lines["Shoal, peak memory, MiB"][-2:] == ["-", "250"]
     assert lines["broker, live heap at most, MiB"][-2:] == ["1,500", "1,500"]
