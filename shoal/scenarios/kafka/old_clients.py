@@ -7,6 +7,7 @@ python -m shoal.scenarios.kafka.old_clients
 import hashlib
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _KAFKA_PYTHON = ("kafka-python==1.4.7", "python-snappy==0.7.3", "xxhash==4.1.0")
 async def java_client(version: str) -> Path:
     """The directory with the jars of one of `JAVA_VERSIONS`. Raises SetupError like `jars()`."""
     require("java")
-    return await made_once(HOME / version, _fingerprint(_POM, version), partial(_fetch_jars, version))
+    return await made_once(HOME / version, _fingerprint(_POM, words=version), partial(_fetch_jars, version))
 
 
 async def kafka_python() -> Path:
@@ -34,14 +35,15 @@ async def kafka_python() -> Path:
     return await made_once(HOME / "kafka-python", fingerprint, _fetch_kafka_python)
 
 
-async def compiled(version: str, source: Path) -> Path:
-    """The directory with the classes of one Java file, compiled against a client. Raises SetupError with javac's words."""
+async def compiled(version: str, name: str, sources: Sequence[Path]) -> Path:
+    """The directory with the classes of Java files, compiled against a client. Raises SetupError with javac's words."""
     lib = await java_client(version)
-    return await made_once(HOME / version / source.stem, _fingerprint(source), partial(_compile, lib, source))
+    home = HOME / version / name
+    return await made_once(home, _fingerprint(*sources, words=version), partial(_compile, lib, sources))
 
 
-def _fingerprint(file: Path, *words: str) -> str:
-    return hashlib.sha256(file.read_bytes() + "".join(words).encode()).hexdigest()
+def _fingerprint(*files: Path, words: str) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + words.encode()).hexdigest()
 
 
 async def _fetch_jars(version: str, into: Path) -> None:
@@ -57,11 +59,11 @@ async def _fetch_kafka_python(into: Path) -> None:
     await run_step(sys.executable, *install, *_KAFKA_PYTHON, what="kafka-python")
 
 
-async def _compile(lib: Path, source: Path, into: Path) -> None:
+async def _compile(lib: Path, sources: Sequence[Path], into: Path) -> None:
     if shutil.which("javac") is None:
         raise SetupError("javac not found. On Debian: apt-get install default-jdk-headless")
     arguments = ("-nowarn", "-Xlint:none", "-cp", f"{lib}/*", "-d", str(into))
-    await run_step("javac", *arguments, str(source), what=source.name)
+    await run_step("javac", *arguments, *map(str, sources), what=sources[0].name)
 
 
 def _say(what: str) -> None:

@@ -1,0 +1,118 @@
+"""Where old clients go: to Kafka 3.9.1, which still speaks with them itself, and to Kafka 4.3.0 through Shoal.
+
+The first shows that a test asks what is right; it is slow tests' business. One process per kind of client serves all tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.ports import LOOPBACK
+from tests.mirror.relay import RELAY_HOST
+from tests.shoal_process import ShoalProcess, free_port_block, write_toml
+
+from .kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.kafka_clusters import SharedClusters
+
+    from .clients import OldClient
+    from .kinds import Kind
+
+_PORTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    cluster: Cluster
+    bootstrap: str
+    """What old clients are told; modern ones go to `cluster` itself."""
+    shoal: ShoalProcess | None = None
+
+
+def legacy_shoal(cluster: Cluster, work: Path, **options: object) -> tuple[ShoalProcess, str]:
+    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`."""
+    port = free_port_block(_PORTS + 1)
+    listener = {
+        "name": "old",
+        "cluster": "one",
+        "listen": f"{LOOPBACK}:{port}",
+        "ports": f"{port + 1}-{port + _PORTS}",
+        "legacy": True,
+        **({"legacy-options": options} if options else {}),
+    }
+    document = {
+        "cluster": [{"name": "one", "bootstrap": [node.address for node in cluster.nodes.values()]}],
+        "listener": [listener],
+    }
+    config = write_toml(work / "shoal.toml", document)
+    return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port]), f"{LOOPBACK}:{port}"
+
+
+@pytest.fixture
+def modern(shared_clusters: SharedClusters) -> Cluster:
+    """Kafka 4.3.0, one broker: the one that mirrors have as a source."""
+    return shared_clusters.cluster("source-4.3.0", ClusterSpec(version="4.3.0", proxied_as=RELAY_HOST))
+
+
+@pytest.fixture(scope="session")
+def _shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[ShoalProcess, str]]]:
+    started: dict[str, tuple[ShoalProcess, str]] = {}
+    yield started
+    for shoal, _ in started.values():
+        trio.run(shoal.stop)
+
+
+@pytest.fixture
+def through_shoal(
+    modern: Cluster, _shoals: dict[str, tuple[ShoalProcess, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Route:
+    if "old" not in _shoals:
+        _shoals["old"] = legacy_shoal(modern, tmp_path_factory.mktemp("shoal"))
+    shoal, bootstrap = _shoals["old"]
+    if not shoal.running:
+        trio.run(shoal.start)
+    return Route(cluster=modern, bootstrap=bootstrap, shoal=shoal)
+
+
+@pytest.fixture(params=[pytest.param("direct", marks=pytest.mark.slow), "shoal"])
+def route(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Route:
+    if request.param == "shoal":
+        found: Route = request.getfixturevalue("through_shoal")
+        return found
+    cluster = shared_clusters.cluster("source-3.9.1", ClusterSpec(version="3.9.1", proxied_as=RELAY_HOST))
+    return Route(cluster=cluster, bootstrap=cluster.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind], OldClient]]:
+    """The process of a kind, started when first asked for."""
+    work = tmp_path_factory.mktemp("clients")
+    started: dict[str, OldClient] = {}
+
+    def one(kind: Kind) -> OldClient:
+        if kind.name not in started:
+            started[kind.name] = trio.run(kind.start, work / f"{kind.name}.log")
+        return started[kind.name]
+
+    yield one
+    for client in started.values():
+        client.end()
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def client(kind: Kind, old_clients: Callable[[Kind], OldClient]) -> OldClient:
+    return old_clients(kind)
