@@ -8,11 +8,14 @@ with warnings.catch_warnings():
     import kafka.record.memory_records as memory_records
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.partitioner.default import murmur2
+    from kafka.protocol.consumer import FetchRequest, FetchResponse
     from kafka.record.default_records import DefaultRecordBatchBuilder
     from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
 
 __all__ = [
     "DefaultRecordBatchBuilder",
+    "FetchRequest",
+    "FetchResponse",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",

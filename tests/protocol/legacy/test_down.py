@@ -18,7 +18,7 @@ from tests.protocol.legacy.logs import ABORT, COMMIT, Log, as_magic, logs, seen
 
 FRONT = b"before"
 NOW = 1_700_000_000_000
-sizes = st.integers(1, 3000) | st.just(CHUNK)
+chunks = st.integers(1, 20) | st.integers(20, 3000) | st.just(CHUNK)  # so that records are cut anywhere
 magics = st.sampled_from([0, 1])
 
 
@@ -37,9 +37,10 @@ def converting(
     )
 
 
-def answered(log: Log, offset: int, magic: int, *, keep_codec: bool) -> DownConversion:
+def answered(log: Log, offset: int, magic: int, *, keep_codec: bool, chunk: int = CHUNK) -> DownConversion:
     record_set, aborted = log.answer(offset)
-    return converting(record_set, offset, magic, aborted=aborted, keep_codec=keep_codec and not has_zstd(log))
+    keep_codec = keep_codec and not has_zstd(log)
+    return converting(record_set, offset, magic, aborted=aborted, keep_codec=keep_codec, chunk=chunk)
 
 
 def has_zstd(log: Log) -> bool:
@@ -80,13 +81,13 @@ def numbers(count: int, size: int = 100) -> list[NewRecord]:
 # Every message, no other
 
 
-@given(st.data(), logs(), magics, sizes, st.booleans())
+@given(st.data(), logs(), magics, chunks, st.booleans())
 def test_every_committed_message_from_the_asked_one_on_and_no_other(
-    data: st.DataObject, log: Log, magic: int, most: int, keep_codec: bool
+    data: st.DataObject, log: Log, magic: int, chunk: int, keep_codec: bool
 ) -> None:
     offset = asked(data, log)
-    conversion = answered(log, offset, magic, keep_codec=keep_codec)
-    found = [message for piece in pieces(conversion, most) for message in seen(piece, magic)]
+    conversion = answered(log, offset, magic, keep_codec=keep_codec, chunk=chunk)
+    found = [message for piece in pieces(conversion) for message in seen(piece, magic)]
     if has_old(log):  # a wrapper that goes as it is
         found = after(found, magic, offset)
     assert found == after(log.committed, magic, offset)
