@@ -21,6 +21,7 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.proxy.coalesce_path import CoalescePath
+from shoal.proxy.legacy_path import LegacyPath
 from shoal.proxy.server import Server
 from shoal.proxy.settings import (
     CaptureSettings,
@@ -40,8 +41,10 @@ from tests.proxy.shallow_rig import Producer
 from tests.shoal_process import free_port_block
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.plain_path import Path
     from tests.proxy.rig import BrokerSide
 
 __all__ = ["ORDERS", "CoalesceRig", "KafkaLike", "batch", "coalesce_rig", "values"]
@@ -152,8 +155,9 @@ class CoalesceRig:
     @property
     def path(self) -> CoalescePath:
         path = self.server.listeners["test"].path
-        assert isinstance(path, CoalescePath)
-        return path
+        below = path.base if isinstance(path, LegacyPath) else path
+        assert isinstance(below, CoalescePath)
+        return below
 
     async def producer(self, *, bootstrap: bool = False) -> Producer:
         listener = self.server.listeners["test"]
@@ -190,6 +194,7 @@ async def coalesce_rig(
     limits: Limits | None = None,
     takes_sets: bool = False,
     capture: CaptureSettings | None = None,
+    path: Callable[[Listener], Path] = CoalescePath,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
     """`coalescing`: fields of CoalesceSettings. Ends by force whatever is left; afterwards nothing may be."""
@@ -211,7 +216,7 @@ async def coalesce_rig(
             limits=limits or Limits(),
             capture=capture,
         )
-        server = Server(settings, {listener.mode: CoalescePath}, learn=False)
+        server = Server(settings, {listener.mode: path}, learn=False)
         server.clusters["c"].brokers[NODE] = fake.address
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
@@ -220,6 +225,4 @@ async def coalesce_rig(
             serving.cancel_scope.cancel()
         assert not server.listeners["test"].connections
         assert not server.listeners["test"].tally.closed[CloseCause.INTERNAL]
-        path = server.listeners["test"].path
-        assert isinstance(path, CoalescePath)
         nursery.cancel_scope.cancel()
