@@ -27,7 +27,7 @@ from shoal.protocol.wire import (
 
 __all__ = ["MAX_ELEMENTS", "decompose"]
 
-MAX_ELEMENTS: Final = 100_000
+MAX_ELEMENTS: Final = 50_000
 """Array elements of one message: one takes some 400 bytes here, and perhaps one in the frame."""
 
 Values = dict[str, Any]

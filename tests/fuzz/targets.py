@@ -1,6 +1,6 @@
 """Every target, by name."""
 
-from tests.fuzz import capture, coalesce, frames, legacy_down, legacy_up, multibatch, records, shallow
+from tests.fuzz import capture, coalesce, frames, legacy_down, legacy_talk, legacy_up, multibatch, records, shallow
 
 __all__ = ["TARGETS"]
 
@@ -15,5 +15,6 @@ TARGETS = {
         *capture.TARGETS,
         *legacy_up.TARGETS,
         *legacy_down.TARGETS,
+        *legacy_talk.TARGETS,
     )
 }
