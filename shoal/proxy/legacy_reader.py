@@ -46,6 +46,8 @@ _WINDOW = 256 * 1024
 _AT_ONCE = 1  # min_bytes: whatever is there
 # What Kafka has for a set that cannot be given: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
 _FAILURES = {FailureKind.DAMAGE: 2, FailureKind.CODEC: 76, FailureKind.INEXPRESSIBLE: 10}
+# Java 0.9 only logs an exception about a code of Fetch, and fetches again at once, for ever; but this one it gives to the application.
+_JAVA_0_9, _TOPIC_AUTHORIZATION_FAILED = 1, 29
 _WAYS_OUT = {
     FailureKind.DAMAGE: "is the log of the broker damaged? (kafka-dump-log.sh --deep-iteration)",
     FailureKind.CODEC: 'legacy-options.compression = "none" gives it uncompressed',
@@ -176,7 +178,8 @@ class Reader:
             f"{topic!r}-{partition} cannot be given to client id {connection.client_id!r} at {connection.peer} from offset "
             f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
         )
-        return self._say(_FAILURES[failure.kind])
+        java_0_9 = self._header.api_version == _JAVA_0_9
+        return self._say(_TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
 
     def _say(self, error_code: int) -> int:
         return known(ApiKey.FETCH, self._header.api_version, error_code, self._client)
