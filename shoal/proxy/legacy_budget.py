@@ -105,10 +105,10 @@ class _Wait:
 
 
 class Budget:
-    def __init__(self, size: int, *, grace: float = GRACE) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
         self.free = size
-        self._grace = grace
+        self._grace = GRACE
         self._waiting: dict[_Wait, None] = {}  # in turn
         self._idle: dict[Lease, float] = {}  # since when; the longest first
         self._waits = self._evictions = 0

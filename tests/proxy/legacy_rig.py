@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,12 +24,14 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.legacy.lz4_header import as_standard
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.proxy.legacy_path import LegacyPath
-from shoal.proxy.settings import LegacySettings, Limits
-from tests.proxy.rig import BrokerSide, Peer, Rig, api_key, correlation_id, echo, request, response, rig
+from shoal.proxy.settings import KIB, LegacySettings, Limits
+from tests.proxy.rig import BrokerSide, Peer, Rig, api_key, correlation_id, echo, request, response, rig, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator
 
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.legacy_budget import BudgetStatistics
     from shoal.proxy.listeners import Listener
 
 FETCH = 1
@@ -78,8 +81,11 @@ class LogBroker:
     logs: dict[Place, Log] = field(default_factory=dict)
     fetches: list[dict[Place, int]] = field(default_factory=list)  # what was asked of it
     isolation: list[int] = field(default_factory=list)
+    sides: list[BrokerSide] = field(default_factory=list)
     throttle_ms: int = 0
     silent: bool = False
+    cut_bytes: int = 0  # missing at the end of an answer's content
+    rest: trio.Event | None = None  # an answer is sent half before it
     sent: int = 0
 
     def log(self, place: Place = PLACE) -> Log:
@@ -93,7 +99,7 @@ class LogBroker:
         correlation_id(frame)
         reader.take(">i")
         reader.string()
-        _, max_wait, min_bytes, max_bytes, isolation, session, epoch = reader.take(">iiiibii")
+        _, max_wait, _, max_bytes, isolation, session, epoch = reader.take(">iiiibii")
         assert (session, epoch) == (0, -1)
         self.isolation.append(isolation)
         asked = {}
@@ -106,15 +112,25 @@ class LogBroker:
                 asked[topic, index] = (offset, most)
         assert reader.one(">i") == 0
         assert reader.at_end
+        if side not in self.sides:
+            self.sides.append(side)
         self.fetches.append({place: offset for place, (offset, _) in asked.items()})
         if self.silent:
             return None
-        await self._wait(asked, max_wait, min_bytes)
+        await self._wait(asked, max_wait)
         body = self._body(asked, max_bytes)
+        body = body[: len(body) - self.cut_bytes]
         self.sent += len(body)
-        return await side.send(response(correlation_id(frame), body))
+        whole = response(correlation_id(frame), body)
+        half = len(whole) if self.rest is None else len(whole) // 2
+        await side.send(whole[:half])
+        if self.rest is not None:
+            await self.rest.wait()
+        return await side.send(whole[half:])
 
-    async def _wait(self, asked: Mapping[Place, tuple[int, int]], max_wait: int, min_bytes: int) -> None:
+    async def _wait(self, asked: Mapping[Place, tuple[int, int]], max_wait: int) -> None:
+        if not asked:
+            return
         with trio.move_on_after(max_wait / 1000):
             while not any(
                 self.log(place).error or self.log(place).end > offset for place, (offset, _) in asked.items()
@@ -259,10 +275,11 @@ class OldConsumer(Peer):
     def __init__(self, stream: trio.SocketStream) -> None:
         super().__init__(stream)
         self._numbers = count(1)
+        self.port: int = stream.socket.getsockname()[1]
 
     def question(
         self,
-        offsets: Mapping[Place, int],
+        offsets: Mapping[Place, int] | Sequence[tuple[Place, int]],
         *,
         max_wait_ms: int = 0,
         most: int = 1 << 20,
@@ -273,7 +290,7 @@ class OldConsumer(Peer):
         if self.version == 3:
             body += struct.pack(">i", max_bytes)
         body += struct.pack(">i", len(offsets))
-        for (topic, index), offset in offsets.items():
+        for (topic, index), offset in offsets.items() if isinstance(offsets, Mapping) else offsets:
             name = topic.encode()
             body += struct.pack(">h", len(name)) + name + struct.pack(">iiqi", 1, index, offset, most)
         return request(FETCH, self.version, next(self._numbers), body)
@@ -285,15 +302,18 @@ class OldConsumer(Peer):
         return self.read_answer(await self.frame())
 
     def read_answer(self, frame: bytes) -> dict[Place, Given]:
+        return dict(self.read_parts(frame))
+
+    def read_parts(self, frame: bytes) -> list[tuple[Place, Given]]:
         reader = Reader(frame, 8)
         self.throttle_ms = reader.one(">i") if self.version else 0
-        given = {}
+        given = []
         for _ in range(reader.one(">i")):
             topic = reader.string()
             for _ in range(reader.one(">i")):
                 index, error, high_watermark, size = reader.take(">ihqi")
                 messages, rest = messages_of(reader.some(size), self.version >= 2)
-                given[topic, index] = Given(error, high_watermark, messages, size, rest)
+                given.append(((topic, index), Given(error, high_watermark, messages, size, rest)))
         assert reader.at_end
         return given
 
@@ -327,6 +347,31 @@ class LegacyRig:
         consumer = OldConsumer(peer.stream)
         consumer.version = version
         return consumer
+
+    async def slow_consumer(self, version: int = 2) -> OldConsumer:
+        """Its kernel takes little of what it does not read."""
+        sock = trio.socket.socket()
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 8 * KIB)
+        await sock.connect(("127.0.0.1", self.inner.listener.port))
+        consumer = OldConsumer(await self.inner.clients.enter_async_context(trio.SocketStream(sock)))
+        consumer.version = version
+        return consumer
+
+    def connection_of(self, consumer: OldConsumer) -> Connection:
+        port = consumer.stream.socket.getsockname()[1]
+        (found,) = [one for one in self.inner.listener.connections if one.peer.port == port]
+        return found
+
+    async def blocked(self, consumer: OldConsumer) -> Connection:
+        """Wait until Shoal waits for it to read."""
+        await until(lambda: any(one.peer.port == consumer.port for one in self.inner.listener.connections))
+        connection = self.connection_of(consumer)
+        await until(lambda: connection.connected and connection.client_out.blocked)
+        return connection
+
+    @property
+    def budget(self) -> BudgetStatistics:
+        return self.path.fetches.budget.statistics()
 
     @property
     def path(self) -> LegacyPath:
