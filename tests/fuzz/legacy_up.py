@@ -14,7 +14,7 @@ from shoal.protocol.legacy.produce import (
     read_legacy_answer,
     read_legacy_produce,
 )
-from shoal.protocol.legacy.reading import read_messages
+from shoal.protocol.legacy.reading import Room, read_messages
 from shoal.protocol.legacy.up import UpConverted, up_convert
 from shoal.protocol.messages.produce import encode_produce_response
 from shoal.protocol.records.batch import open_batch
@@ -61,7 +61,7 @@ def _read(data: bytes) -> None:
 
 def _up(data: bytes) -> None:
     """What is converted is a batch that can be read."""
-    up = up_convert(*padded(data), limit=LIMIT)
+    up = up_convert(*padded(data), Room(LIMIT))
     if up.records:
         batch = b"".join(up.parts)
         header, records = open_batch(batch, 0, len(batch), limit=2 * LIMIT)

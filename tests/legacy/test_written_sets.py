@@ -11,6 +11,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 
+from shoal.protocol.legacy.reading import Room
 from shoal.protocol.legacy.up import up_convert
 from shoal.protocol.records.batch import read_batch_header
 from shoal.scenarios.kafka.old_clients import compiled, java_client
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from shoal.protocol.compression import Codec
     from shoal.protocol.legacy.message import Message
+
+pytestmark = pytest.mark.kafka
 
 SOURCE = Path(__file__).parent / "java" / "WrittenSets.java"
 MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.0.1": 1, "0.10.1.1": 1, "0.10.2.2": 1}
@@ -73,7 +76,7 @@ def test_what_an_old_client_wrote_is_read_and_converted(writer: OldWriter, codec
     expected = numbered(listed, writer.magic)
     record_set = writer.write(codec, expected)
     assert read(record_set) == expected
-    up = up_convert(record_set, 0, len(record_set), limit=1 << 24)
+    up = up_convert(record_set, 0, len(record_set), Room(1 << 24))
     batch = b"".join(up.parts)
     assert consumed(batch) == as_records(expected)
     assert (up.records, read_batch_header(batch, 0, len(batch)).codec) == (len(listed), codec)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.headers import RequestHeader, response_body, write_response_header
+from shoal.protocol.legacy.reading import Room
 from shoal.protocol.legacy.up import UpConverted, up_convert
 from shoal.protocol.messages.produce import ProducePartition, ProduceRequest, encode_partition, encode_plain_produce
 from shoal.protocol.schemas import MESSAGES
@@ -97,19 +98,20 @@ def read_legacy_produce(frame: Buffer, header: RequestHeader) -> ProduceRequest:
 
 
 def convert(frame: Buffer, request: ProduceRequest, *, limit: int) -> dict[Place, UpConverted | Refused]:
-    """Every partition's set, in the request's order. `limit`: plain bytes of all wrappers of one partition.
+    """Every partition's set, in the request's order. `limit`: plain bytes of all wrappers together, else the partition is refused.
 
     Takes about 4 us per message: large requests belong in a thread.
     """
+    room = Room(limit)
     return {
-        Place(str(topic), partition): _converted(frame, start, end, limit)
+        Place(str(topic), partition): _converted(frame, start, end, room)
         for topic, partition, start, end in request.partitions
     }
 
 
-def _converted(frame: Buffer, start: int, end: int, limit: int) -> UpConverted | Refused:
+def _converted(frame: Buffer, start: int, end: int, room: Room) -> UpConverted | Refused:
     try:
-        return up_convert(frame, start, end, limit=limit)
+        return up_convert(frame, start, end, room)
     except TooLarge as error:
         return Refused(_MESSAGE_TOO_LARGE, str(error))
     except RemoteProtocolError as error:

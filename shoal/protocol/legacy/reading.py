@@ -7,8 +7,7 @@ What is as in Kafka: a wrapper's messages have its magic, are not wrappers again
 the wrapper before anything in it is believed; a wrapper that was stamped by the broker gives its own timestamp to all; offsets
 inside a wrapper of magic 1 count from its first message, except where the wrapper's is 0, as librdkafka once produced it.
 
-The offsets of a set that is produced mean nothing (some clients write 0 in every message), so they are only put in order
-where `ordered` is asked for.
+The offsets of a set that is produced mean nothing (some clients write 0 in every message): only those of a log must ascend.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.legacy.lz4_header import as_standard
 from shoal.protocol.legacy.message import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, LOG_OVERHEAD, OVERHEAD, Message
 
-__all__ = ["read_messages"]
+__all__ = ["Room", "read_messages", "read_produced"]
 
 _HEAD = Struct(">qiIbb")  # offset, size, crc, magic, attributes
 _TIMED = Struct(">qi")  # timestamp, key length
@@ -44,22 +43,40 @@ class _Entry(NamedTuple):
     value: memoryview | None
 
 
-def read_messages(buf: Buffer, start: int, end: int, *, limit: int, ordered: bool = True) -> Iterator[Message]:
-    """The messages of the whole set `buf[start:end]`, keys and values as memoryviews; wrappers give at most `limit` plain bytes in all.
+class Room:
+    """How many plain bytes wrappers may still give, one after the other.
 
-    Damage, a nested wrapper, another magic or codec, and with `ordered` an offset that does not ascend: RemoteProtocolError, while
-    iterating; more plain bytes than `limit`: TooLarge. One wrapper's plain bytes are held at a time.
+    What fails halves it: it may have cost as much as was left, so all that a sender can make of it is twice the whole.
     """
-    messages = _read(memoryview(buf)[start:end], limit)
-    return _ascending(messages) if ordered else messages
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def open(self, codec: Codec, data: Buffer) -> bytes:
+        """`decompress`."""
+        try:
+            plain = decompress(codec, data, self.left)
+        except RemoteProtocolError:
+            self.left //= 2
+            raise
+        self.left -= len(plain)
+        return plain
 
 
-def _read(view: memoryview, room: int) -> Iterator[Message]:
-    for entry in _entries(view):
+def read_messages(buf: Buffer, start: int, end: int, *, limit: int) -> Iterator[Message]:
+    """The messages of the whole set `buf[start:end]` of a log, keys and values as memoryviews; wrappers give at most `limit` plain bytes.
+
+    Damage, a nested wrapper, another magic or codec, an offset that does not ascend: RemoteProtocolError, while iterating; more plain
+    bytes than `limit`: TooLarge. One wrapper's plain bytes are held at a time.
+    """
+    return _ascending(read_produced(buf, start, end, Room(limit)))
+
+
+def read_produced(buf: Buffer, start: int, end: int, room: Room) -> Iterator[Message]:
+    """`read_messages` of a set that a client produces: its offsets are of no meaning. Wrappers are opened within `room`."""
+    for entry in _entries(memoryview(buf)[start:end]):
         if entry.attributes & CODEC_MASK:
-            plain = _opened(entry, room)
-            room -= len(plain)
-            yield from _inside(entry, memoryview(plain))
+            yield from _inside(entry, memoryview(_opened(entry, room)))
         else:
             late = entry.magic == 1 and bool(entry.attributes & LOG_APPEND_TIME)
             yield Message(entry.offset, entry.timestamp, late, entry.key, entry.value)
@@ -117,7 +134,7 @@ def _part(view: memoryview, pos: int, length: int, end: int) -> tuple[memoryview
     return view[pos:stop], stop
 
 
-def _opened(wrapper: _Entry, room: int) -> bytes:
+def _opened(wrapper: _Entry, room: Room) -> bytes:
     """The plain message set inside."""
     codec = wrapper.attributes & CODEC_MASK
     if codec > Codec.LZ4:
@@ -125,7 +142,7 @@ def _opened(wrapper: _Entry, room: int) -> bytes:
     if wrapper.value is None:
         raise RemoteProtocolError("a compressed message without a value")
     is_old_lz4 = codec == Codec.LZ4 and wrapper.magic == 0
-    plain = decompress(Codec(codec), as_standard(wrapper.value) if is_old_lz4 else wrapper.value, room)
+    plain = room.open(Codec(codec), as_standard(wrapper.value) if is_old_lz4 else wrapper.value)
     if not plain:
         raise RemoteProtocolError("a compressed message with no messages in it")
     return plain

@@ -18,7 +18,7 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.legacy.message import ATTRIBUTES_AT, CODEC_MASK, Message
-from shoal.protocol.legacy.reading import read_messages
+from shoal.protocol.legacy.reading import Room, read_produced
 from shoal.protocol.records.batch import seal_batch
 from shoal.protocol.records.record import int64
 from shoal.protocol.records.recordset import entries
@@ -40,13 +40,13 @@ class UpConverted(NamedTuple):
     codec: Codec
 
 
-def up_convert(buf: Buffer, start: int, end: int, *, limit: int) -> UpConverted:
-    """The set `buf[start:end]`. More than `limit` plain bytes out of its wrappers, or than MAX_RECORDS: TooLarge. About 4 us per message.
+def up_convert(buf: Buffer, start: int, end: int, room: Room) -> UpConverted:
+    """The set `buf[start:end]`. More plain bytes out of its wrappers than `room`, or more than MAX_RECORDS: TooLarge. About 4 us per message.
 
     What a broker would not append: RemoteProtocolError.
     """
     codec = _first_codec(buf, start, end)
-    messages = read_messages(buf, start, end, limit=limit, ordered=False)
+    messages = read_produced(buf, start, end, room)
     first = next(messages, None)
     if first is None:
         return UpConverted([], 0, Codec.NONE)
@@ -56,7 +56,7 @@ def up_convert(buf: Buffer, start: int, end: int, *, limit: int) -> UpConverted:
 
 
 def _first_codec(buf: Buffer, start: int, end: int) -> Codec:
-    """What is no codec of old clients is refused by `read_messages`."""
+    """What is no codec of old clients is refused by `read_produced`."""
     for at, stop, magic, _ in entries(buf, start, end):
         codec = buf[at + ATTRIBUTES_AT] & CODEC_MASK if magic < 2 and stop - at > ATTRIBUTES_AT else 0
         if 0 < codec <= Codec.LZ4:

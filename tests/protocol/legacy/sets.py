@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.protocol.compression import Codec, compress
 from shoal.protocol.legacy.lz4_header import as_magic_0
 from shoal.protocol.legacy.message import Message, write_message
-from shoal.protocol.legacy.reading import read_messages
+from shoal.protocol.legacy.reading import Room, read_messages, read_produced
 from tests.kafka_python import LegacyRecordBatch, LegacyRecordBatchBuilder
 
 LIMIT = 1 << 24
@@ -75,7 +75,8 @@ def wrapper(
 
 
 def read(record_set: bytes, *, limit: int = LIMIT, ordered: bool = True) -> list[Message]:
-    found = read_messages(b"_" + record_set + b"__", 1, 1 + len(record_set), limit=limit, ordered=ordered)
+    place = b"_" + record_set + b"__", 1, 1 + len(record_set)
+    found = read_messages(*place, limit=limit) if ordered else read_produced(*place, Room(limit))
     return [one._replace(key=_copy(one.key), value=_copy(one.value)) for one in found]
 
 

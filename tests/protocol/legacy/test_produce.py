@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
+from shoal.protocol.compression import Codec, decompress
+from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import read_request_header
+from shoal.protocol.legacy import reading
 from shoal.protocol.legacy.message import Message
 from shoal.protocol.legacy.produce import (
     Place,
@@ -22,7 +24,7 @@ from shoal.protocol.legacy.up import UpConverted
 from shoal.protocol.messages.produce import encode_produce_response, read_produce_request
 from tests.batches import consumed, damaged
 from tests.protocol.legacy.produce_frames import Said, produce_frame, said
-from tests.protocol.legacy.sets import FIRST, LIMIT, codecs, magics, message_lists, numbered, wrapped
+from tests.protocol.legacy.sets import FIRST, LIMIT, codecs, magics, message_lists, numbered, wrapped, wrapper
 from tests.protocol.legacy.test_up import ONE, as_records
 
 VERSIONS = [0, 1, 2]
@@ -90,6 +92,24 @@ def test_a_bad_set_is_refused_for_its_partition_alone() -> None:
     assert list(found) == [("t", 0), ("t", 1), ("u", 5), ("u", 0), ("u", 1)]
     assert codes == [1, 2, 10, 1, 0]
     assert "CRC" in str(found[Place("t", 1)])
+
+
+def test_a_request_of_bombs_costs_two_limits_and_leaves_room_for_what_is_small() -> None:
+    bomb, small = wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(1 << 20))]), GOOD
+    broken = wrapper(1, Codec.GZIP, bytes(900_000))
+    sets = [bomb, broken, bomb, broken, bomb, small]
+    opened = []
+
+    def counted(codec: Codec, data: Buffer, room: int) -> bytes:
+        opened.append(room)
+        return decompress(codec, data, room)
+
+    limit = 1_000_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "decompress", counted)
+        found = converted(produce_frame(2, 1, {"t": list(enumerate(sets))}), limit)
+    assert sum(opened) <= 2 * limit
+    assert [isinstance(one, Refused) for one in found.values()] == [True] * 5 + [False]
 
 
 def test_null_record_set_is_an_empty_one() -> None:

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -6,7 +7,9 @@ from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
+from shoal.protocol.legacy import up
 from shoal.protocol.legacy.message import LOG_APPEND_TIME, Message, write_message
+from shoal.protocol.legacy.reading import Room
 from shoal.protocol.legacy.up import up_convert
 from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch, read_batch_header
 from tests.batches import consumed
@@ -34,10 +37,10 @@ ONE = Message(0, FIRST, False, b"key", b"value")
 
 def converted(record_set: bytes, *, limit: int = LIMIT) -> bytes:
     """The one batch, of which what is said of it is true."""
-    up = up_convert(b"_" + record_set + b"__", 1, 1 + len(record_set), limit=limit)
-    batch = b"".join(up.parts)
+    found = up_convert(b"_" + record_set + b"__", 1, 1 + len(record_set), Room(limit))
+    batch = b"".join(found.parts)
     header = read_batch_header(batch, 0, len(batch))
-    assert (header.record_count, header.codec, header.size) == (up.records, up.codec, len(batch))
+    assert (header.record_count, header.codec, header.size) == (found.records, found.codec, len(batch))
     return batch
 
 
@@ -109,7 +112,7 @@ def test_no_timestamps_at_all() -> None:
 
 
 def test_empty_set_is_no_batch() -> None:
-    assert up_convert(b"", 0, 0, limit=0) == ([], 0, Codec.NONE)
+    assert up_convert(b"", 0, 0, Room(0)) == ([], 0, Codec.NONE)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +135,21 @@ def test_what_a_broker_would_not_append_is_refused(record_set: bytes) -> None:
 def test_bomb_is_told_from_damage() -> None:
     with pytest.raises(TooLarge):
         converted(wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(1 << 20))]), limit=1 << 20)
+
+
+def test_too_many_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "MAX_RECORDS", 100)
+    assert len(consumed(converted(singles(0, [ONE] * 100)))) == 100
+    with pytest.raises(TooLarge):
+        converted(singles(0, [ONE] * 101))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_memory_is_the_limit_s_whatever_is_in_the_wrapper(codec: Codec) -> None:
+    bomb = wrapper(1, codec, bytes(30 << 20))
+    tracemalloc.start()
+    with pytest.raises(TooLarge):
+        converted(bomb, limit=1 << 20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(bomb) * 2 + (5 << 20)
