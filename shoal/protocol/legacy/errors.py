@@ -13,7 +13,8 @@ part of each newer one; a connection that has shown more (`Release`) may be told
     72 LISTENER_NOT_FOUND             5  as brokers do below Metadata v6
     73 TOPIC_DELETION_DISABLED       42  as brokers do below DeleteTopics v3
     74, 75, 78 (leader epochs)        6  the partition is moving
-    76 UNSUPPORTED_COMPRESSION_TYPE   2  brokers send 76, which Java 0.9-0.10 takes for -1: logged, and fetched again for ever; 2 is thrown
+    76 UNSUPPORTED_COMPRESSION_TYPE   2  brokers send 76, which Java 0.10 takes for -1: logged, and fetched again for ever; 2 is thrown
+                                      (0.9 throws nothing but 29: legacy_reader.py)
     87 INVALID_RECORD                 2  what 0.10 brokers said, for example of a record without a key in a compacted topic
     88 UNSTABLE_OFFSET_COMMIT        14  ask again
     89 THROTTLING_QUOTA_EXCEEDED      7  ask again
