@@ -114,6 +114,7 @@ def test_an_unknown_tag_is_stepped_over() -> None:
         (0, b"\0\0\xff\xff\xff\xfe", "Places has a negative length"),
         (0, b"\0\0\0\0\0\2\0\1", "runs past the end"),
         (0, b"\0\0\x7f\xff\xff\xff\0\1", "Places has too many elements"),
+        (0, b"\0\0\0\0\0\3\0\1", r"Places has too many elements \(3\)"),
         (0, b"\0\0\0\0\0\0\0", "does not end where the frame ends"),
         (2, b"\0\2\0\5\1\0\5\0\0\0\6\0\0\0", "does not fill its tagged field"),
         (2, b"\0\1\7a\0", "Data runs past the end"),

@@ -115,6 +115,12 @@ def test_a_time_after_the_last_record_is_the_end_of_the_log() -> None:
     assert told(answer) == [("t", 0, 0, [90]), ("t", 1, 0, [40])]
 
 
+def test_only_a_time_may_be_beyond_the_end() -> None:
+    questions, answer = converse(ApiKey.LIST_OFFSETS, 0, ask_offsets(("t", 0, -2, 1)), found(("t", 0, 0, -1)))
+    assert len(questions) == 1
+    assert told(answer) == [("t", 0, 0, [])]
+
+
 def test_no_offsets_at_all_may_be_asked_for() -> None:
     _, answer = converse(ApiKey.LIST_OFFSETS, 0, ask_offsets(("t", 0, -1, 0)), found(("t", 0, 0, 90)))
     assert told(answer) == [("t", 0, 0, [])]
