@@ -23,6 +23,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
+from trio.lowlevel import checkpoint
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError
@@ -91,6 +92,7 @@ class LegacyProduces:
         if len(frame) <= _BYTES_HERE:
             here, seconds = _timed(frame, request, _PLAIN_HERE)
             self._tally.up_seconds += seconds
+            await checkpoint()  # there may be hundreds of requests in the receive buffer
             if not any(isinstance(one, Refused) and one.error_code == _MESSAGE_TOO_LARGE for one in here.values()):
                 return here
         there, seconds = await _in_thread(partial(_timed, frame, request, MAX_PLAIN))
