@@ -40,6 +40,10 @@ class _Rows:
         self._names = Names(lambda _, __: TOPIC.name)
         self.rows: list[bytes] = []
 
+    @property
+    def epoch(self) -> int:
+        return self._names.epoch
+
     def number(self, name: str) -> int:
         return self._names.number(name)
 
@@ -56,7 +60,8 @@ class _Rows:
 def microseconds_per_batch() -> dict[str, float]:
     small = {name: frames.batch([b"x" * 100] * 3, 1, zstd=zstd) for name, zstd in (("plain", False), ("zstd", True))}
     found = {f"fetched, {name}, {BATCHES} in an answer": _fetched(batch) for name, batch in small.items()}
-    found["produced, one in a request"] = _produced(small["plain"])
+    found["produced, one in a request"] = _produced(small["plain"], cut=0)
+    found["the same, a request in two chunks"] = _produced(small["plain"], cut=40)
     found["a row to its block"] = _packed()
     return {what: round(seconds * 1e6, 2) for what, seconds in found.items()}
 
@@ -73,13 +78,16 @@ def _fetched(batch: bytes) -> float:
     return _fastest(once, BATCHES)
 
 
-def _produced(batch: bytes) -> float:
+def _produced(batch: bytes, cut: int) -> float:
+    """`cut`: a request comes in two chunks, and so the walkers read it and not `again.py`."""
     request, answer = frames.produce("bench", TOPIC, {0: batch}, version=_VERSION), _produce_answer()
 
     def once() -> int:
         tap, sink = _tap()
+        chunks = [memoryview(chunk) for chunk in (request[:cut], request[cut:]) if chunk]
         for _ in range(REQUESTS):
-            tap.sent(memoryview(request), 1)
+            for chunk in chunks:
+                tap.sent(chunk, 1)
             tap.received(memoryview(answer), 2)
         return len(b"".join(sink.rows)) // ROW_SIZE
 

@@ -61,6 +61,10 @@ class _Rows:
         self.rows: list[bytes] = []
         self.size = 0
 
+    @property
+    def epoch(self) -> int:
+        return self._names.epoch
+
     def number(self, name: str) -> int:
         return self._names.number(name)
 

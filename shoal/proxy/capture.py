@@ -121,6 +121,10 @@ class Capture:
         if waiting >= FLUSH_BYTES:
             self._wake.set()
 
+    @property
+    def epoch(self) -> int:
+        return self._names.epoch
+
     def drop(self, rows: int) -> None:
         self.dropped += rows
 

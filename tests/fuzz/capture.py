@@ -21,6 +21,10 @@ class _Sink:
     def __init__(self) -> None:
         self._names = Names(lambda _, __: None)
 
+    @property
+    def epoch(self) -> int:
+        return self._names.epoch
+
     def number(self, name: str) -> int:
         return self._names.number(name)
 

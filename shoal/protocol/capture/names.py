@@ -21,6 +21,8 @@ TopicName = Callable[[str, bytes], str | None]
 class Names:
     def __init__(self, topic_name: TopicName) -> None:
         self._topic_name = topic_name
+        self.epoch = 0
+        """Counts `renewed`: a number is good within one."""
         self._numbers: dict[str, int] = {"": 0}
         self._ids: dict[tuple[str, bytes], int] = {}
         self._fresh: dict[int, str] = {}
@@ -70,3 +72,4 @@ class Names:
 
     def renewed(self) -> None:
         self._numbers, self._ids, self._fresh = {"": 0}, {}, {}
+        self.epoch += 1

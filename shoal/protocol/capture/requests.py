@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.capture.again import FORMS, Form, Sent, form_of
 from shoal.protocol.capture.pending import TOKEN, Request
 from shoal.protocol.capture.record_sets import RecordSetWalker
 from shoal.protocol.capture.stream import read_length, read_name, read_tags
@@ -31,7 +32,7 @@ _INDEX: Final = Struct(">i")
 class RequestWalker(RecordSetWalker):
     """Tells `sent(request)` of each, when it is whole. `tokens`: frames to come that are SASL tokens without a header."""
 
-    __slots__ = ("_request", "_sent", "number", "software", "tokens", "unknown")
+    __slots__ = ("_forms", "_request", "_sent", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
         super().__init__(_PREFIX.size)
@@ -41,6 +42,30 @@ class RequestWalker(RecordSetWalker):
         self.unknown = 0  # Produce requests of a version that nobody knows yet
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
+        self._forms: list[Form] = []
+
+    def again(self, chunk: memoryview, now_ns: int) -> Sent | None:
+        """A Produce request like one before, if the chunk is just that. None: `feed` it."""
+        if self._left or self._carry or self.tokens or self.sampler is not None or self.lost:
+            return None
+        for form in self._forms:
+            found = form.read(chunk, self.number + 1, now_ns)
+            if found is not None:
+                self.number += 1
+                return found
+        return None
+
+    def feed(self, chunk: memoryview) -> None:
+        super().feed(chunk)
+        if self._request.api_key == _PRODUCE and self._request.size == len(chunk) and not (self._left or self._carry):
+            self._learn(chunk)
+
+    def _learn(self, chunk: memoryview) -> None:
+        """The chunk ends with a Produce request of its size, so it is nothing else."""
+        if len(self.partitions) == 1 and self.batches == 1:
+            form = form_of(chunk, self._request, self.partitions[0])
+            if form is not None:
+                self._forms = [form, *self._forms[: FORMS - 1]]
 
     def expect_tokens(self, count: int) -> None:
         self.tokens = count

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, Direction, Kind
+from shoal.protocol.capture.again import Said, Sent
+from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.pending import Request, Treatment
 from shoal.protocol.capture.record_sets import PartitionRows
 from shoal.protocol.compression import Codec, stated_size
@@ -38,7 +39,10 @@ _SOURCE: Final = Struct("<qq")  # behind it
 
 
 class Sink(Protocol):
-    """Where rows go, and where names get their numbers. A number is good for the rows of the next `add` only."""
+    """Where rows go, and where names get their numbers. A number is good for the rows of the next `add` only, or while `epoch` is the same."""
+
+    @property
+    def epoch(self) -> int: ...
 
     def number(self, name: str) -> int: ...
 
@@ -70,16 +74,52 @@ class Answered(NamedTuple):
 NO_ANSWER: Final = Answered()
 
 
+_AGAIN: Final = Struct(f"<qqII16sI16siiii6sh4sq{ROW_SIZE - CONTEXT.size - 8}s")
+"""CONTEXT and what follows it, with fields that are the same each time in one piece."""
+_NAMES: Final = Struct("<IIII")  # client, software, listener, cluster
+_NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
+_WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
+
+
 class RowMaker:
     """Of one connection. `software` becomes known when the client asks for API versions."""
 
-    __slots__ = ("_number", "_place", "_sink", "software")
+    __slots__ = ("_elsewhere", "_number", "_place", "_sink", "software")
 
     def __init__(self, place: Place, sink: Sink) -> None:
         self._place = place
         self._sink = sink
         self._number = sink.number
+        self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
         self.software = ""
+
+    def again(self, sent: Sent, said: Said, answered: Answered) -> None:
+        """As `batches`, of a request that stands for itself."""
+        form, place, key = sent.form, self._place, (self._sink.epoch, self.software)
+        if form.names_of != key:
+            client = str(form.client, "utf-8", "replace")
+            names = (client, self.software, place.listener, place.cluster)
+            form.names_of, form.names = key, _NAMES.pack(*map(self._number, names))
+        self._sink.add(
+            _AGAIN.pack(
+                sent.sent_ns,
+                max(answered.at_ns - sent.sent_ns, 0),
+                place.connection,
+                sent.number,
+                form.names,
+                self._sink.topic(place.cluster, form.topic) if form.topic else 0,
+                self._elsewhere,
+                sent.partition,
+                said.throttle_ms,
+                sent.size,
+                answered.size,
+                form.api,
+                said.error,
+                _WHAT,
+                said.base_offset,
+                sent.batch,
+            )
+        )
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """One without records."""

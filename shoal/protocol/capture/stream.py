@@ -66,6 +66,10 @@ class FrameWalker:
         """The frame has passed."""
         raise NotImplementedError
 
+    @property
+    def is_between_frames(self) -> bool:
+        return not (self._left or self._carry or self.lost)
+
     def feed(self, chunk: memoryview) -> None:
         """The next bytes of the stream. The chunk is only lent."""
         if self.lost:

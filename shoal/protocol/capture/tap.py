@@ -21,6 +21,7 @@ from itertools import zip_longest
 from typing import Final
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.capture.again import Sent
 from shoal.protocol.capture.answers import AnswerWalker
 from shoal.protocol.capture.columns import Direction, Handling
 from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Source, Treatment, Verdict
@@ -72,7 +73,7 @@ class Tap:
         self._requests = RequestWalker(self._sent)
         self._answers = AnswerWalker(self._due, self._answered)
         self._requests.sampler = self._answers.sampler = sampler
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[Request | Sent] = deque()
         self._waiting_batches = 0
         self._notes: dict[int, Note] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
@@ -83,11 +84,25 @@ class Tap:
     def sent(self, chunk: memoryview, now_ns: int) -> None:
         """The broker was given these bytes. The chunk is only lent."""
         self._now_ns = now_ns
-        self._requests.feed(chunk)
+        again = None if self._notes else self._requests.again(chunk, now_ns)
+        if again is None:
+            self._requests.feed(chunk)
+        elif self._hold(1):
+            self._waiting.append(again)
+        else:
+            self._waiting.append(_without_rows(again.as_request()))
 
     def received(self, chunk: memoryview, now_ns: int) -> None:
         """The broker has given these bytes."""
         self._now_ns = now_ns
+        first = self._waiting[0] if self._waiting else None
+        if isinstance(first, Sent) and self._answers.is_between_frames:
+            said = first.form.answer(first, chunk)
+            if said is not None:
+                self._waiting.popleft()
+                self._waiting_batches -= 1
+                self._make.again(first, said, Answered(now_ns, len(chunk), said.throttle_ms))
+                return
         self._answers.feed(chunk)
 
     def expect_tokens(self, count: int) -> None:
@@ -96,8 +111,8 @@ class Tap:
 
     def close(self) -> None:
         """The connection has ended: what waits will not be answered."""
-        while self._waiting:
-            self._produced(self._waiting.popleft(), NO_ANSWER, {})
+        while (request := self._next()) is not None:
+            self._produced(request, NO_ANSWER, {})
         for correlation_id in list(self._unjudged):
             self.judge(correlation_id, {})
 
@@ -167,7 +182,7 @@ class Tap:
             self._produced(request, NO_ANSWER, {})
             return
         if batches and not self._hold(batches):
-            request.partitions = []
+            _without_rows(request)
         self._waiting.append(request)
 
     def _hold(self, batches: int) -> bool:
@@ -181,7 +196,13 @@ class Tap:
 
     def _due(self) -> Request | None:
         self._began_ns = self._now_ns
-        return self._waiting.popleft() if self._waiting else None
+        return self._next()
+
+    def _next(self) -> Request | None:
+        if not self._waiting:
+            return None
+        first = self._waiting.popleft()
+        return first.as_request() if isinstance(first, Sent) else first
 
     def _answered(self, answer: AnswerWalker) -> None:
         request = answer.request
@@ -271,3 +292,9 @@ class Tap:
         ):
             if tails:
                 self._make.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))
+
+
+def _without_rows(request: Request) -> Request:
+    """They are too many: see `_hold`."""
+    request.partitions = []
+    return request

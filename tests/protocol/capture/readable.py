@@ -45,6 +45,10 @@ class Kept:
         self.raw: list[bytes] = []
         self.dropped = 0
 
+    @property
+    def epoch(self) -> int:
+        return self._names.epoch
+
     def number(self, name: str) -> int:
         return self._names.number(name)
 
