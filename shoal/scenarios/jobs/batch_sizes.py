@@ -1,8 +1,8 @@
 """How large batches are, who makes the small ones, and what these cost.
 
-All is counted once, by bins of size (`count_batches`) and by bins of the time between two requests (`count_gaps`); every other table
-is made of those two. A request may have many batches, so requests are counted where they differ from the one before on their
-connection: that takes the one sort of this job, of three numbers per batch.
+Rows are counted where they are read (`counts/fold.py`): by bins of size, and by bins of the time between two requests of a
+connection. Here Spark adds that up (`count_batches`, `count_gaps`); every other table is made of those two. A request may have many
+batches, so requests are counted where they differ from the one before on their connection.
 """
 
 from __future__ import annotations
@@ -11,86 +11,82 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from shoal.scenarios.jobs.bins import PER_DOUBLING
+from shoal.scenarios.jobs.counts.fold import COLUMNS, FOLDED, fold
+from shoal.scenarios.jobs.counts.gaps import LINK
+from shoal.scenarios.jobs.folding import Folding
 from shoal.scenarios.jobs.histograms import bin_of, cumulated, percentile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["COLUMNS", "SMALL", "clients", "count_batches", "count_gaps", "sizes"]
+__all__ = ["FOLDING", "SMALL", "clients", "count_batches", "count_gaps", "sizes"]
 
-COLUMNS: Final = [
-    "time_ns",
-    "proxy",
-    "connection",
-    "request",
-    "client",
-    "cluster",
-    "kind",
-    "direction",
-    "handling",
-    "topic",
-    "partition",
-    "records",
-    "batch_bytes",
-    "raw_bytes",
-    "codec",
-    "control",
-]
-"""All that this job reads."""
+FOLDING: Final = Folding(columns=COLUMNS, fold=fold, schema=from_arrow_schema(FOLDED))
+"""What is read, and how it is folded."""
 SMALL: Final = 16_384
 """Bytes: the producers' default `batch.size`. What is below could have been larger by the defaults alone."""
 _SMALL_BIN: Final = (SMALL.bit_length() - 1) * PER_DOUBLING
-_HEADER: Final = 61
-_HOUR_NS: Final = 3_600_000_000_000
 _FLOW: Final = ("cluster", "direction", "client")
 _GROUP: Final = (*_FLOW, "topic", "partition", "codec", "hour")
 _SUMS: Final = ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")
 _PERCENTILES: Final = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
 
 
-def _batches(rows: DataFrame) -> DataFrame:
-    """Of clients: not the brokers' control batches, and not Shoal's own."""
-    return rows.where((F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own"))
-
-
-def count_batches(rows: DataFrame) -> DataFrame:
+def count_batches(folded: DataFrame) -> DataFrame:
     """By group and by bins of bytes and of records: batches, records, bytes; and of those whose raw size is known, both sizes."""
-    known = F.col("raw_bytes").isNotNull()
-    counted = _batches(rows).select(
-        *_FLOW,
-        "topic",
-        "partition",
-        "codec",
-        F.timestamp_seconds(F.expr(f"time_ns div {_HOUR_NS}") * 3600).alias("hour"),
-        bin_of(F.col("batch_bytes")).alias("bytes_bin"),
-        bin_of(F.col("records")).alias("records_bin"),
-        F.col("records").cast("long"),
-        F.col("batch_bytes").cast("long").alias("bytes"),
-        F.when(known, F.col("batch_bytes") - _HEADER).cast("long").alias("known_bytes"),
-        F.col("raw_bytes").cast("long").alias("known_raw_bytes"),
+    sums = folded.where(F.col("connection").isNull()).withColumn("hour", F.timestamp_seconds(F.col("hour") * 3600))
+    return sums.groupBy(*_GROUP, "bytes_bin", "records_bin").agg(*(F.sum(name).alias(name) for name in _SUMS))
+
+
+def count_gaps(folded: DataFrame, rows: DataFrame) -> DataFrame:
+    """By client and by bins of microseconds since the last request with records on the same connection; null for its first one.
+
+    `folded`: persisted, since its runs may be others when they are made again. `rows`: those that were folded; they are
+    read again if runs of one connection overlap.
+    """
+    runs = _lined_up(folded.where(F.col("connection").isNotNull()))
+    straight = runs.where(~F.col("is_tangled")).select(*_FLOW, F.inline(F.concat("gaps", _joint())))
+    tangled = runs.where(F.col("is_tangled")).select(*LINK).distinct()
+    sorted_ = _gaps_by_sorting(rows.join(F.broadcast(tangled), list(LINK), "left_semi"))
+    return straight.union(sorted_).groupBy(*_FLOW, "gap_bin").agg(F.sum("requests").alias("requests"))
+
+
+def _lined_up(runs: DataFrame) -> DataFrame:
+    """`before`: the end of the run before on its connection. `is_tangled`: runs of this connection overlap."""
+    link = Window.partitionBy(*LINK)
+    before = F.lag(F.struct("last_ns", "last_request")).over(
+        link.orderBy("first_ns", "first_request", "last_ns", "last_request")
     )
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _SUMS[1:]]
-    return counted.groupBy(*_GROUP, "bytes_bin", "records_bin").agg(F.count("*").alias("batches"), *sums)
+    overlaps = F.col("before") > F.struct(
+        F.col("first_ns").alias("last_ns"), F.col("first_request").alias("last_request")
+    )
+    known = runs.withColumn("before", before).withColumn("overlaps", F.coalesce(overlaps, F.lit(False)))
+    return known.withColumn("is_tangled", F.max("overlaps").over(link))
 
 
-def count_gaps(rows: DataFrame) -> DataFrame:
-    """By client and by bins of microseconds since the last request with records on the same connection; null for its first one."""
-    flow = F.xxhash64("proxy", "connection", *_FLOW).alias("flow")
-    batches = _batches(rows)
-    clients = batches.groupBy(flow).agg(*(F.first(name).alias(name) for name in _FLOW))
-    ordered = Window.partitionBy("flow").orderBy("time_ns", "request")
-    gaps = (
-        batches.select(flow, "request", "time_ns")
+def _joint() -> Column:
+    """What the first request of a run adds; nothing if the run before has ended with the same one."""
+    gap = bin_of((F.col("first_ns") - F.col("before.last_ns")) / 1000)
+    added = F.array(F.struct(gap.alias("gap_bin"), F.lit(1).cast("long").alias("requests")))
+    is_new = F.col("before").isNull() | (F.col("before.last_request") != F.col("first_request"))
+    return F.when(is_new, added).otherwise(F.slice("gaps", 1, 0))
+
+
+def _gaps_by_sorting(rows: DataFrame) -> DataFrame:
+    """The plain way, for any rows."""
+    ordered = Window.partitionBy(*LINK).orderBy("time_ns", "request")
+    wanted = (F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own")
+    return (
+        rows.where(wanted)
         .withColumn("last_request", F.lag("request").over(ordered))
         .withColumn("last_ns", F.lag("time_ns").over(ordered))
         .where(F.col("last_request").isNull() | (F.col("last_request") != F.col("request")))
-        .groupBy("flow", bin_of((F.col("time_ns") - F.col("last_ns")) / 1000).alias("gap_bin"))
+        .groupBy(*_FLOW, bin_of((F.col("time_ns") - F.col("last_ns")) / 1000).alias("gap_bin"))
         .agg(F.count("*").alias("requests"))
     )
-    counted = gaps.join(F.broadcast(clients), "flow")
-    return counted.groupBy(*_FLOW, "gap_bin").agg(F.sum("requests").alias("requests"))
 
 
 def sizes(counts: DataFrame) -> DataFrame:

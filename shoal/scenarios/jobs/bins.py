@@ -7,15 +7,22 @@ is bin -1. Powers of two are edges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BELOW_ONE", "PER_DOUBLING", "lower_edge", "middle", "share_bin"]
+__all__ = ["BELOW_ONE", "MOST_BINS", "PER_DOUBLING", "bins_of", "lower_edge", "middle", "share_bin"]
 
 PER_DOUBLING: Final = 4
 BELOW_ONE: Final = -1
+MOST_BINS: Final = 256
+"""More than there are bins of 64-bit numbers, with BELOW_ONE."""
 
 
 def lower_edge(number: int) -> float:
@@ -25,6 +32,18 @@ def lower_edge(number: int) -> float:
 def middle(number: int) -> float:
     """The geometric middle, which is what a percentile is told as."""
     return 0.0 if number < 0 else float(2 ** ((number + 0.5) / PER_DOUBLING))
+
+
+def bins_of(values: npt.NDArray[Any], unit: int = 1) -> npt.NDArray[np.int64]:
+    """Of whole numbers of which `unit` make one. Compared as whole numbers, so nothing is off by rounding at an edge."""
+    return np.searchsorted(_edges(unit), values, side="right") - 1
+
+
+@cache
+def _edges(unit: int) -> npt.NDArray[np.int64]:
+    """The least whole number in each bin, up to 2^53 units."""
+    edges = (ceil(unit * 2 ** (number / PER_DOUBLING)) for number in range(53 * PER_DOUBLING))
+    return np.fromiter(edges, np.int64)
 
 
 def share_bin(counts: Iterable[tuple[int, int]], share: float) -> int | None:

@@ -47,20 +47,19 @@ def histogram(
     `base`: of the axis' labels, 2 or 10.
     """
     figure, axes = _figure(3.4)
-    below: dict[int, float] = {}
+    numbers = range(*_span([number for counts in series.values() for number in counts]))
+    edges = [2 ** (number / per_doubling) for number in (*numbers, numbers.stop)]
+    below = [0.0] * len(numbers)
     for colour, (name, counts) in zip(_cycle(len(series)), series.items(), strict=False):
-        numbers = sorted(counts)
-        edges = [2 ** (max(number, 0) / per_doubling) for number in numbers]
-        widths = [edge * (2 ** (1 / per_doubling) - 1) for edge in edges]
-        bottoms = [below.get(number, 0) for number in numbers]
-        heights = [counts[number] for number in numbers]
-        axes.bar(edges, heights, widths, bottoms, align="edge", color=colour, label=name, linewidth=0)
-        below |= {number: below.get(number, 0) + counts[number] for number in numbers}
+        above = [bottom + counts.get(number, 0) for bottom, number in zip(below, numbers, strict=True)]
+        axes.stairs(above, edges, baseline=below, fill=True, color=colour, label=name, linewidth=0)
+        below = above
     axes.set_xscale("log", base=base)
     axes.xaxis.set_major_locator(LogLocator(base=4 if base == 2 else 10))
     axes.xaxis.set_major_formatter(form)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(count_label)
+    axes.set_ylim(bottom=0)
     _marks(axes, marks or {})
     _labels(axes, label, counted, legend=len(series) > 1)
     return figure
@@ -110,6 +109,11 @@ def lines(
     axes.yaxis.set_major_formatter(form or count_label)
     _labels(axes, label, counted, legend=len(series) > 1)
     return figure
+
+
+def _span(numbers: Sequence[int]) -> tuple[int, int]:
+    """From the first one to behind the last one."""
+    return (min(numbers), max(numbers) + 1) if numbers else (0, 1)
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:

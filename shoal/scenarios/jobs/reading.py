@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_faults", "read_index", "stream_index"]
+__all__ = ["read_faults", "read_index", "source_of", "stream_index"]
 
 
 _SOURCES: Final = {".kxb": "shoal", ".pcapng": "shoal-raw", ".parquet": "parquet"}
@@ -26,7 +26,7 @@ _SOURCES: Final = {".kxb": "shoal", ".pcapng": "shoal-raw", ".parquet": "parquet
 
 def read_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
     """`options`: of `options.py`. Index files by the source `shoal`, raw captures by `shoal-raw`, Parquet by Spark's own reader. Raises JobError."""
-    source, given = _source_of(path), options or {}
+    source, given = source_of(path), options or {}
     understood = Options.of({**given, "path": path})
     if source == "parquet":
         return _from_parquet(spark, path, understood)
@@ -45,7 +45,7 @@ def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 def read_faults(spark: SparkSession, path: str) -> DataFrame:
     """What could not be read, as `options.FAULTS`. None of it in Parquet, which has only what was whole."""
-    if _source_of(path) != "parquet":
+    if source_of(path) != "parquet":
         return read_index(spark, path, {"show": "faults"})
     return spark.createDataFrame([], FAULTS)
 
@@ -55,7 +55,8 @@ def _register(spark: SparkSession) -> None:
     spark.dataSource.register(RawSource)
 
 
-def _source_of(path: str) -> str:
+def source_of(path: str) -> str:
+    """What is there: `shoal`, `shoal-raw` or `parquet`. Raises JobError."""
     if "://" in path:
         return "parquet"  # an object store has compacted files only
     local = Path(path.removeprefix("file:"))

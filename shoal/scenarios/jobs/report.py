@@ -91,6 +91,7 @@ def write_report(report: Report, out: Path) -> Path:
         for chart in section.content:
             if isinstance(chart, Chart):
                 chart.figure.savefig(out / f"{chart.name}.png", dpi=144)
+                chart.figure.set_layout_engine("none")  # everything has its place now, for the page too
     (out / "report.json").write_text(json.dumps(_as_json(report), indent=1, default=_plain) + "\n")
     path = out / f"{report.job}.html"
     path.write_text(page(report), encoding="utf-8")

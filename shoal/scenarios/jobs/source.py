@@ -56,12 +56,16 @@ class Part(InputPartition):
     start: int
     end: int
 
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
 
 class IndexReaderBatch(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[Part]:
         size = self._options.split_bytes
         paths = [file.path for file in capture_files(self._options.path)]
         return [Part(str(path), *ends) for path in paths for ends in splits(path, 0, path.stat().st_size, size)]

@@ -22,13 +22,14 @@ def kept(table: DataFrame, out: Path, name: str) -> DataFrame:
     """Writes `out/NAME.parquet` and gives it back as it is there, so nothing is worked out twice."""
     path = str(out / f"{name}.parquet")
     table.write.mode("overwrite").parquet(path)
-    return table.sparkSession.read.parquet(path)
+    return table.sparkSession.read.schema(table.schema).parquet(path)  # without a schema a job of its own looks for one
 
 
 def listed(table: DataFrame, *order: Any, limit: int = MAX_LISTED) -> Listed:
-    """The first rows in this order."""
+    """The first rows in this order. They are counted only where these are not all."""
     ordered = table.orderBy(*order) if order else table
-    return Listed(total=table.count(), rows=ordered.limit(limit).toArrow().to_pylist())
+    rows = ordered.limit(limit).toArrow().to_pylist()
+    return Listed(total=len(rows) if len(rows) < limit else table.count(), rows=rows)
 
 
 def fault_facts(faults: DataFrame) -> list[Fact]:

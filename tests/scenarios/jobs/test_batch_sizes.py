@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.scenarios.jobs.batch_sizes import COLUMNS, clients, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.batch_sizes import FOLDING, clients, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.folding import fold_rows
 from shoal.scenarios.jobs.reading import read_index
 from tests.scenarios.jobs.captures import one_chunk, write_index
 
@@ -20,7 +21,14 @@ Rows = list[dict[str, Any]]
 def captured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
     directory = tmp_path_factory.mktemp("batch-sizes")
     write_index(directory, one_chunk(6_000))
-    rows = read_index(spark, str(directory), {"columns": ",".join(COLUMNS)}).persist()
+    rows = read_index(spark, str(directory), {"columns": ",".join(FOLDING.columns)}).persist()
+    yield rows
+    rows.unpersist()
+
+
+@pytest.fixture(scope="module")
+def folded(captured: DataFrame) -> Iterator[DataFrame]:
+    rows = fold_rows(captured, FOLDING).persist()
     yield rows
     rows.unpersist()
 
@@ -31,21 +39,21 @@ def plain(captured: DataFrame) -> Rows:
     return rows
 
 
-def test_sizes_are_sums_over_the_rows_of_a_group(captured: DataFrame, plain: Rows) -> None:
+def test_sizes_are_sums_over_the_rows_of_a_group(folded: DataFrame, plain: Rows) -> None:
     wanted: dict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
     for row in plain:
         group = (row["client"], row["topic"], row["partition"], row["codec"], row["time_ns"] // (3600 * 10**9))
         wanted[group] += Counter(batches=1, records=row["records"], bytes=row["batch_bytes"])
     found = {}
-    for each in sizes(count_batches(captured)).collect():
+    for each in sizes(count_batches(folded)).collect():
         hour = int(each["hour"].timestamp()) // 3600
         group = (each["client"], each["topic"], each["partition"], each["codec"], hour)
         found[group] = Counter(batches=each["batches"], records=each["records"], bytes=each["bytes"])
     assert found == wanted
 
 
-def test_percentiles_and_ratios_are_those_of_the_batches(captured: DataFrame, plain: Rows) -> None:
-    table = sizes(count_batches(captured)).where("client = 'clickstream'").collect()
+def test_percentiles_and_ratios_are_those_of_the_batches(folded: DataFrame, plain: Rows) -> None:
+    table = sizes(count_batches(folded)).where("client = 'clickstream'").collect()
     for row in table:
         mine = [
             each
@@ -58,18 +66,20 @@ def test_percentiles_and_ratios_are_those_of_the_batches(captured: DataFrame, pl
         raw = sum(each["raw_bytes"] for each in mine)
         assert row["ratio"] == pytest.approx(sum(each["batch_bytes"] - 61 for each in mine) / raw)
     assert table
-    assert {row["ratio"] for row in sizes(count_batches(captured)).where("codec = 'lz4'").collect()} == {None}
+    assert {row["ratio"] for row in sizes(count_batches(folded)).where("codec = 'lz4'").collect()} == {None}
 
 
-def test_a_request_is_counted_once_however_many_batches_it_has(captured: DataFrame, plain: Rows) -> None:
+def test_a_request_is_counted_once_however_many_batches_it_has(
+    captured: DataFrame, folded: DataFrame, plain: Rows
+) -> None:
     wanted = Counter(client for client, _, _ in {(r["client"], r["connection"], r["request"]) for r in plain})
-    table = clients(count_batches(captured), count_gaps(captured)).collect()
+    table = clients(count_batches(folded), count_gaps(folded, captured)).collect()
     assert {row["client"]: row["requests"] for row in table} == wanted
     costs = [row["requests_per_mb"] for row in table]
     assert costs == sorted(costs, reverse=True)
 
 
-def test_gaps_are_between_the_requests_of_a_connection(captured: DataFrame, plain: Rows) -> None:
+def test_gaps_are_between_the_requests_of_a_connection(captured: DataFrame, folded: DataFrame, plain: Rows) -> None:
     times: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for row in plain:
         times[row["client"], row["connection"]][row["request"]] = row["time_ns"]
@@ -79,11 +89,13 @@ def test_gaps_are_between_the_requests_of_a_connection(captured: DataFrame, plai
         gaps = [(later - earlier) / 1000 for earlier, later in pairwise(ordered)]
         wanted.update((client, math.floor(math.log2(gap) * 4) if gap >= 1 else -1) for gap in gaps)
         wanted[client, None] += 1
-    found = {(row["client"], row["gap_bin"]): row["requests"] for row in count_gaps(captured).collect()}
+    found = {(row["client"], row["gap_bin"]): row["requests"] for row in count_gaps(folded, captured).collect()}
     assert found == wanted
 
 
-def test_small_batches_are_those_below_the_default_batch_size(captured: DataFrame, plain: Rows) -> None:
+def test_small_batches_are_those_below_the_default_batch_size(
+    captured: DataFrame, folded: DataFrame, plain: Rows
+) -> None:
     wanted = Counter(row["client"] for row in plain if row["batch_bytes"] < 16_384)
-    table = clients(count_batches(captured), count_gaps(captured)).collect()
+    table = clients(count_batches(folded), count_gaps(folded, captured)).collect()
     assert {row["client"]: row["small"] for row in table if row["small"]} == wanted
