@@ -45,7 +45,7 @@ class BatchMessages(MessageSource):
             header, open_plain(header.codec, payload, step), counts, floor=floor, attributes=attributes
         )
         self._largest = largest if header.codec else max(largest, len(payload))  # it is in memory anyway
-        self._stream_bytes = working_bytes(header.codec, payload)
+        self._source = (header.codec, payload)
         self._loop = RECORD_LOOPS[magic]
         self._relative = bool(codec and magic)
         self._end_offset = header.last_offset + 1
@@ -62,11 +62,13 @@ class BatchMessages(MessageSource):
 
     @property
     def working_bytes(self) -> int:
-        return self._stream_bytes + len(self.window.plain)
+        return working_bytes(*self._source) + len(self.window.plain)
 
     def _gather(self, messages: list[bytes], room: int, must: bool) -> None:
         window = self.window
         window.first = -1 if self._relative else 0
+        if not window.plain and window.left:
+            window.refill(self._largest)
         for _ in range(_REFILLS):
             if self._to_skip:
                 self._to_skip -= skip_records(window, self._to_skip)

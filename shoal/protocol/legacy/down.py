@@ -15,7 +15,7 @@ Rules
 A conversion holds the frame it reads from, and beside it at most: twice the piece; what its stream holds (`plain_stream`); and of a
 compressed batch with records larger than a piece, three times the largest, which is at most `largest`. It may be dropped at any time, which
 frees all of this, and made anew from any later answer at `next_offset`; it then goes over what stands before that in the batch by
-record lengths alone (some 10 million records a second, and what decompressing costs).
+record lengths alone (some millions of records a second, and what decompressing costs).
 """
 
 from collections.abc import Sequence

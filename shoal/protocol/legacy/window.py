@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.legacy.counts import Counts
 from shoal.protocol.records.batch import BatchHeader
-from shoal.protocol.wire import read_varint
+from shoal.protocol.wire import UVARINT_BYTES, read_varint
 
 __all__ = ["Window"]
 
-_LENGTH_BYTES = 5
 _UINT64 = 2**64 - 1
 
 
@@ -57,39 +56,34 @@ class Window:
 
     def refill(self, largest: int) -> None:
         """A step more of plain bytes, or as many as the next record has. A record of more than `largest`: TooLarge."""
-        self._add(self._step())
-        needed = self._next_size()
+        rest = self.plain[self.pos :]
+        self.pos = 0
+        needed = self._next_size(rest) if rest else 0
         if needed > largest:
             raise TooLarge(f"a record of {needed} bytes; at most {largest} can be converted")
-        if needed > len(self.plain):
-            self._add(*self._until(needed - len(self.plain)))
+        steps = [rest, self._step()]
+        size = len(rest) + len(steps[1])
+        while size < needed:
+            steps.append(self._step())
+            size += len(steps[-1])
+        self.plain = b"".join(steps) if rest else steps[1]
 
     def require_end(self) -> None:
         """RemoteProtocolError where plain bytes follow the last record."""
         if self.pos < len(self.plain) or next(self.steps, b""):
             raise RemoteProtocolError("bytes after the last record")
 
-    def _next_size(self) -> int:
-        """Of the record at `pos`, its length included; what is needed to know, where that is cut."""
+    def _next_size(self, rest: bytes) -> int:
+        """Of the record that begins with `rest`, its length included; what is needed to know, where that is cut."""
         try:
-            length, pos = read_varint(self.plain, self.pos, len(self.plain))
+            length, pos = read_varint(rest, 0, len(rest))
         except RemoteProtocolError:
-            if len(self.plain) - self.pos >= _LENGTH_BYTES:
+            if len(rest) >= UVARINT_BYTES:
                 raise
-            return _LENGTH_BYTES
+            return UVARINT_BYTES
         if length < 0:
             raise RemoteProtocolError(f"record of {length} bytes")
-        return pos - self.pos + length
-
-    def _add(self, *steps: bytes) -> None:
-        self.plain = b"".join((self.plain[self.pos :], *steps))
-        self.pos = 0
-
-    def _until(self, wanted: int) -> Iterator[bytes]:
-        while wanted > 0:
-            step = self._step()
-            wanted -= len(step)
-            yield step
+        return pos + length
 
     def _step(self) -> bytes:
         step = next(self.steps, b"")

@@ -1,3 +1,4 @@
+import gzip
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from shoal.protocol.legacy.failure import FailureKind
 from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, NewRecord, encode_batch, seal_batch
 from shoal.protocol.records.record import Record, write_record
+from shoal.protocol.records.recordset import entries
 from tests.batches import damaged
 from tests.fuzz.records import sealed
 from tests.protocol.legacy.logs import ABORT, COMMIT, Log, as_magic, logs, seen
@@ -127,6 +129,17 @@ def test_a_piece_has_what_was_allowed_or_one_message(log: Log, magic: int, most:
         assert plain_size(messages, magic) <= most or len(messages) == 1 or has_old(log)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize(("short", "count"), [(0, 3), (1, 2)])
+def test_a_piece_is_filled_to_the_last_byte(codec: Codec, short: int, count: int) -> None:
+    records = [NewRecord(NOW, b"key", bytes(100))] * 10
+    log = Log()
+    log.batch(records, codec=codec)
+    piece = converting(log.answer(0)[0]).piece(3 * (OVERHEAD[1] + 103) - short)
+    assert piece
+    assert len(seen(piece, 1)) == count
+
+
 @settings(max_examples=40)
 @given(st.data(), logs(), magics)
 def test_an_unfinished_entry_at_the_end_is_left_for_the_next_fetch(data: st.DataObject, log: Log, magic: int) -> None:
@@ -184,6 +197,16 @@ def test_log_append_time_is_in_wrapper_and_messages() -> None:
     (piece,) = pieces(converting(log.answer(0)[0]))
     assert (piece[16:18], piece[18:26]) == (b"\1\x09", (NOW + 2).to_bytes(8, "big"))
     assert [(one.timestamp, one.log_append_time) for one in seen(piece, 1)] == [(NOW + 2, True)] * 3
+
+
+@pytest.mark.parametrize(("magic", "offsets"), [(0, [1005, 1006, 1007]), (1, [0, 1, 2])])
+def test_offsets_in_a_wrapper_are_relative_from_magic_1_on(magic: int, offsets: list[int]) -> None:
+    """KIP-31: they count from the wrapper's first message."""
+    log = Log(1000)
+    log.batch(numbers(8), codec=Codec.GZIP)
+    (piece,) = pieces(converting(log.answer(0)[0], 1005, magic))
+    inner = gzip.decompress(piece[OVERHEAD[magic] :])
+    assert [entry[3] for entry in entries(inner, 0, len(inner))] == offsets
 
 
 def test_what_was_left_out_is_behind_the_next_offset() -> None:
