@@ -17,7 +17,8 @@ Figures = dict[str, Any]
 
 def as_tables(report: Figures) -> str:
     ways = report["ways"]
-    return "\n\n".join((_slow(report["crowd"], ways), _fast(ways)))
+    fast = any("fast" in way for way in ways.values())
+    return "\n\n".join((_slow(report["crowd"], ways), *([_fast(ways)] if fast else [])))
 
 
 def _slow(crowd: Figures, ways: Figures) -> str:
@@ -30,9 +31,10 @@ def _slow(crowd: Figures, ways: Figures) -> str:
         "broker, before, MiB": lambda run: _cost(run, BROKER, "before_mib", 0),
         "broker, live heap at most, MiB": lambda run: _cost(run, BROKER, "live_heap_mib", 0),
         "broker, CPU s": lambda run: _cost(run, BROKER, "cpu_s", 1),
-        "a consumer's bytes/s, slowest": lambda run: number(run["bytes_per_s"]["slowest"], 0),
-        "   median": lambda run: number(run["bytes_per_s"]["median"], 0),
-        "   fastest": lambda run: number(run["bytes_per_s"]["fastest"], 0),
+        "TCP buffers of this machine, MiB": lambda run: number(run["tcp_mib"], 0),
+        "a consumer's bytes/s, slowest": lambda run: _rate(run, "slowest"),
+        "   median": lambda run: _rate(run, "median"),
+        "   fastest": lambda run: _rate(run, "fastest"),
         "first records after s, median": lambda run: number(run["first_records_s"]["median"]),
         "   the last consumer": lambda run: number(run["first_records_s"]["last"]),
         "longest silence, s": lambda run: number(run["longest_silence_s"]),
@@ -46,6 +48,11 @@ def _slow(crowd: Figures, ways: Figures) -> str:
         [[heading, *runs], RULE, *([name, *(cell(run) for run in runs.values())] for name, cell in lines.items())]
     )
     return "\n".join((table, *_ends(ways)))
+
+
+def _rate(run: Figures, which: str) -> str:
+    """From its first records on."""
+    return number(run["bytes_per_s_since_first"][which], 0)
 
 
 def _ends(ways: Figures) -> Iterator[str]:
@@ -80,6 +87,7 @@ def _fast(ways: Figures) -> str:
                     number(spent.get(BROKER), 2),
                     number(spent.get(SHOAL), 2),
                     number(sum(spent.values()), 2),
+                    _cost(run, BROKER, "peak_mib", 0),
                     _cost(run, SHOAL, "peak_mib", 0),
                 ]
             )

@@ -54,7 +54,7 @@ async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
     argv = [sys.executable, "-m", "bench.legacy.slow", "--host", way.address[0], "--port", str(way.address[1])]
     argv += [text for name, value in asdict(crowd).items() for text in (f"--{name}", str(value))]
     began = trio.current_time()
-    async with watching(way.processes) as watches:
+    async with watching(way.processes) as (watches, tcp):
         process = Process(argv, log=work / f"{way.name}-consumers.log", name="consumers")
         try:
             await process.until_printed(BEGIN, within=START_S)
@@ -62,6 +62,7 @@ async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
                 lambda: END in _lines(process), within=crowd.seconds + LATE_S, what="time to end", process=process
             )
             costs = {name: asdict(watch.cost()) for name, watch in watches.items()}
+            kernel = tcp.most_mib
             await until(lambda: not process.running, within=FINISH_S + LATE_S, what="consumers to end")
         except (NotReady, ProcessLookupError):
             if ended := _ended(way, trio.current_time() - began):
@@ -72,7 +73,7 @@ async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
                 process.kill()
     if process.exit_code:
         raise RuntimeError(f"a consumer was not served well\n{process.tail(8)}")
-    return {**_lives(json.loads(_lines(process)[-1]), crowd), "costs": costs}
+    return {**_lives(json.loads(_lines(process)[-1]), crowd), "costs": costs, "tcp_mib": kernel}
 
 
 def _ended(way: Way, after: float) -> Figures | None:
@@ -87,17 +88,14 @@ def _lines(process: Process) -> list[str]:
 
 
 def _lives(lives: Sequence[Mapping[str, Any]], crowd: Crowd) -> Figures:
-    received = sorted(life["received"] for life in lives)
     firsts = [crowd.seconds if life["first_at"] is None else life["first_at"] for life in lives]
+    served = [max(crowd.seconds - first, 1.0) for first in firsts]
+    rates = sorted(life["received"] / seconds for life, seconds in zip(lives, served, strict=True))
     silences = [max(life["silence"], crowd.seconds - life["last_at"]) for life in lives]
     return {
         **asdict(crowd),
         "never_served": sum(life["first_at"] is None for life in lives),
-        "bytes_per_s": {
-            "slowest": received[0] / crowd.seconds,
-            "median": median(received) / crowd.seconds,
-            "fastest": received[-1] / crowd.seconds,
-        },
+        "bytes_per_s_since_first": {"slowest": rates[0], "median": median(rates), "fastest": rates[-1]},
         "first_records_s": {"median": median(firsts), "last": max(firsts)},
         "longest_silence_s": max(silences),
         "messages_in_time": sum(life["in_time"] for life in lives),
@@ -113,7 +111,7 @@ def _lives(lives: Sequence[Mapping[str, Any]], crowd: Crowd) -> Figures:
 async def fast(way: Way, kind: Kind, rounds: int) -> Figures:
     """The topic from beginning to end, `rounds` times after one that is not counted. Bytes are those of the records, uncompressed."""
     await trio.to_thread.run_sync(read_all, way.address, kind)
-    async with watching(way.processes) as watches:
+    async with watching(way.processes) as (watches, _):
         reads = [await trio.to_thread.run_sync(read_all, way.address, kind) for _ in range(rounds)]
         costs = {name: watch.cost() for name, watch in watches.items()}
     await trio.to_thread.run_sync(verify, reads[-1], kind)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.kafka.process import Process
 
-__all__ = ["Cost", "Watch", "live_heap_mib", "watching"]
+__all__ = ["Cost", "TcpBuffers", "Watch", "live_heap_mib", "tcp_buffers_mib", "watching"]
 
 INTERVAL_S = 0.5
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _COLLECTED = re.compile(r"->(\d+)M\(")  # -Xlog:gc: "Pause Young (Normal) ... 51M->12M(256M)"
 
 
@@ -59,6 +62,22 @@ class Watch:
         )
 
 
+class TcpBuffers:
+    """Of all sockets of this machine: what is sent and not received lies here, in no process's memory."""
+
+    def __init__(self) -> None:
+        self.most_mib = 0.0
+
+    def sample(self) -> None:
+        self.most_mib = max(self.most_mib, tcp_buffers_mib(Path("/proc/net/sockstat").read_text()))
+
+
+def tcp_buffers_mib(sockstat: str) -> float:
+    """The pages behind `mem` in the line of TCP (proc(5))."""
+    (line,) = (line.split() for line in sockstat.splitlines() if line.startswith("TCP:"))
+    return int(line[line.index("mem") + 1]) * _PAGE / (1 << 20)
+
+
 def live_heap_mib(log: str) -> float | None:
     """None where no garbage collection is told."""
     left = [int(mib) for mib in _COLLECTED.findall(log)]
@@ -66,17 +85,19 @@ def live_heap_mib(log: str) -> float | None:
 
 
 @asynccontextmanager
-async def watching(processes: Mapping[str, Process]) -> AsyncIterator[Mapping[str, Watch]]:
-    """By the names of the processes."""
+async def watching(processes: Mapping[str, Process]) -> AsyncIterator[tuple[Mapping[str, Watch], TcpBuffers]]:
+    """Watches by the names of the processes."""
     watches = {name: Watch(process) for name, process in processes.items()}
+    tcp = TcpBuffers()
 
     async def sample() -> None:
         while True:
             await trio.sleep(INTERVAL_S)
+            tcp.sample()
             for watch in watches.values():
                 watch.sample()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sample)
-        yield watches
+        yield watches, tcp
         nursery.cancel_scope.cancel()

@@ -1,6 +1,7 @@
 """What the benchmark of old consumers reads, against message sets made here by hand, and what it prints."""
 
 import gzip
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from bench.legacy.fast import FastRead, verify
 from bench.legacy.fetching import AnswerReader, fetch
 from bench.legacy.message_sets import Damaged, Message, SetReader, skim
 from bench.legacy.report import as_tables
-from bench.legacy.sampling import live_heap_mib
+from bench.legacy.sampling import live_heap_mib, tcp_buffers_mib
 from bench.legacy.stage import Kind, key_of, kinds, timestamp_of, value_of
 from shoal.protocol.records.batch import open_batch
 
@@ -201,6 +202,12 @@ def test_the_live_heap_is_what_collections_left() -> None:
     assert live_heap_mib("") is None
 
 
+def test_tcp_buffers_are_told_in_pages() -> None:
+    pages = 1024 * 1024 // os.sysconf("SC_PAGE_SIZE")
+    text = f"sockets: used 156\nTCP: inuse 8 orphan 0 tw 676 alloc 129 mem {3 * pages}\nUDP: inuse 0 mem 7\n"
+    assert tcp_buffers_mib(text) == 3.0
+
+
 def test_the_tables_set_the_ways_side_by_side() -> None:
     broker = {
         "cpu_s": 2.5,
@@ -211,7 +218,8 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
     }
     proxy = {**broker, "peak_mib": 250.0, "live_heap_mib": None}
     run = {
-        "bytes_per_s": {"slowest": 4_000.0, "median": 4_090.0, "fastest": 4_096.0},
+        "tcp_mib": 68.0,
+        "bytes_per_s_since_first": {"slowest": 4_000.0, "median": 4_090.0, "fastest": 4_096.0},
         "first_records_s": {"median": 2.0, "last": 9.0},
         "longest_silence_s": 3.0,
         "messages_in_time": 123_456,
@@ -223,7 +231,7 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "mb_per_s": 80.0,
         "records_per_s": 160_000.0,
         "cpu_s_per_gib": {"broker": 1.0, "Shoal": 9.5},
-        "costs": {"Shoal": proxy},
+        "costs": {"broker": broker, "Shoal": proxy},
     }
     died = {"ended": {"process": "broker", "after_s": 31.4, "last_words": "OutOfMemoryError"}}
     ways = {
@@ -235,5 +243,5 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
     lines = {line.split("   ")[0].strip(): line.split() for line in text.splitlines()}
     assert lines["Shoal, peak memory, MiB"][-2:] == ["-", "250"]
     assert lines["broker, live heap at most, MiB"][-2:] == ["1,500", "1,500"]
-    assert lines["new: gzip"][-5:] == ["160,000", "1.00", "9.50", "10.50", "250"]
+    assert lines["new: gzip"][-6:] == ["160,000", "1.00", "9.50", "10.50", "2,100", "250"]
     assert "small: the broker ended after 31 s: OutOfMemoryError" in text
