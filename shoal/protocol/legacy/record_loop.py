@@ -3,11 +3,12 @@
 It runs once for every record that an old client reads, so the varints are written out in it (calls would double its time), by one
 template, as in walker.py. It works on a `Window` and leaves it where it stopped.
 
-Rules for hostile bytes. Nothing is read of a record before all of it is in the window, as its length says; the position moves only forward, a
-length below -1 is refused, and the fields must end where the record ends: that finds every length that is wrong. Offsets must
-ascend and leave room for those of the records behind, up to the batch's last: so what cannot be given always lies in the batch, and is met
-again by who asks for it again. A varint cut by the window's end is an IndexError: in a record's length it means that more is needed,
-further on it is damage. Varints of more than 32 bits need no check: what they say lies outside of the record, or of the batch.
+Rules for hostile bytes. Nothing is read of a record before all of it is in the window, as its length says; the position moves only
+forward, a length below -1 is refused, and the fields must end where the record ends: that finds every length that is wrong. Offsets
+must ascend and leave room for those of the records behind, up to the batch's last: so what cannot be given always lies in the batch,
+and is met again by who asks for it again. A varint cut by the window's end is an IndexError: more is needed, and where more does not
+help, the record is found damaged with what follows it. Varints of more than 32 bits need no check of their own: what they say lies
+outside of the record, or of the batch.
 """
 
 from collections.abc import Callable
@@ -46,14 +47,14 @@ else:
 
 _LOOP: Final = """\
 def loop(window, out, room, must):
-    w = window.plain; at = p = window.pos; left = window.left; size = len(w); end = -1
+    w = window.plain; at = p = window.pos; left = window.left; size = len(w)
     base = window.base_offset; stop = window.last_offset + 1; previous = window.previous; floor = window.floor
     base_timestamp = window.base_timestamp; timestamp = window.append_timestamp; own_timestamps = timestamp is None
     attributes = window.attributes; first = window.first; headers = used = 0
     window.full = False; add = out.append
     try:
         while left:
-            at = p; end = -1
+            at = p
             {length}
             end = p + (n >> 1)
             if n & 1 or end > size: break
@@ -79,8 +80,7 @@ def loop(window, out, room, must):
             body = {keyless} + value if k < 0 else {keyed} + key + number(v >> 1) + value
             add(log_head(offset - first, total - {log_overhead}, crc32(body))); add(body)
             previous = offset; left -= 1; headers += h; used += total; room -= total; must = False; at = p
-    except IndexError:
-        if end >= 0: raise Bad('a record is damaged') from None
+    except IndexError: pass
     finally:
         window.pos = at; window.left = left; window.previous = previous; window.first = first
         window.counts.dropped_headers += headers

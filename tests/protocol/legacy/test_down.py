@@ -266,7 +266,7 @@ def with_codec(number: int, batch: bytes) -> bytes:
 
 
 WHOLE = batch_of(body())
-NEGATIVE_VALUE = bytes.fromhex("0c000000010300")  # value of length -2
+NEGATIVE_KEY, NEGATIVE_VALUE = bytes.fromhex("0c000002030100"), bytes.fromhex("0c000002010300")  # length -2
 FAILURES: dict[str, tuple[bytes, FailureKind, int]] = {
     "CRC": (damaged(WHOLE, len(WHOLE) - 1), FailureKind.DAMAGE, 0),
     "zstd": (encode_batch(numbers(3), base_offset=10, codec=Codec.ZSTD), FailureKind.CODEC, 0),
@@ -281,6 +281,7 @@ FAILURES: dict[str, tuple[bytes, FailureKind, int]] = {
     "offsets stand": (batch_of(ordered(0, 0, 1)), FailureKind.DAMAGE, 1),
     "an offset behind the batch": (batch_of(ordered(0, 1, 3)), FailureKind.DAMAGE, 2),
     "a negative offset": (batch_of(ordered(-1, 0, 1)), FailureKind.DAMAGE, 0),
+    "a negative key": (batch_of(body(1) + NEGATIVE_KEY, 2), FailureKind.DAMAGE, 1),
     "a negative value": (batch_of(body(1) + NEGATIVE_VALUE, 2), FailureKind.DAMAGE, 1),
     "a negative record": (batch_of(body(1) + b"\3" + bytes(20), 2), FailureKind.DAMAGE, 1),
     "fields behind the record": (batch_of(b"\x0c\0\0\0\1\x0a\0" + bytes(9), 1), FailureKind.DAMAGE, 0),
