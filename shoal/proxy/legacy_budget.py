@@ -17,6 +17,9 @@ Rules:
     owner asks the broker again, at the offset where it was, when its client reads on.
  3. Who asks for a lease holds none.
  4. A request for more than the whole budget is one for all of it: a batch larger than that is served, alone.
+ 5. What a batch takes to be decompressed is known when it lies here (a raw block of snappy can be twenty times its size). The lease grows by
+    it at once, and may overdraw the budget: to wait would be to hold one lease and to wait for another. Nobody is granted
+    anything until that is made up for.
 
 Nobody starves: the first in the queue gets what is free and what is idle; a busy lease becomes idle or ends in bounded time (a broker
 that stops in the middle of a frame is limits.frame_timeout's business); and while somebody waits nobody else is granted anything, so
@@ -80,6 +83,12 @@ class Lease:
             return False
         self._budget._idle.pop(self, None)
         return True
+
+    def grow(self, size: int) -> None:
+        """It was found to need so much in all: nobody waits for that (rule 5)."""
+        if self._budget is not None and size > self.size:
+            self._budget.free -= size - self.size
+            self.size = size
 
     def release(self) -> None:
         budget, self._budget = self._budget, None

@@ -45,6 +45,11 @@ class Source:
         """Bytes that are there, about."""
         return 0 if self._conversion is None else self._conversion.left + len(self._piece)
 
+    @property
+    def working_bytes(self) -> int:
+        """What decompressing holds now."""
+        return 0 if self._conversion is None else self._conversion.working_bytes
+
     def goes_on_at(self, offset: int) -> bool:
         """It lies here, and follows what a client has that asks for this offset."""
         conversion = self._conversion
@@ -109,15 +114,18 @@ class Held:
         self._budget = budget
         self._working = working_bytes
         self._lease: Lease | None = None
+        self._answer_bytes = 0
 
     async def gate(self, size: int) -> None:
         """An answer of so many bytes wants to come: wait until it may."""
         assert self._lease is None
+        self._answer_bytes = size
         self._lease = await self._budget.lease(size + min(self._working, _WORKING_SHARE * size), self._drop)
 
     def idle(self) -> None:
         """The client is waited for."""
         if self._lease is not None:
+            self._lease.grow(self._answer_bytes + sum(source.working_bytes for source in self.sources.values()))
             self._lease.idle()
 
     def busy(self) -> None:

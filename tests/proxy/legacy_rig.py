@@ -10,7 +10,7 @@ import gzip
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -24,8 +24,31 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.legacy.lz4_header import as_standard
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.proxy.legacy_path import LegacyPath
-from shoal.proxy.settings import KIB, LegacySettings, Limits
-from tests.proxy.rig import BrokerSide, Peer, Rig, api_key, correlation_id, echo, request, response, rig, until
+from shoal.proxy.server import Server
+from shoal.proxy.settings import (
+    KIB,
+    Address,
+    ClusterSettings,
+    LegacySettings,
+    Limits,
+    ListenerSettings,
+    Mode,
+    Settings,
+)
+from tests.proxy.rig import (
+    BrokerSide,
+    FakeBroker,
+    Peer,
+    Rig,
+    api_key,
+    correlation_id,
+    echo,
+    free_range,
+    request,
+    response,
+    rig,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -348,11 +371,11 @@ class LegacyRig:
         consumer.version = version
         return consumer
 
-    async def slow_consumer(self, version: int = 2) -> OldConsumer:
-        """Its kernel takes little of what it does not read."""
+    async def slow_consumer(self, version: int = 2, *, node: int | None = None) -> OldConsumer:
+        """Its kernel takes little of what it does not read. `node`: at the port of this broker."""
         sock = trio.socket.socket()
         sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 8 * KIB)
-        await sock.connect(("127.0.0.1", self.inner.listener.port))
+        await sock.connect(("127.0.0.1", self.inner.listener.doors[node].port))
         consumer = OldConsumer(await self.inner.clients.enter_async_context(trio.SocketStream(sock)))
         consumer.version = version
         return consumer
@@ -414,3 +437,27 @@ def as_messages(first: int, given: Sequence[NewRecord], *, magic: int = 1) -> li
         Message(first + delta, one.timestamp if magic else -1, *(None if x is None else bytes(x) for x in one[1:3]))
         for delta, one in zip(deltas, given, strict=True)
     ]
+
+
+@asynccontextmanager
+async def legacy_before(*addresses: str, limits: Limits | None = None, **options: object) -> AsyncIterator[LegacyRig]:
+    """The same listener before real brokers (`host:port`)."""
+    bootstrap = tuple(Address(host, int(port)) for host, port in (one.split(":") for one in addresses))
+    listener = ListenerSettings(
+        name="old",
+        cluster="c",
+        port=0,
+        nodes=free_range(),
+        legacy=True,
+        legacy_options=LegacySettings(**options),  # type: ignore[arg-type]
+    )
+    cluster = ClusterSettings(name="c", bootstrap=bootstrap)
+    settings = Settings(clusters=(cluster,), listeners=(listener,), limits=limits or Limits())
+    server = Server(settings, {Mode.PLAIN: LegacyPath})
+    async with trio.open_nursery() as serving:
+        await serving.start(server.run)
+        async with AsyncExitStack() as clients:
+            made = LegacyRig(Rig(server, FakeBroker(), clients), LogBroker())
+            yield made
+        serving.cancel_scope.cancel()
+    assert (made.budget.leased, made.budget.idle, made.budget.waiting) == (0, 0, 0)
