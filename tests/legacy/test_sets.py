@@ -16,8 +16,8 @@ from shoal.protocol.legacy.message import Message
 from shoal.protocol.legacy.overflow import overflow
 from shoal.protocol.records.batch import LOG_APPEND_TIME, NewRecord
 from shoal.scenarios.kafka.old_clients import compiled, java_client
+from tests.protocol.legacy.conversions import after, answered, numbers
 from tests.protocol.legacy.logs import Log, as_magic, logs
-from tests.protocol.legacy.test_down import after, answered, numbers
 
 SOURCE = Path(__file__).parent / "java" / "Sets.java"
 NEWEST_MAGIC = {"0.8.2.2": 0, "0.9.0.1": 0, "0.10.0.1": 1, "0.10.2.2": 1}

@@ -1,0 +1,79 @@
+"""What a conversion holds, and how long."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.legacy.down import CHUNK, DownConversion
+from shoal.protocol.legacy.failure import FailureKind
+from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.record import Record, write_record
+from tests.batches import damaged
+from tests.protocol.legacy.conversions import after, batch_of, converting, given_messages, numbers, pieces
+from tests.protocol.legacy.logs import Log, seen
+
+
+def test_a_bomb_is_read_only_as_far_as_it_is_taken() -> None:
+    """20 MB of records in a batch of some 30 kB."""
+    payload = b"".join(write_record(Record(index, 0, None, bytes(10_000))) for index in range(2000))
+    bomb = batch_of(payload, 2000, Codec.GZIP)
+    assert len(bomb) < len(payload) // 500
+    del payload
+    tracemalloc.start()
+    try:
+        conversion = converting(bomb)
+        for _ in range(5):
+            assert conversion.piece()
+        assert conversion.counts.plain_bytes < 12 * CHUNK
+        assert conversion.working_bytes < 4 * CHUNK
+        assert tracemalloc.get_traced_memory()[1] < 12 * CHUNK
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_record_of_a_compressed_batch_is_given_up_to_the_limit() -> None:
+    batch = encode_batch([NewRecord(1, None, bytes(300_000))], codec=Codec.GZIP)
+    assert len(given_messages(converting(batch, largest=301_000))) == 1
+    conversion = converting(batch, largest=299_000)
+    assert conversion.piece() is None
+    assert conversion.failure is not None
+    assert conversion.failure.kind is FailureKind.INEXPRESSIBLE
+    plain = encode_batch([NewRecord(1, None, bytes(300_000))])
+    assert len(given_messages(converting(plain, largest=1000))) == 1
+
+
+@pytest.mark.parametrize("holes", [False, True])
+def test_what_stands_before_is_gone_over_in_steps(holes: bool) -> None:
+    records = [record._replace(offset_delta=2 * index if holes else None) for index, record in enumerate(numbers(8000))]
+    last = 15_000 if holes else 7500
+    log = Log()
+    log.batch(records, codec=Codec.LZ4)
+    conversion = converting(log.answer(0)[0], last, chunk=16 * 1024)
+    found = pieces(conversion)
+    assert found[:5] == [b""] * 5
+    assert [one.offset for piece in found for one in seen(piece, 1)] == [one.offset for one in after(log.all, 1, last)]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_the_frame_is_free_once_the_conversion_is_dropped(codec: Codec) -> None:
+    frame = bytearray(encode_batch(numbers(5000), codec=codec))
+    conversion = DownConversion(frame, 0, len(frame), magic=1, offset=0, keep_codec=False)
+    piece = conversion.piece()
+    assert piece
+    with pytest.raises(BufferError):
+        frame.clear()
+    del conversion
+    frame.clear()
+    assert seen(piece, 1)
+
+
+@pytest.mark.parametrize("end", [lambda _: None, lambda frame: damaged(frame, len(frame) - 1)])
+def test_the_frame_is_free_once_there_is_nothing_more(end: Callable[[bytes], bytes | None]) -> None:
+    whole = encode_batch(numbers(3))
+    frame = bytearray(end(whole) or whole)
+    conversion = DownConversion(frame, 0, len(frame), magic=1, offset=0)
+    pieces(conversion)
+    frame.clear()
+    assert conversion.ended
