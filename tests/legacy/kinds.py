@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CODECS = ("none", "gzip", "snappy", "lz4")
 _SESSION_MS = 6_000  # the least that brokers take
 _RETRIES, _BACKOFF_MS = 100, 100
-_ALWAYS = ("OldClient", "Loop", "Reader", "Writer", "NewProducer")
+_ALWAYS = ("OldClient", "Loop", "Reader", "Words", "Writer", "NewProducer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind(name="java-0.8.2.2", family="simple", release="0.8.2.2", groups=False),
-        Kind(name="scala-0.8.2.2", family="scala", release="0.8.2.2", groups=False, codecs=("none", "gzip", "snappy")),
+        Kind(name="scala-0.8.2.2", family="scala", release="0.8.2.2", groups=False),
         Kind(name="java-0.9.0.1", family="java", release="0.9.0.1"),
         Kind(name="java-0.10.0.1", family="java", release="0.10.0.1"),
         Kind(name="java-0.10.1.1", family="java", release="0.10.1.1"),

@@ -96,7 +96,7 @@ public final class NewConsumer implements Reader {
 
     private static String line(ConsumerRecord<byte[], byte[]> one) throws Exception {
         String[] words = {
-            one.topic(), "" + one.partition(), "" + one.offset(), timestamp(one), OldClient.word(one.key()), OldClient.word(one.value()),
+            one.topic(), "" + one.partition(), "" + one.offset(), timestamp(one), Words.word(one.key()), Words.word(one.value()),
         };
         return String.join(" ", words);
     }

@@ -37,7 +37,7 @@ public final class OldClient {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
             if (words[0].equals("send")) {
-                writers.get(words[1]).send(words[2], integer(words[3]), Long.parseLong(words[4]), bytes(words[5]), bytes(words[6]));
+                writers.get(words[1]).send(words[2], integer(words[3]), Long.parseLong(words[4]), Words.bytes(words[5]), Words.bytes(words[6]));
                 continue;
             }
             try {
@@ -112,20 +112,5 @@ public final class OldClient {
 
     static String told(Throwable error) {
         return "error " + error.toString().replace('\n', ' ').replace('\r', ' ');
-    }
-
-    /** "-" is null, "x" empty, "x6162" are two bytes. */
-    static byte[] bytes(String word) {
-        if (word.equals("-")) return null;
-        byte[] bytes = new byte[word.length() / 2];
-        for (int i = 0; i < bytes.length; i++) bytes[i] = (byte) Integer.parseInt(word.substring(1 + 2 * i, 3 + 2 * i), 16);
-        return bytes;
-    }
-
-    static String word(byte[] bytes) {
-        if (bytes == null) return "-";
-        StringBuilder word = new StringBuilder(1 + 2 * bytes.length).append('x');
-        for (byte one : bytes) word.append(Character.forDigit(one >> 4 & 15, 16)).append(Character.forDigit(one & 15, 16));
-        return word.toString();
     }
 }

@@ -202,7 +202,7 @@ public final class SimpleReader implements Reader {
         one.message().ensureValid();
         String[] words = {
             place.topic(), "" + place.partition(), "" + one.offset(), "-1 NoTimestampType",
-            OldClient.word(copied(one.message().key())), OldClient.word(copied(one.message().payload())),
+            Words.word(copied(one.message().key())), Words.word(copied(one.message().payload())),
         };
         return String.join(" ", words);
     }

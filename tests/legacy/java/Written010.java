@@ -1,0 +1,18 @@
+import java.nio.ByteBuffer;
+import java.util.List;
+import org.apache.kafka.common.record.CompressionType;
+import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.MemoryRecordsBuilder;
+import org.apache.kafka.common.record.TimestampType;
+
+/** The Java producer's of 0.10.2. */
+public final class Written010 implements Written.Maker {
+    @Override
+    public ByteBuffer make(int magic, int codec, long offset, List<Written.Message> messages) {
+        CompressionType type = CompressionType.forId(codec);
+        MemoryRecordsBuilder builder = MemoryRecords.builder(ByteBuffer.allocate(1 << 16), (byte) magic, type, TimestampType.CREATE_TIME, offset);
+        long next = offset;
+        for (Written.Message one : messages) builder.appendWithOffset(next++, one.timestamp, one.key, one.value);
+        return builder.build().buffer();
+    }
+}
