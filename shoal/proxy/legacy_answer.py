@@ -6,6 +6,9 @@
     send    heads and portions; the next portion is made when the kernel has taken the one before
     pad     what is missing at the end of a set is a message that does not end, which clients drop (overflow.py)
 
+A client's first answer gives way where others wait for the budget: one piece, then its source is for whoever comes next. So a crowd that
+comes at once (a restart) is served within seconds, each with something, and not one after the other with all.
+
 So what is held of an answer for a client that does not read is one portion, and its source. The source goes when others need the room
 (legacy_budget.py); then the broker is asked again for the rest when the client has read the portion. Whatever keeps a set from
 being completed (the leader has moved, damage further on, the broker is gone) ends it there: the client has whole messages up
@@ -46,15 +49,16 @@ class Part:
     size: int = 0
 
 
-async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int) -> None:
-    """First portions and promises, for parts in turn. The first that has something gives a message, whatever the limits are."""
+async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
+    """First portions and promises, for parts in turn. The first that has something gives a message, whatever the limits are. In a
+    `hurry`, one piece is enough."""
     made = 0
     for part in parts:
-        if part.source is None or made >= chunk:
+        if part.source is None or made >= (1 if hurry else chunk):
             continue
         limit = max(min(part.wanted.max_bytes, max_bytes), 0)
         room = min(limit, chunk - made) if made else limit
-        part.portion = await part.source.portion(room, chunk - made, whole=not made)
+        part.portion = await part.source.portion(room, 0 if hurry else chunk - made, whole=not made)
         size = sum(map(len, part.portion))
         if size:
             made += size
@@ -79,9 +83,11 @@ class Sending:
         self._chunk = chunk
         self._tally = tally
         self._out: list[Buffer] = []  # made, and not given to the kernel
+        self._gives_way = False
 
-    async def send(self, heads: Sequence[bytes], parts: Sequence[Part]) -> None:
-        """Raises ClientLeft."""
+    async def send(self, heads: Sequence[bytes], parts: Sequence[Part], *, gives_way: bool = False) -> None:
+        """`gives_way`: others have their turn behind the first portion. Raises ClientLeft."""
+        self._gives_way = gives_way
         for head, part in zip(heads, parts, strict=True):
             self._out.append(head)
             await self._send(part)
@@ -110,6 +116,9 @@ class Sending:
         out, self._out = self._out, []
         self._held.idle()
         await self._outlet.send_all(out)
+        if self._gives_way:
+            self._gives_way = False
+            await self._held.give_way()
         self._held.busy()
         if self._outlet.discarding:
             raise ClientLeft

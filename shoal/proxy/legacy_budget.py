@@ -134,6 +134,10 @@ class Budget:
             evictions=self._evictions,
         )
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     async def lease(self, size: int, taken: Callable[[], None]) -> Lease:
         """Wait for `size` bytes; the lease is busy. `taken` is called, from wherever, when it has been taken back: it must not
         ask anything of the budget. A checkpoint only where it has to wait; cancelled, nothing is held."""

@@ -63,6 +63,8 @@ class Reader:
         self._settings = settings
         self._tally = tally
         self._turns = Turns()
+        self._is_new = True  # was not given anything yet
+        self._hurries = False
         self.held = Held(budget, _working_bytes(settings))
         self._header: RequestHeader
         self._client: Release
@@ -78,9 +80,13 @@ class Reader:
         heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
         sending = Sending(connection.client_out, self.held, self, chunk, self._tally)
         try:
-            await sending.send(heads, parts) if parts else await connection.client_out.send_all(heads)
+            if parts:
+                await sending.send(heads, parts, gives_way=self._hurries)
+            else:
+                await connection.client_out.send_all(heads)
         finally:
             self.held.settle()
+        self._is_new = self._is_new and not any(part.size for part in parts)
         connection.responses.held += 1
         self._tally.fetches += 1
 
@@ -146,7 +152,8 @@ class Reader:
         """-> whether it was learned that something can be left out."""
         turns = {place_of(one): number for number, one in enumerate(self._turns.in_turn(question.partitions))}
         in_turn = sorted(parts, key=lambda part: turns[place_of(part.wanted)])
-        await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes)
+        self._hurries = self._is_new and self.held.is_wanted
+        await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes, hurry=self._hurries)
         return any([self._filled(part) for part in parts])
 
     def _filled(self, part: Part) -> bool:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import trio
 from trio.lowlevel import checkpoint
+
+from shoal.proxy.legacy_budget import GRACE
 
 if TYPE_CHECKING:
     from shoal.protocol.legacy.down import DownConversion
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "Source"]
 
+_LONG_ENOUGH = 2 * GRACE
 _WORKING_SHARE = 4  # decompressing takes a window: of what is small, never more than so many times its size
 
 
@@ -115,11 +119,18 @@ class Held:
         self._working = working_bytes
         self._lease: Lease | None = None
         self._answer_bytes = 0
+        self._dropped = trio.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Somebody waits for what this connection may have, too."""
+        return self._budget.is_waited_for
 
     async def gate(self, size: int) -> None:
         """An answer of so many bytes wants to come: wait until it may."""
         assert self._lease is None
         self._answer_bytes = size
+        self._dropped = trio.Event()
         self._lease = await self._budget.lease(size + min(self._working, _WORKING_SHARE * size), self._drop)
 
     def idle(self) -> None:
@@ -132,6 +143,12 @@ class Held:
         """The client has moved. What was taken back meanwhile is `dropped`."""
         if self._lease is not None:
             self._lease.busy()
+
+    async def give_way(self) -> None:
+        """Be idle for long enough to lose the lease to somebody who waits."""
+        self.idle()
+        with trio.move_on_after(_LONG_ENOUGH):
+            await self._dropped.wait()
 
     def settle(self) -> None:
         """An answer is done: keep what is left over for the client's next question."""
@@ -151,3 +168,4 @@ class Held:
         for source in self.sources.values():
             source.drop()
         self.sources = {}
+        self._dropped.set()

@@ -65,6 +65,27 @@ async def test_a_source_is_taken_from_who_does_not_read_and_the_answer_goes_on_l
         assert r.broker.fetches[-1][PLACE] not in (0, 1400)  # from where it was
 
 
+async def test_newcomers_in_a_crowd_get_something_each_before_anybody_gets_much() -> None:
+    """The budget has room for one of them, and a portion is some thirty pieces."""
+    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=100 * KIB) as r:
+        r.broker.log().append([NewRecord(1, None, bytes(400))] * 20_000, Codec.GZIP)
+        r.broker.rest = trio.Event()
+        made: list[int] = []
+
+        async def first_byte(consumer: OldConsumer) -> None:
+            assert await consumer.stream.receive_some(1)
+            made.append(r.path.tally.chunks)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                consumer = await r.slow_consumer()
+                await consumer.ask({PLACE: 0})
+                nursery.start_soon(first_byte, consumer)
+            await until(lambda: r.budget.waiting == 5)
+            r.broker.rest.set()
+        assert max(made) < 60
+
+
 async def test_many_slow_readers_share_a_budget_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.proxy.legacy_budget.GRACE", 0.005)
     rng = random.Random(6)
