@@ -99,6 +99,7 @@ class Sending:
         while portion:
             self._out += portion
             left -= sum(map(len, portion))
+            portion.clear()  # what was sent is not kept while the next one is waited for
             if left:
                 await self._flush()
             portion = await self._next(part, left) if left else []
