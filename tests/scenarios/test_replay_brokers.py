@@ -50,7 +50,7 @@ def test_a_false_fact_fails_by_name(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     honest = CASES["oldest-consumer"]
-    wrong = equals("Fetch v4 reads one record too many", "records", 5_001)
+    wrong = equals("Fetch v4 reads one record too many", "v4", 5_001)
     liar = replace(honest, name="liar", facts=(*honest.facts, wrong))
     monkeypatch.setattr("shoal.scenarios.replay.cli.CASES", {"liar": liar})
 
