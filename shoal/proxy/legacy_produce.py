@@ -151,7 +151,7 @@ class _Request:
     async def run(self) -> None:
         if self._request.acks == _NOBODY_ASKED:
             await self._run_unanswered()
-        elif not self._sets and self._conversion:
+        elif not self._sets:
             await self._connection.reply([self._answer({})])
         elif any(sum(map(len, parts)) > _LARGE for parts in self._sets.values()):
             await self._run_cutting()

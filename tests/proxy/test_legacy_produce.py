@@ -186,6 +186,7 @@ async def test_a_bad_set_with_acks_0_ends_the_connection_when_the_good_ones_have
         await client.send(produce_frame(1, 1, {"t": [(0, a_set(b"a")), (1, BAD)]}, acks=0))
         assert await client.at_end()
         assert values(broker) == [b"a"]
+        assert [api_key(frame) for frame in r.broker.received] == [0, 18]
         assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
 
 
@@ -232,6 +233,15 @@ async def test_an_error_after_the_first_half_is_what_the_client_is_told() -> Non
     assert found == {("t", 0): Said(6, -1, -1)}
     assert values(broker) == LARGE[: len(values(broker))]
     assert 0 < len(values(broker)) < len(LARGE)
+
+
+async def test_nothing_is_sent_behind_a_half_that_failed() -> None:
+    """It would stand in front of what the client sends again."""
+    broker = Broker(most=250_000, errors={("t", 0): [0, 6]})
+    async with legacy(broker) as r:
+        found = await produced(await r.client(), 2, {"t": [(0, singles(1, numbered(told(*LARGE), 1)))]})
+    assert found == {("t", 0): Said(6, -1, -1)}
+    assert not values(broker)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])

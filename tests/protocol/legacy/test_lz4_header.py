@@ -36,6 +36,13 @@ def test_there_and_back_is_the_same_frame(data: bytes, shape: dict[str, bool]) -
     assert as_standard(frame) == frame
 
 
+def test_header_may_have_a_size_and_a_dictionary() -> None:
+    """Magic number, flags, block descriptor, 8 and 4 bytes, and then the checksum."""
+    head = b"\x04\x22\x4d\x18\x69\x40" + bytes(range(12))
+    assert as_magic_0(head + b"\0data") == head + bytes([_xxh32(head) >> 8 & 0xFF]) + b"data"
+    assert as_standard(head + b"\0data") == head + bytes([_xxh32(head[4:]) >> 8 & 0xFF]) + b"data"
+
+
 def test_library_refuses_what_old_clients_write() -> None:
     """Else nobody would need `as_standard`."""
     with pytest.raises(RuntimeError):

@@ -83,6 +83,17 @@ def test_wrapper_at_offset_0_counts_from_0() -> None:
     assert [one.offset for one in read(wrapper(1, Codec.GZIP, inner, offset=0))] == [0, 1, 2]
 
 
+def test_offsets_in_a_wrapper_of_magic_0_are_absolute_whatever_its_own() -> None:
+    listed = numbered([ONE] * 3, 0, 10)
+    assert read(wrapper(0, Codec.GZIP, singles(0, listed), offset=99)) == listed
+
+
+def test_time_of_the_broker_is_in_the_wrapper_only() -> None:
+    """As LogAppendTime was first written: the messages inside keep what their producer said."""
+    record_set = wrapper(1, Codec.GZIP, singles(1, [ONE, ONE._replace(offset=6)]), 9, FIRST + 77, LOG_APPEND_TIME)
+    assert [(one.timestamp, one.log_append_time) for one in read(record_set)] == [(FIRST + 77, True)] * 2
+
+
 def test_offsets_mean_nothing_in_what_is_produced() -> None:
     record_set = singles(1, [ONE, ONE, ONE._replace(offset=-1)])
     assert [one.offset for one in read(record_set, ordered=False)] == [5, 5, -1]
@@ -109,6 +120,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "size 0": lambda: bytes(40),
     "size below the fields": lambda: GOOD[:8] + (21).to_bytes(4, "big") + GOOD[12:33],
     "key longer than the message": lambda: with_crc(GOOD[:26] + b"\0\0\0\x0e" + GOOD[30:]),
+    "key that leaves no room for a value": lambda: with_crc(GOOD[:26] + b"\0\0\0\x0c" + GOOD[30:]),
     "key of an int32": lambda: with_crc(GOOD[:26] + b"\x7f\xff\xff\xff" + GOOD[30:]),
     "key of -2 bytes": lambda: with_crc(GOOD[:26] + b"\xff\xff\xff\xfe" + GOOD[30:]),
     "value shorter than the message": lambda: with_crc(GOOD[:33] + b"\0\0\0\x04" + GOOD[37:]),
@@ -127,6 +139,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "lz4 of magic 0 that is none": lambda: write_message(0, 0, -1, Codec.LZ4, None, GOOD),
     "crc in a wrapper": lambda: wrapper(1, Codec.GZIP, damaged(GOOD, len(GOOD) - 1)),
     "zstd": lambda: write_message(1, 0, FIRST, Codec.ZSTD, None, b"\x28\xb5\x2f\xfd"),
+    "zstd that can be read": lambda: wrapper(1, Codec.ZSTD, GOOD),
     "a codec that nobody has": lambda: write_message(1, 0, FIRST, 7, None, GOOD),
     "the same offset twice": lambda: GOOD + GOOD,
     "offsets that go down": lambda: wrapper(1, Codec.GZIP, singles(1, [ONE, ONE._replace(offset=4)]), 9),
