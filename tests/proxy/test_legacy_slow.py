@@ -161,6 +161,52 @@ async def test_a_drained_proxy_does_not_ask_on_for_who_waits() -> None:
         assert len(r.broker.fetches) == 1
 
 
+def mixed(r: LegacyRig, rng: random.Random) -> list[Message]:
+    """All that a log may have: every codec, batches of all sizes, holes, markers, aborted transactions; -> what is to be read."""
+    log, sent = r.broker.log(), []
+    for number in range(25):
+        made = records(number * 500, rng.choice((1, 5, 60, 400)), rng.choice((8, 100, 1000)))
+        made = [one for one in _with_holes(made, rng) if rng.random() < 0.9] or made[:1]
+        codec = rng.choice((Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4))
+        first, aborted = log.end, rng.random() < 0.3
+        log.append(made, codec, attributes=0x10 * aborted, producer_id=7 if aborted else -1)
+        if aborted:
+            log.append_marker(7, abort=True)
+            log.aborted.append((7, first, log.end - 1))
+        else:
+            sent += as_messages(first, made)
+    log.append(records(log.end, 1))
+    return [*sent, *as_messages(log.end - 1, records(log.end - 1, 1))]
+
+
+def _with_holes(made: list[NewRecord], rng: random.Random) -> list[NewRecord]:
+    return [one._replace(offset_delta=at * 2 + rng.randrange(2)) for at, one in enumerate(made)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_is_taken_whenever_the_records_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.proxy.legacy_budget.GRACE", 0.0)
+    rng = random.Random(seed)
+    async with legacy_rig(chunk_bytes=CHUNK, fetch_bytes=rng.choice((32, 128, 500)) * KIB) as r:
+        sent = mixed(r, rng)
+        budget = r.path.fetches.budget
+
+        async def take_all_again_and_again() -> None:
+            while True:
+                (await budget.lease(budget.size, lambda: None)).release()
+                await trio.sleep(rng.random() / 1000)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_all_again_and_again)
+            for version in (2, 3):
+                slow = await r.slow_consumer(version)
+                most = rng.choice((20_000, 100_000, 1 << 20))
+                got = await slow.consume({PLACE: 0}, {PLACE: r.broker.log().end}, most=most)
+                assert got[PLACE] == sent
+            nursery.cancel_scope.cancel()
+        assert r.path.tally.resumed > 20
+
+
 STATES = ["long poll", "filled", "waits for the budget", "blocked", "blocked and taken", "idle", "idle and taken"]
 
 
