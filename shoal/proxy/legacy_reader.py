@@ -44,6 +44,7 @@ __all__ = ["Reader"]
 _MILLISECONDS = 1000
 _WINDOW = 256 * 1024
 _AT_ONCE = 1  # min_bytes: whatever is there
+_IN_A_ROW = 4  # answers from what is left over, when partitions are asked for that may have something, too: a batch may be gigabytes
 # What Kafka has for a set that cannot be given: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
 _FAILURES = {FailureKind.DAMAGE: 2, FailureKind.CODEC: 76, FailureKind.INEXPRESSIBLE: 10}
 # Java 0.9 only logs an exception about a code of Fetch, and fetches again at once, for ever; but this one it gives to the application.
@@ -65,6 +66,7 @@ class Reader:
         self._turns = Turns()
         self._is_new = True  # was not given anything yet
         self._hurries = False
+        self._in_a_row = 0  # answers without asking the broker
         self.held = Held(budget, _working_bytes(settings))
         self._header: RequestHeader
         self._client: Release
@@ -109,8 +111,11 @@ class Reader:
         return throttle_ms, parts
 
     def _left_over(self, question: LegacyFetch) -> list[Part]:
-        """With the sources of the last answer that follow what the client has; nothing of others is kept."""
+        """With the sources of the last answer that follow what the client has, unless others have waited for too long behind them."""
         self.held.busy()
+        self._in_a_row += 1
+        if self._in_a_row > _IN_A_ROW and any(place_of(one) not in self.held.sources for one in question.partitions):
+            self.held.release()
         ahead = {place_of(one): one.offset for one in self._turns.in_turn(question.partitions)}
         parts = self._parts(question)
         for part in parts:
@@ -196,6 +201,7 @@ class Reader:
     async def _ask(self, question: LegacyFetch) -> UpstreamAnswer:
         """Then `held` has what the broker gave, and nothing else. Raises UpstreamLost, UpstreamFault."""
         self.held.release()
+        self._in_a_row = 0
         most = self._settings.fetch_bytes
         limited = replace(
             question,

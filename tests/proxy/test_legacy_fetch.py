@@ -132,6 +132,29 @@ async def test_none_starves_of_many_partitions_under_a_bound_that_holds_one() ->
         assert got == sent
 
 
+async def test_a_batch_that_is_huge_when_opened_does_not_keep_others_waiting() -> None:
+    async with legacy_rig(chunk_bytes=16 * KIB, compression=SetCompression.NONE) as r:
+        huge, other = PLACE, ("t", 1)
+        r.broker.log(huge).append([NewRecord(1, None, bytes(400))] * 20_000, Codec.GZIP)
+        r.broker.log(other).append(records(0, 10))
+        consumer = await r.consumer()
+        at = {huge: 0, other: 10}
+        await consumer.fetch(at, most=50_000)
+        at[other] = 0
+        for _ in range(6):
+            given = await consumer.fetch(at, most=50_000)
+            if given[other].messages:
+                break
+            assert given[huge].messages[0].offset == at[huge]
+            at[huge] = given[huge].messages[-1].offset + 1
+        assert given[other].messages
+        alone = len(r.broker.fetches)
+        for _ in range(20):
+            given = await consumer.fetch({huge: at[huge]}, most=50_000)
+            at[huge] = given[huge].messages[-1].offset + 1
+        assert len(r.broker.fetches) <= alone + 1  # with nobody else, what is left over serves to its end
+
+
 async def test_a_partition_named_twice_and_a_question_for_none_are_answered() -> None:
     async with legacy_rig() as r:
         r.broker.log().append(records(0, 10))
