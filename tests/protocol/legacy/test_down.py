@@ -180,3 +180,11 @@ def test_a_marker_that_was_cleaned_away_ends_nothing() -> None:
     empty = encode_batch([], base_offset=2, base_timestamp=0, attributes=CONTROL, producer_id=5, last_offset_delta=0)
     conversion = converting(log.answer(0)[0] + empty, aborted=[(5, 0)])
     assert (pieces(conversion), conversion.next_offset, conversion.failure) == ([], 3, None)
+
+
+def test_what_compaction_emptied_at_a_batchs_end_is_behind_the_next_offset() -> None:
+    log = Log(3)
+    log.batch(numbers(2), codec=Codec.GZIP, tail=4)
+    conversion = converting(log.answer(0)[0], 4)
+    assert [one.offset for one in given_messages(conversion)] == [4]
+    assert (conversion.given, conversion.next_offset) == (5, 9)
