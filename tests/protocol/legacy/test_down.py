@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
+from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.legacy.down import CHUNK
+from shoal.protocol.legacy.lz4_header import as_magic_0, as_standard
 from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, NewRecord, encode_batch
 from shoal.protocol.records.recordset import entries
@@ -151,6 +152,15 @@ def test_offsets_in_a_wrapper_are_relative_from_magic_1_on(magic: int, offsets: 
     (piece,) = pieces(converting(log.answer(0)[0], 1005, magic))
     inner = gzip.decompress(piece[OVERHEAD[magic] :])
     assert [entry[3] for entry in entries(inner, 0, len(inner))] == offsets
+
+
+def test_lz4_has_the_header_that_each_magic_had() -> None:
+    """KAFKA-3160: our reader takes both, old clients do not (tests/legacy/test_sets.py)."""
+    log = Log()
+    log.batch(numbers(8), codec=Codec.LZ4)
+    old, new = (pieces(converting(log.answer(0)[0], 0, magic))[0][OVERHEAD[magic] :] for magic in (0, 1))
+    assert decompress(Codec.LZ4, new, CHUNK)
+    assert old == as_magic_0(old) != as_standard(old)
 
 
 def test_what_was_left_out_is_behind_the_next_offset() -> None:
