@@ -273,13 +273,11 @@ class RdkafkaReader:
         from confluent_kafka import Consumer
 
         self._consumer = Consumer(settings)
-        self._assigned: list[Any] = []
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
         from confluent_kafka import TopicPartition
 
-        self._assigned.append(TopicPartition(topic, partition, offset))
-        self._consumer.assign(self._assigned)
+        self._consumer.incremental_assign([TopicPartition(topic, partition, offset)])
 
     def subscribe(self, topic: str) -> None:
         self._consumer.subscribe([topic])

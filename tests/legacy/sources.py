@@ -34,7 +34,7 @@ _EAGER_CLEANER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a modern consumer reads of partition 0 of a topic."""
+    """What a modern consumer reads of a partition."""
 
     topic: str
     seen: tuple[Seen, ...]
@@ -59,10 +59,10 @@ async def make_sources(bootstrap: str, prefix: str) -> dict[str, Source]:
     return {name: await source(bootstrap, f"{prefix}-{name}") for name in names}
 
 
-async def source(bootstrap: str, topic: str) -> Source:
+async def source(bootstrap: str, topic: str, *, partition: int = 0) -> Source:
     """What is there now, without what was aborted."""
     messages: list[Message] = []
-    start = [TopicPartition(topic, 0, OFFSET_BEGINNING)]
+    start = [TopicPartition(topic, partition, OFFSET_BEGINNING)]
     await read_from(bootstrap, start, messages.extend, isolation_level=READ_COMMITTED)
     return Source(topic=topic, seen=tuple(map(_seen, messages)))
 

@@ -10,7 +10,7 @@ from shoal.scenarios.kafka.records import EPOCH_MS
 from .clients import CREATE_TIME, NO_TIMESTAMP, Record, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .clients import OldClient
     from .kinds import Kind
@@ -33,12 +33,21 @@ def _record(index: int, kind: Kind) -> Record:
 
 
 def write(
-    client: OldClient, kind: Kind, bootstrap: str, topic: str, records: Sequence[Record], codec: str, partition: int = 0
+    client: OldClient,
+    kind: Kind,
+    bootstrap: str,
+    topic: str,
+    records: Sequence[Record],
+    codec: str,
+    partition: int = 0,
+    *,
+    run: int = 0,
+    settings: Mapping[str, object] | None = None,
 ) -> list[str]:
-    """What became of each, see `OldClient.outcomes`."""
+    """What became of each, see `OldClient.outcomes`. `run`: so many at once; `settings`: the client's own."""
     name = next(_NAMES)
-    client.ask("producer", name, *kind.words(kind.producer(bootstrap, codec)))
-    run = _RUN if kind.family == "scala" else len(records)
+    client.ask("producer", name, *kind.words({**kind.producer(bootstrap, codec), **(settings or {})}))
+    run = run or (_RUN if kind.family == "scala" else len(records))
     outcomes = []
     for start in range(0, len(records), run):
         client.send(name, topic, partition, records[start : start + run])
@@ -47,10 +56,18 @@ def write(
     return outcomes
 
 
-def consumer(client: OldClient, kind: Kind, bootstrap: str, group: str, *, commits: bool = False) -> str:
+def consumer(
+    client: OldClient,
+    kind: Kind,
+    bootstrap: str,
+    group: str,
+    *,
+    commits: bool = False,
+    settings: Mapping[str, object] | None = None,
+) -> str:
     """The name of a new consumer."""
     name = next(_NAMES)
-    client.ask("consumer", name, *kind.words(kind.consumer(bootstrap, group, commits=commits)))
+    client.ask("consumer", name, *kind.words({**kind.consumer(bootstrap, group, commits=commits), **(settings or {})}))
     return name
 
 
