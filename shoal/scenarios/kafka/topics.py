@@ -36,10 +36,14 @@ class Span(NamedTuple):
 
 
 class Topics:
-    """Asks the brokers at `bootstrap`; every method raises TrafficFailed when they refuse."""
+    """Asks the brokers at `bootstrap`; every method raises TrafficFailed when they refuse, or have not answered `within` seconds.
 
-    def __init__(self, bootstrap: str, **settings: Setting) -> None:
+    (librdkafka waits for the leader that it knew, also for one that has died: a short time and another try finds the new one.)
+    """
+
+    def __init__(self, bootstrap: str, *, within: float = _TIMEOUT_S, **settings: Setting) -> None:
         self._admin = AdminClient(client_config(bootstrap, **settings))
+        self._within = within
 
     async def create(
         self, name: str, partitions: int = 1, *, replication: int = -1, config: Mapping[str, str] | None = None
@@ -75,7 +79,7 @@ class Topics:
 
     async def all_partitions(self) -> dict[str, int]:
         """By name of each topic, the internal ones too: the number of partitions that have a leader."""
-        metadata = await in_thread(partial(self._admin.list_topics, timeout=_TIMEOUT_S))
+        metadata = await in_thread(partial(self._admin.list_topics, timeout=self._within))
         return {
             name: sum(1 for partition in topic.partitions.values() if partition.leader >= 0)
             for name, topic in sorted(metadata.topics.items())
@@ -120,7 +124,7 @@ class Topics:
         asked = {TopicPartition(name, partition): spec for partition in range(await self.partitions(name))}
         if not asked:
             return {}
-        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_S)
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._within)
         return {asked_of.partition: (await self._done(future)).offset for asked_of, future in futures.items()}
 
     async def _until_partitions(self, name: str, wanted: int) -> None:
@@ -134,4 +138,7 @@ class Topics:
         await until(there, within=_TIMEOUT_S, what=f"topic {name} to have {wanted} partitions with a leader")
 
     async def _done(self, future: "Future[T]") -> T:
-        return await in_thread(partial(future.result, _TIMEOUT_S))
+        try:
+            return await in_thread(partial(future.result, self._within))
+        except TimeoutError:
+            raise TrafficFailed(f"no answer within {self._within:g} s") from None
