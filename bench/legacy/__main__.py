@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench.legacy", description=__doc__)
     arguments.add_argument("--consumers", type=int, default=500, help="slow ones (default 500)")
     arguments.add_argument("--bite", type=int, default=4096, help="bytes that each takes every second (default 4096)")
-    arguments.add_argument("--seconds", type=float, default=60, help="of the slow consumers (default 60)")
+    arguments.add_argument("--seconds", type=float, default=50, help="of the slow consumers (default 50)")
     arguments.add_argument("--batches", type=int, default=24, help="of each topic, 1 MB each (default 24)")
     arguments.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="only these")
     arguments.add_argument("--only", choices=("slow", "fast"), help="only these consumers")
