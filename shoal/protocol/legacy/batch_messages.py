@@ -48,6 +48,7 @@ class BatchMessages(MessageSource):
         self._source = (header.codec, payload)
         self._loop = RECORD_LOOPS[magic]
         self._relative = bool(codec and magic)
+        self._records = header.record_count
         self._end_offset = header.last_offset + 1
         dense = header.record_count == header.last_offset_delta + 1
         self._to_skip = min(max(floor - header.base_offset, 0), header.record_count) if dense else 0
@@ -59,6 +60,10 @@ class BatchMessages(MessageSource):
     @property
     def given(self) -> int:
         return self.window.previous + 1
+
+    @property
+    def share_left(self) -> float:
+        return (self.window.left - self._to_skip) / self._records
 
     @property
     def working_bytes(self) -> int:

@@ -19,6 +19,8 @@ record lengths alone (some millions of records a second, and what decompressing 
 """
 
 from collections.abc import Sequence
+from itertools import islice
+from math import ceil
 from typing import Final
 
 from shoal.protocol.compression import Codec
@@ -44,6 +46,7 @@ LARGEST: Final = 32 * 1024 * 1024
 _ENTRIES_AT_ONCE: Final = 2000
 _PLAIN_AT_ONCE: Final = 8  # pieces
 _WORTH_A_WRAPPER: Final = 2  # a part of a piece
+_COUNTED: Final = 64  # entries
 _NO_OFFSET: Final = 2**63 - 1  # nobody could read on behind it
 
 
@@ -72,7 +75,8 @@ class DownConversion:
     ) -> None:
         self._source = memoryview(buf)
         self._entries = entries(buf, start, end)
-        self._at, self._next_at, self._end = start, start, end
+        self._at = self._next_at = start
+        self._end = _end_of_whole_entries(buf, start, end)
         self._offset = offset  # of the entry that is being read
         self._magic = magic
         self._keep_codec = keep_codec
@@ -89,8 +93,12 @@ class DownConversion:
 
     @property
     def left(self) -> int:
-        """Bytes of the source that are not used up yet, the entry that is being read whole; 0 at the end."""
-        return 0 if self.ended else self._end - self._at
+        """About how many bytes of the source are not used up yet: of the entry that is being read, by its records. 0 where
+        nothing whole is left."""
+        if self.ended:
+            return 0
+        of_the_open = ceil((self._next_at - self._at) * self._open.share_left) if self._open else 0
+        return max(self._end - self._next_at, 0) + of_the_open
 
     @property
     def working_bytes(self) -> int:
@@ -207,3 +215,14 @@ class DownConversion:
         if first <= self._last or last >= _NO_OFFSET:
             raise RemoteProtocolError(f"offsets {first} to {last} after {self._last}")
         self._last = last
+
+
+def _end_of_whole_entries(buf: Buffer, start: int, end: int) -> int:
+    """`end` where there are many, or what follows is damaged: a cut one behind many is small."""
+    stop, seen = start, 0
+    try:
+        for _, stop, _, _ in islice(entries(buf, start, end), _COUNTED):
+            seen += 1
+    except RemoteProtocolError:
+        return end
+    return stop if seen < _COUNTED else end

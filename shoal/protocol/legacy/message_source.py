@@ -40,6 +40,11 @@ class MessageSource(ABC):
         """Appends the parts of messages, two for each."""
 
     @property
+    def share_left(self) -> float:
+        """About how much of the entry is not given yet, of 1."""
+        return 1.0
+
+    @property
     def working_bytes(self) -> int:
         """About what is held between pieces."""
         return 0
