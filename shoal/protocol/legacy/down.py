@@ -47,6 +47,7 @@ _ENTRIES_AT_ONCE: Final = 2000
 _PLAIN_AT_ONCE: Final = 8  # pieces
 _WORTH_A_WRAPPER: Final = 2  # a part of a piece
 _COUNTED: Final = 64  # entries
+_GROWTH: Final = 4  # a part of it
 _NO_OFFSET: Final = 2**63 - 1  # nobody could read on behind it
 
 
@@ -93,12 +94,14 @@ class DownConversion:
 
     @property
     def left(self) -> int:
-        """About how many bytes of the source are not used up yet: of the entry that is being read, by its records. 0 where
-        nothing whole is left."""
+        """About how many bytes there are still to come; 0 where nothing whole is left. By the bytes of the source, of the entry that is being
+        read by its records; and a quarter more, since pieces are larger than what they are made of: too much is padding, with too
+        little a client has to ask once more for the end of a batch."""
         if self.ended:
             return 0
         of_the_open = ceil((self._next_at - self._at) * self._open.share_left) if self._open else 0
-        return max(self._end - self._next_at, 0) + of_the_open
+        source = max(self._end - self._next_at, 0) + of_the_open
+        return source + source // _GROWTH
 
     @property
     def working_bytes(self) -> int:
@@ -219,10 +222,8 @@ class DownConversion:
 
 def _end_of_whole_entries(buf: Buffer, start: int, end: int) -> int:
     """`end` where there are many, or what follows is damaged: a cut one behind many is small."""
-    stop, seen = start, 0
     try:
-        for _, stop, _, _ in islice(entries(buf, start, end), _COUNTED):
-            seen += 1
+        stops = [stop for _, stop, _, _ in islice(entries(buf, start, end), _COUNTED)]
     except RemoteProtocolError:
         return end
-    return stop if seen < _COUNTED else end
+    return end if len(stops) == _COUNTED else max(stops, default=start)
