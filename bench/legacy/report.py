@@ -41,6 +41,9 @@ def _slow(crowd: Figures, ways: Figures) -> str:
         "records whole in time": lambda run: number(run["messages_in_time"], 0),
         "consumers without any": lambda run: number(run["consumers_without_a_message"], 0),
         f"of {crowd['finish']}, have then read two answers": lambda run: number(run["finished"], 0),
+        "   padding in these, KB each": lambda run: number(
+            run["padding_bytes"] / max(run["answers_read_whole"], 1) / 1000
+        ),
         "largest message, bytes": lambda run: number(run["largest_entry"], 0),
     }
     heading = f"{crowd['consumers']} consumers, {crowd['bite']:,} bytes/s each, {crowd['seconds']:g} s"
@@ -73,7 +76,8 @@ def _fast(ways: Figures) -> str:
         "broker CPU s/GiB",
         "Shoal CPU s/GiB",
         "both",
-        "Shoal peak MiB",
+        "broker peak MiB",
+        "Shoal",
     ]
     rows = [heading, RULE]
     for name, way in ways.items():

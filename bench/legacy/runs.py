@@ -27,6 +27,7 @@ __all__ = ["Crowd", "Way", "fast", "slow"]
 
 START_S = 60.0
 LATE_S = 30.0
+LEAST_S = 5.0  # a rate over less says nothing
 MEGA, GIB = 1_000_000, 1 << 30
 Figures = dict[str, Any]
 
@@ -89,7 +90,7 @@ def _lines(process: Process) -> list[str]:
 
 def _lives(lives: Sequence[Mapping[str, Any]], crowd: Crowd) -> Figures:
     firsts = [crowd.seconds if life["first_at"] is None else life["first_at"] for life in lives]
-    served = [max(crowd.seconds - first, 1.0) for first in firsts]
+    served = [max(crowd.seconds - first, LEAST_S) for first in firsts]
     rates = sorted(life["received"] / seconds for life, seconds in zip(lives, served, strict=True))
     silences = [max(life["silence"], crowd.seconds - life["last_at"]) for life in lives]
     return {

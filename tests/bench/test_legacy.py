@@ -225,6 +225,8 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "messages_in_time": 123_456,
         "consumers_without_a_message": 0,
         "finished": 16,
+        "answers_read_whole": 32,
+        "padding_bytes": 64_000,
         "largest_entry": 17_000,
     }
     quick = {
@@ -243,5 +245,6 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
     lines = {line.split("   ")[0].strip(): line.split() for line in text.splitlines()}
     assert lines["Shoal, peak memory, MiB"][-2:] == ["-", "250"]
     assert lines["broker, live heap at most, MiB"][-2:] == ["1,500", "1,500"]
+    assert lines["padding in these, KB each"][-2:] == ["2.0", "2.0"]
     assert lines["new: gzip"][-6:] == ["160,000", "1.00", "9.50", "10.50", "2,100", "250"]
     assert "small: the broker ended after 31 s: OutOfMemoryError" in text
