@@ -242,7 +242,7 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "small": {"slow": died},
     }
     text = as_tables({"crowd": {"consumers": 500, "bite": 4_096, "seconds": 50.0, "finish": 16}, "ways": ways})
-    lines = {line.split("   ")[0].strip(): line.split() for line in text.splitlines()}
+    lines = {line.strip().split("   ")[0]: line.split() for line in text.splitlines()}
     assert lines["Shoal, peak memory, MiB"][-2:] == ["-", "250"]
     assert lines["broker, live heap at most, MiB"][-2:] == ["1,500", "1,500"]
     assert lines["padding in these, KB each"][-2:] == ["2.0", "2.0"]
