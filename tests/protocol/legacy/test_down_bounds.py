@@ -10,6 +10,7 @@ from shoal.protocol.legacy.down import CHUNK, DownConversion
 from shoal.protocol.legacy.failure import FailureKind
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.record import Record, write_record
+from shoal.protocol.records.recordset import entries
 from tests.batches import damaged
 from tests.protocol.legacy.conversions import after, batch_of, converting, given_messages, numbers, pieces
 from tests.protocol.legacy.logs import Log, seen
@@ -77,3 +78,21 @@ def test_the_frame_is_free_once_there_is_nothing_more(end: Callable[[bytes], byt
     pieces(conversion)
     frame.clear()
     assert conversion.ended
+
+
+def test_what_is_read_for_one_piece_is_bounded_where_little_comes_of_it() -> None:
+    """Headers are not given."""
+    log = Log()
+    for _ in range(60):
+        log.batch([NewRecord(1, None, b"v", ((b"h", bytes(30_000)),))], codec=Codec.GZIP)
+    conversion = converting(log.answer(0)[0], chunk=16 * 1024)
+    assert conversion.piece()
+    assert conversion.counts.plain_bytes < 12 * 16 * 1024
+    assert [one.offset for one in given_messages(conversion)][-1] == 59
+
+
+def test_a_batch_that_does_not_fit_beside_another_is_not_cut_for_it() -> None:
+    log = Log()
+    for _ in range(3):
+        log.batch(numbers(900), codec=Codec.GZIP)  # more than half a piece
+    assert [len({*entries(piece, 0, len(piece))}) for piece in pieces(converting(log.answer(0)[0]))] == [1, 1, 1]

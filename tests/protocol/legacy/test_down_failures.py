@@ -106,3 +106,11 @@ def test_old_entries_are_checked() -> None:
         assert [one.offset for one in given_messages(conversion, magic)] == [0]
         assert conversion.failure is not None
         assert conversion.failure.offset == 1
+
+
+def test_bytes_behind_the_last_record_that_come_with_the_next_step_are_damage_too() -> None:
+    payload = body()
+    conversion = converting(batch_of(payload + b"x", last=3), chunk=len(payload))
+    assert [one.offset for one in given_messages(conversion)] == [10, 11, 12]
+    assert conversion.failure is not None
+    assert conversion.failure.offset == 13
