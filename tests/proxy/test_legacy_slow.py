@@ -244,7 +244,10 @@ async def brought_into(r: LegacyRig, state: str) -> OldConsumer:
 
 @pytest.mark.parametrize("who", ["client", "broker", "drain"])
 @pytest.mark.parametrize("state", STATES)
-async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(state: str, who: str) -> None:
+async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(
+    state: str, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.proxy.watchdog._PERIOD", 0.02)
     async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=900 * KIB, limits=HASTY) as r:
         client = await brought_into(r, state)
         if who == "client":
