@@ -88,15 +88,20 @@ class Loop:
                 except Exception as error:
                     answer.put(error)
             try:
-                records = self._reader.poll()
-                if self._commits and records:
-                    self._reader.commit_polled()
-                for record in records:
-                    self._polled.put(record)
+                self._poll()
             except Exception as error:
                 traceback.print_exc()
                 self._polled.put(_told(error))
         self._reader.close()
+
+    def _poll(self) -> None:
+        records = self._reader.poll()
+        try:
+            if self._commits and records:
+                self._reader.commit_polled()
+        finally:
+            for record in records:  # the consumer will not give them again, whatever became of the commit
+                self._polled.put(record)
 
 
 class Client:

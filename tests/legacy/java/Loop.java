@@ -68,9 +68,7 @@ final class Loop {
         while (!ended) {
             for (Asked one = asked.poll(); one != null; one = asked.poll()) answer(one);
             try {
-                List<String> records = reader.poll(50);
-                if (commits && !records.isEmpty()) reader.commitPolled();
-                polled.addAll(records);
+                poll();
             } catch (Throwable error) {
                 error.printStackTrace();
                 polled.add("error " + error.toString().replace('\n', ' '));
@@ -80,6 +78,15 @@ final class Loop {
             reader.close();
         } catch (Throwable error) {
             error.printStackTrace();
+        }
+    }
+
+    private void poll() throws Exception {
+        List<String> records = reader.poll(50);
+        try {
+            if (commits && !records.isEmpty()) reader.commitPolled();
+        } finally {
+            polled.addAll(records); // the consumer will not give them again, whatever became of the commit
         }
     }
 
