@@ -8,12 +8,13 @@ import pytest
 from shoal.protocol.compression import Codec
 from shoal.protocol.legacy.down import CHUNK, DownConversion
 from shoal.protocol.legacy.failure import FailureKind
+from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.record import Record, write_record
 from shoal.protocol.records.recordset import entries
 from tests.batches import damaged
-from tests.protocol.legacy.conversions import after, batch_of, converting, given_messages, numbers, pieces
-from tests.protocol.legacy.logs import Log, seen
+from tests.protocol.legacy.conversions import NOW, after, batch_of, converting, given_messages, numbers, pieces
+from tests.protocol.legacy.logs import Log, as_magic, seen
 
 
 def test_a_bomb_is_read_only_as_far_as_it_is_taken() -> None:
@@ -96,3 +97,13 @@ def test_a_batch_that_does_not_fit_beside_another_is_not_cut_for_it() -> None:
     for _ in range(3):
         log.batch(numbers(900), codec=Codec.GZIP)  # more than half a piece
     assert [len({*entries(piece, 0, len(piece))}) for piece in pieces(converting(log.answer(0)[0]))] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("keep_codec", [False, True])
+def test_old_wrappers_that_are_converted_are_cut_too(keep_codec: bool) -> None:
+    log = Log()
+    log.old(1, Codec.GZIP, [Message(0, NOW, False, None, bytes(74))] * 50)
+    conversion = converting(log.answer(0)[0], 0, 0, keep_codec=keep_codec)
+    found = [seen(piece, 0) for piece in pieces(conversion, 1000)]
+    assert [len(messages) for messages in found] == [10] * 5
+    assert [one for messages in found for one in messages] == as_magic(log.all, 0)
