@@ -28,6 +28,7 @@ from shoal.proxy.server import Server
 from shoal.proxy.settings import (
     KIB,
     Address,
+    CaptureSettings,
     ClusterSettings,
     LegacySettings,
     Limits,
@@ -404,11 +405,13 @@ class LegacyRig:
 
 
 @asynccontextmanager
-async def legacy_rig(*, limits: Limits | None = None, **options: object) -> AsyncIterator[LegacyRig]:
+async def legacy_rig(
+    *, limits: Limits | None = None, capture: CaptureSettings | None = None, **options: object
+) -> AsyncIterator[LegacyRig]:
     """`options`: of LegacySettings. At the end nothing may be leased."""
     broker = LogBroker()
     made = partial(_path, LegacySettings(**options))  # type: ignore[arg-type]
-    async with rig(broker.answer, path=made, limits=limits) as inner:
+    async with rig(broker.answer, path=made, limits=limits, capture=capture) as inner:
         made_rig = LegacyRig(inner, broker)
         yield made_rig
     budget = made_rig.path.fetches.budget.statistics()

@@ -8,9 +8,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.capture.columns import Handling, Kind
+from shoal.protocol.compression import Codec
 from shoal.proxy.settings import CaptureSettings
 from tests.proxy.capture_index import whole_index
 from tests.proxy.coalesce_rig import ORDERS, batch, coalesce_rig
+from tests.proxy.legacy_rig import PLACE, legacy_rig, records
 from tests.proxy.rig import request, rig
 from tests.proxy.shallow_brokers import Script
 
@@ -56,6 +58,16 @@ async def test_requests_that_go_alone_say_why(tmp_path: Path) -> None:
         assert await client.answers() == {0: (NONE, 0)}
     (row,) = [row for row in whole_index(tmp_path) if row["kind"] is Kind.BATCH]
     assert (row["handling"], row["reason"], row["log_offset"]) == (Handling.RAW, "over a bootstrap port", 0)
+
+
+async def test_what_is_fetched_for_an_old_client_says_so(tmp_path: Path) -> None:
+    async with legacy_rig(capture=CaptureSettings(directory=tmp_path)) as r:
+        r.broker.log().append(records(0, 300), Codec.GZIP)
+        consumer = await r.consumer()
+        assert len((await consumer.fetch({PLACE: 0}))[PLACE].messages) == 300
+    (row,) = [row for row in whole_index(tmp_path) if row["kind"] is Kind.BATCH]
+    assert (row["handling"], row["reason"]) == (Handling.RAW, "converted for an old client")
+    assert (row["topic"], row["record_count"], row["client"]) == ("t", 300, "test")
 
 
 async def test_half_a_request_is_no_row(tmp_path: Path) -> None:
