@@ -1,6 +1,7 @@
 import gzip
 import tracemalloc
 from collections.abc import Callable, Iterator
+from random import Random
 
 import cramjam
 import lz4.frame
@@ -75,6 +76,13 @@ def test_nothing_cut_off_is_taken_for_the_whole(codec: Codec) -> None:
 def test_trailing_bytes_are_refused(codec: Codec, trailing: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         list(open_plain(codec, compress(codec, PLAIN) + trailing, MB))
+
+
+def test_trailing_bytes_behind_a_frame_that_fills_the_last_input() -> None:
+    frame = compress(Codec.LZ4, Random(1).randbytes(32 * 1024 - 15))
+    assert len(frame) == 32 * 1024
+    with pytest.raises(RemoteProtocolError):
+        list(open_plain(Codec.LZ4, frame + b"garbage!", MB))
 
 
 def test_the_number_of_gzip_members_is_bounded() -> None:
