@@ -1,4 +1,4 @@
-"""Topics of large batches: 1 MB compressed, 8 MB of records, as producers with a large `batch.size` make them.
+"""Topics of large batches: 1 MB compressed, 7 MB of records, as producers with a large `batch.size` make them.
 
 Every record follows from its offset, so that a reader can check each without asking anybody: a numbered text that compresses well, and
 noise that does not compress at all, which makes all codecs shrink it alike. The broker gives batches the offsets that are meant: each
