@@ -79,7 +79,7 @@ bench-agent: $(AGENT) ## Ordinary produce to a broker with the agent and to one 
 	@scripts/setup kafka:$(KAFKA)
 	@$(BIN)/python -m bench.agent --kafka $(KAFKA)
 
-bench-legacy: ## 500 slow consumers of Fetch v2 and a fast one: Kafka 3.9.1 alone, and Kafka 4.3.0 behind Shoal (some 6 minutes)
+bench-legacy: ## 500 slow consumers of Fetch v2 and a fast one: Kafka 3.9.1 alone, and Kafka 4.3.0 behind Shoal (some 4 minutes)
 	@scripts/setup $(KAFKA_TESTED)
 	@$(BIN)/python -m bench.legacy
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bench.command import benchmark
-from bench.legacy.report import BROKER, SHOAL, as_tables
+from bench.legacy.report import BOUND, BROKER, SHOAL, as_tables
 from bench.legacy.runs import Crowd, Way, fast, slow
 from bench.legacy.stage import kinds, stage
 from bench.peers import running_shoal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress
 
 OLD, NEW = "3.9.1", "4.3.0"
-DIRECT, BOUND, UNBOUND = "Kafka 3.9.1 alone", "Shoal", "Shoal, bound lifted"
+DIRECT, UNBOUND = "Kafka 3.9.1 alone", "Shoal, bound lifted"
 CLUSTERS = {OLD: (DIRECT,), NEW: (BOUND, UNBOUND)}
 WAYS = [name for names in CLUSTERS.values() for name in names]
 LISTENERS = {

@@ -9,9 +9,11 @@ from shoal.scenarios.table import RULE, number, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BROKER", "SHOAL", "as_tables"]
+__all__ = ["BOUND", "BROKER", "SHOAL", "as_tables"]
 
 BROKER, SHOAL = "broker", "Shoal"
+BOUND = "Shoal"  # the way with the settings as they are by default
+BOUND_MIB = 300  # for 500 slow consumers
 Figures = dict[str, Any]
 
 
@@ -50,7 +52,14 @@ def _slow(crowd: Figures, ways: Figures) -> str:
     table = render(
         [[heading, *runs], RULE, *([name, *(cell(run) for run in runs.values())] for name, cell in lines.items())]
     )
-    return "\n".join((table, *_ends(ways)))
+    return "\n".join((table, *_ends(ways), *_verdict(runs)))
+
+
+def _verdict(runs: Figures) -> Iterator[str]:
+    if BOUND in runs:
+        peak = runs[BOUND]["costs"][SHOAL]["peak_mib"]
+        verdict = "stayed below" if peak < BOUND_MIB else "EXCEEDED"
+        yield f"Shoal's memory {verdict} its bound of {BOUND_MIB} MiB."
 
 
 def _rate(run: Figures, which: str) -> str:
@@ -61,7 +70,7 @@ def _rate(run: Figures, which: str) -> str:
 def _ends(ways: Figures) -> Iterator[str]:
     for name, way in ways.items():
         if ended := way.get("slow", {}).get("ended"):
-            yield f"{name}: the {ended['process']} ended after {ended['after_s']:.0f} s: {ended['last_words']}"
+            yield f"{name}: the broker ended after {ended['after_s']:.0f} s: {ended['last_words']}"
 
 
 def _cost(run: Figures, process: str, what: str, digits: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,18 +86,25 @@ def live_heap_mib(log: str) -> float | None:
 
 @asynccontextmanager
 async def watching(processes: Mapping[str, Process]) -> AsyncIterator[tuple[Mapping[str, Watch], TcpBuffers]]:
-    """Watches by the names of the processes."""
+    """Watches by the names of the processes. One that ends is told by `Watch.cost`. What the block raises comes out as it is."""
     watches = {name: Watch(process) for name, process in processes.items()}
     tcp = TcpBuffers()
+    failed: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_sample, watches, tcp)
+        try:
+            yield watches, tcp
+        except Exception as error:  # a nursery would make a group of it
+            failed = error
+        nursery.cancel_scope.cancel()
+    if failed:
+        raise failed
 
-    async def sample() -> None:
+
+async def _sample(watches: Mapping[str, Watch], tcp: TcpBuffers) -> None:
+    with suppress(ProcessLookupError, FileNotFoundError):
         while True:
             await trio.sleep(INTERVAL_S)
             tcp.sample()
             for watch in watches.values():
                 watch.sample()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(sample)
-        yield watches, tcp
-        nursery.cancel_scope.cancel()

@@ -3,8 +3,10 @@
 import gzip
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import lz4.frame
 import pytest
@@ -13,12 +15,14 @@ from bench.legacy.check import check
 from bench.legacy.fast import FastRead, verify
 from bench.legacy.fetching import AnswerReader, fetch
 from bench.legacy.message_sets import Damaged, Message, SetReader, skim
-from bench.legacy.report import as_tables
-from bench.legacy.sampling import live_heap_mib, tcp_buffers_mib
+from bench.legacy.report import BOUND, as_tables
+from bench.legacy.sampling import live_heap_mib, tcp_buffers_mib, watching
 from bench.legacy.stage import Kind, key_of, kinds, timestamp_of, value_of
 from shoal.protocol.records.batch import open_batch
+from shoal.scenarios.kafka.process import Process, until
 
 OPENING = {"gzip": (1, gzip.compress), "lz4": (3, lz4.frame.compress)}
+BUSY = "print('began', flush=True)\nwhile True: pass"
 TOPIC = Kind(codec="gzip", batches=1, records=9)
 NAME = TOPIC.topic.encode()
 
@@ -202,6 +206,23 @@ def test_the_live_heap_is_what_collections_left() -> None:
     assert live_heap_mib("") is None
 
 
+async def test_memory_and_cpu_of_a_process_are_told_and_its_end_is_an_error(tmp_path: Path) -> None:
+    process = Process([sys.executable, "-c", BUSY], log=tmp_path / "log", name="busy")
+    try:
+        await process.until_printed("began", within=30)
+        async with watching({"busy": process}) as (watches, _):
+            await until(lambda: process.usage().cpu_s > 0.3, within=30, what="work")
+            cost = watches["busy"].cost()
+        assert cost.peak_mib > cost.before_mib / 2 > 1
+        assert cost.cpu_s > 0
+        with pytest.raises(ProcessLookupError):
+            async with watching({"busy": process}) as (watches, _):
+                process.kill()
+                watches["busy"].cost()
+    finally:
+        process.kill()
+
+
 def test_tcp_buffers_are_told_in_pages() -> None:
     pages = 1024 * 1024 // os.sysconf("SC_PAGE_SIZE")
     text = f"sockets: used 156\nTCP: inuse 8 orphan 0 tw 676 alloc 129 mem {3 * pages}\nUDP: inuse 0 mem 7\n"
@@ -235,10 +256,10 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
         "cpu_s_per_gib": {"broker": 1.0, "Shoal": 9.5},
         "costs": {"broker": broker, "Shoal": proxy},
     }
-    died = {"ended": {"process": "broker", "after_s": 31.4, "last_words": "OutOfMemoryError"}}
+    died = {"ended": {"after_s": 31.4, "last_words": "OutOfMemoryError"}}
     ways = {
         "old": {"slow": {**run, "costs": {"broker": broker}}},
-        "new": {"slow": {**run, "costs": {"broker": broker, "Shoal": proxy}}, "fast": {"gzip": quick}},
+        BOUND: {"slow": {**run, "costs": {"broker": broker, "Shoal": proxy}}, "fast": {"gzip": quick}},
         "small": {"slow": died},
     }
     text = as_tables({"crowd": {"consumers": 500, "bite": 4_096, "seconds": 50.0, "finish": 16}, "ways": ways})
@@ -246,5 +267,6 @@ def test_the_tables_set_the_ways_side_by_side() -> None:
     assert lines["Shoal, peak memory, MiB"][-2:] == ["-", "250"]
     assert lines["broker, live heap at most, MiB"][-2:] == ["1,500", "1,500"]
     assert lines["padding in these, KB each"][-2:] == ["2.0", "2.0"]
-    assert lines["new: gzip"][-6:] == ["160,000", "1.00", "9.50", "10.50", "2,100", "250"]
+    assert lines["Shoal: gzip"][-6:] == ["160,000", "1.00", "9.50", "10.50", "2,100", "250"]
     assert "small: the broker ended after 31 s: OutOfMemoryError" in text
+    assert "stayed below its bound of 300 MiB" in text
