@@ -206,6 +206,12 @@ def test_the_live_heap_is_what_collections_left() -> None:
     assert live_heap_mib("") is None
 
 
+async def killed_while_watched(process: Process) -> None:
+    async with watching({"busy": process}) as (watches, _):
+        process.kill()
+        watches["busy"].cost()
+
+
 async def test_memory_and_cpu_of_a_process_are_told_and_its_end_is_an_error(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", BUSY], log=tmp_path / "log", name="busy")
     try:
@@ -216,9 +222,7 @@ async def test_memory_and_cpu_of_a_process_are_told_and_its_end_is_an_error(tmp_
         assert cost.peak_mib > cost.before_mib / 2 > 1
         assert cost.cpu_s > 0
         with pytest.raises(ProcessLookupError):
-            async with watching({"busy": process}) as (watches, _):
-                process.kill()
-                watches["busy"].cost()
+            await killed_while_watched(process)
     finally:
         process.kill()
 
