@@ -7,6 +7,7 @@ the old clients themselves, in this directory.)
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,8 @@ from shoal.protocol.schemas import MESSAGES
 from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.clients import client_config
 from tests.mirror.relay import RELAY_HOST
-from tests.proxy.cluster.frames import Closed, Wire
+from tests.proxy.cluster.equivalence_flows import SUBSCRIPTION
+from tests.proxy.cluster.frames import Closed, Wire, request, response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -265,3 +267,47 @@ def test_old_versions_are_offered(sides: Sides) -> None:
     for api in ("Produce", "Fetch", "ListOffsets", "OffsetCommit", "OffsetFetch", "CreateTopics", "DeleteTopics"):
         (oldest, _), (old, _) = (offer[NAMES[api]] for offer in offers)
         assert old == oldest == 0
+
+
+def kio_ask(wire: Wire, api: str, body: Mapping[str, object]) -> Any:
+    """Version 0 of what passes, as `ask`."""
+    deadline = monotonic() + IN_TIME
+    while True:
+        frame = wire.ask(request(api, 0, body))
+        assert not isinstance(frame, Closed)
+        said = response(api, 0, frame)
+        if said.error_code.value not in _NOT_YET:
+            return said
+        assert monotonic() < deadline, said
+
+
+def test_a_group_of_old_members(sides: Sides) -> None:
+    """These versions pass, but for codes; a member's id is the broker's own."""
+
+    def member(wire: Wire) -> list[Any]:
+        group = {"group_id": "legacy-members"}
+        protocol = {"name": "range", "metadata": SUBSCRIPTION}
+        join = {"session_timeout": timedelta(seconds=10), "protocol_type": "consumer", "protocols": [protocol]}
+        joined = kio_ask(wire, "join_group", {**group, **join})
+        own = {**group, "generation_id": joined.generation_id, "member_id": joined.member_id}
+        assignment = {"member_id": joined.member_id, "assignment": b"all"}
+        assert joined.leader == joined.member_id == joined.members[0].member_id
+        member = {
+            "GenerationIdOrMemberEpoch": joined.generation_id,
+            "MemberId": joined.member_id,
+            "GroupId": "legacy-members",
+        }
+        return [
+            (joined.error_code, joined.generation_id, joined.protocol_name, joined.members[0].metadata),
+            kio_ask(wire, "sync_group", {**own, "assignments": [assignment]}),
+            kio_ask(wire, "heartbeat", own).error_code.value,
+            kio_ask(wire, "heartbeat", {**own, "generation_id": 77}).error_code.value,
+            commit_codes(ask(wire, "OffsetCommit", 2, commit(2, (0, 3, "m"), **member))),
+            commit_codes(ask(wire, "OffsetCommit", 1, commit(1, (1, 4, "n"), **member))),
+            committed(ask(wire, "OffsetFetch", 1, fetch_offsets(0, 1, group="legacy-members"))),
+            kio_ask(wire, "leave_group", own).error_code.value,
+        ]
+
+    old, new = (member(side) for side in sides)
+    assert new == old
+    assert new[2:] == [0, 22, {0: 0}, {1: 0}, {0: (3, "m", 0), 1: (4, "n", 0)}, 0]
