@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import time
-from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,7 +19,6 @@ import trio
 from shoal.protocol.capture.blocks import BlockType, encode_block, encode_names, encode_object
 from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.protocol.capture.names import Names
-from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.tap import Tap
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.proxy.capture_files import IndexFiles
@@ -32,6 +30,7 @@ from shoal.proxy.tapped import TappedTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shoal.protocol.capture.rows import Place
     from shoal.proxy.settings import CaptureSettings, RawCaptureSettings
     from shoal.proxy.transport import Transport
 
@@ -71,7 +70,6 @@ class Capture:
         self._names = Names(topic_name)
         self.number, self.topic = self._names.number, self._names.topic
         self._files = IndexFiles(settings, tags)
-        self._connections = count(1)
         every = settings.has_keys_sample
         self._sampler = KeySampler(every, random.randrange(1 << 32)) if every else None
         self._rows: list[bytes] = []
@@ -94,10 +92,8 @@ class Capture:
 
     # -- for the taps ----------------------------------------------------------------------------------------------
 
-    def tap(self, upstream: Transport, listener: str, cluster: str, node: int | None) -> tuple[Tap, Transport]:
+    def tap(self, upstream: Transport, place: Place) -> tuple[Tap, Transport]:
         """For a new connection to a broker; -> through what its bytes must go from now on."""
-        at = -1 if node is None else node
-        place = Place(connection=next(self._connections), listener=listener, cluster=cluster, node=at)
         tap = Tap(place, self, self._sampler)
         self._taps.add(tap)
         return tap, TappedTransport(upstream, tap, self)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.capture.rows import Place
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.proxy.link import LinkLost, open_link
@@ -63,11 +64,14 @@ class Cluster:
         known = None if node_id is None else self.brokers.get(node_id)
         return (known,) if known else self.bootstrap
 
-    def watched(self, upstream: Transport, listener: str, node_id: int | None) -> tuple[Tap | None, Transport]:
-        """A new connection to a broker: what the index sees of it, and through what its bytes go."""
+    def watched(
+        self, upstream: Transport, listener: str, node_id: int | None, number: int
+    ) -> tuple[Tap | None, Transport]:
+        """A new connection to a broker, for client connection `number`: what the index sees of it, and through what its bytes go."""
         if self.capture is None:
             return None, upstream
-        return self.capture.tap(upstream, listener, self.name, node_id)
+        node = -1 if node_id is None else node_id
+        return self.capture.tap(upstream, Place(connection=number, listener=listener, cluster=self.name, node=node))
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)

@@ -77,10 +77,12 @@ _PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
 class Connection:
-    """`context` is for the routes of a wrapping or unwrapping listener: what they know of this connection."""
+    """`number`: in this process, from 1; captures have it. `context` is for the routes of a wrapping or unwrapping listener: what they
+    know of this connection."""
 
-    def __init__(self, client: socket.socket, door: Door) -> None:
+    def __init__(self, client: socket.socket, door: Door, number: int) -> None:
         self.client = client
+        self.number = number
         self.door = door
         self.listener: Listener = door.listener
         self.cluster: Cluster = door.listener.cluster
@@ -137,7 +139,7 @@ class Connection:
 
     def _connected(self, upstream: socket.socket) -> None:
         self.upstream = upstream
-        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.door.node_id)
+        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.door.node_id, self.number)
         self.client_out, self.upstream_out = Outlet(self.client), Outlet(self._broker)
         self.requests = RequestPump(self, self.client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)

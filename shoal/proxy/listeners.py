@@ -11,6 +11,7 @@ import errno
 import logging
 import socket
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,7 +28,7 @@ from shoal.proxy.transport import tune
 from shoal.proxy.upstream import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path as FilePath
 
     from shoal.proxy.clusters import Cluster
@@ -105,6 +106,7 @@ class Listener:
         self.cluster = cluster
         self.limits = limits
         self.raw_capture: RawCapture | None = None
+        self.numbers: Iterator[int] = count(1)  # of client connections; the server gives one for all listeners
         self.tally = Tally()
         self.connections: set[Connection] = set()
         self.doors: dict[int | None, Door] = {}
@@ -269,11 +271,12 @@ class Listener:
 
     def _welcome(self, door: Door, client: socket.socket) -> None:
         assert self._serving is not None
+        number = next(self.numbers)
         try:
             tune(client, self.limits)
             if self.raw_capture is not None:
-                client = self.raw_capture.tap(client, door.node_id, f"listener {self.name}: {door}")
-            connection = Connection(client, door)
+                client = self.raw_capture.tap(client, number, door.node_id, f"listener {self.name}: {door}")
+            connection = Connection(client, door, number)
         except OSError:  # it has gone already
             client.close()
             return

@@ -13,7 +13,6 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
@@ -62,7 +61,6 @@ class RawCapture:
         self._settings = settings
         self._proxy = proxy
         self._frame_limit = frame_limit
-        self._numbers = count(1)
         self._queue: SimpleQueue[CapturedFrame | _Opened | _Closed | None] = SimpleQueue()
         self._taken = 0  # bytes, by the event loop
         self._done = 0  # bytes, by the thread
@@ -90,9 +88,9 @@ class RawCapture:
         files = self._files
         return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
 
-    def tap(self, client: socket.socket, node: int | None, about: str) -> socket.socket:
-        """-> what to use in the socket's place. `node`: the broker that the client wants; `about`: for who reads the capture."""
-        number = next(self._numbers)
+    def tap(self, client: socket.socket, number: int, node: int | None, about: str) -> socket.socket:
+        """-> what to use in the socket's place. `number`: of the connection; `node`: the broker that the client wants; `about`: for who
+        reads the capture."""
         node_id = -1 if node is None else node
         self._queue.put(_Opened(connection=number, about=about))
         return TappedClient.of(

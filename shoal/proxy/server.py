@@ -16,7 +16,7 @@ import logging
 import secrets
 import signal
 from contextlib import nullcontext
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import trio
@@ -65,11 +65,13 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
         self._draining = False
+        numbers = count(1)  # of client connections, in both captures
         try:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
                 made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
                 made.raw_capture = self.raw_capture
+                made.numbers = numbers
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:

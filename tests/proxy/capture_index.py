@@ -1,4 +1,4 @@
-"""What is in the index files of a directory, as plain rows."""
+"""What is in the capture files of a directory: the index as plain rows, raw captures as frames."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.capture.index import IndexReader, Rows
 from shoal.protocol.capture.columns import ROW_SIZE
+from shoal.protocol.capture.pcapng_reader import Decoder
 from tests.protocol.capture.readable import read_row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["content", "files", "whole_index"]
+    from shoal.protocol.capture.pcapng import CapturedFrame
+
+__all__ = ["content", "files", "whole_index", "whole_raw_capture"]
 
 
 def files(directory: Path) -> list[Path]:
@@ -40,3 +43,13 @@ def whole_index(directory: Path) -> list[dict[str, Any]]:
         assert reader.state == {"written": len(found), "dropped": 0, "closed": True}
         rows += found
     return rows
+
+
+def whole_raw_capture(directory: Path) -> list[CapturedFrame]:
+    """All frames; no file may be torn."""
+    decoder = Decoder()
+    frames: list[CapturedFrame] = []
+    for path in sorted(directory.glob("shoal-*.pcapng")):
+        frames += decoder.feed(path.read_bytes())
+        assert (decoder.torn, decoder.incomplete) == (0, 0)
+    return frames

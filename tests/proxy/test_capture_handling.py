@@ -8,9 +8,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.capture.columns import Handling, Kind
+from shoal.protocol.capture.pcapng import Sender
 from shoal.protocol.compression import Codec
-from shoal.proxy.settings import CaptureSettings
-from tests.proxy.capture_index import whole_index
+from shoal.proxy.settings import CaptureSettings, RawCaptureSettings
+from tests.proxy.capture_index import whole_index, whole_raw_capture
 from tests.proxy.coalesce_rig import ORDERS, batch, coalesce_rig
 from tests.proxy.legacy_rig import PLACE, legacy_rig, records
 from tests.proxy.rig import request, rig
@@ -68,6 +69,20 @@ async def test_what_is_fetched_for_an_old_client_says_so(tmp_path: Path) -> None
     (row,) = [row for row in whole_index(tmp_path) if row["kind"] is Kind.BATCH]
     assert (row["handling"], row["reason"]) == (Handling.RAW, "converted for an old client")
     assert (row["topic"], row["record_count"], row["client"]) == ("t", 300, "test")
+
+
+async def test_a_connection_has_one_number_in_both_captures(tmp_path: Path) -> None:
+    capture, raw = CaptureSettings(directory=tmp_path), RawCaptureSettings(directory=tmp_path)
+    async with rig(capture=capture, raw_capture=raw) as r:
+        await r.client()  # it says nothing, and so is in no index
+        for name in (b"first", b"second"):
+            client = await r.client()
+            await client.send(request(12, 0, 1, bytes(8), client_id=name))
+            await client.frame()
+    frames = [one for one in whole_raw_capture(tmp_path) if one.sender is Sender.CLIENT]
+    assert {row["client"] for row in whole_index(tmp_path)} == {"first", "second"}
+    for row in whole_index(tmp_path):
+        assert [one.connection for one in frames if row["client"].encode() in one.frame] == [row["connection"]]
 
 
 async def test_half_a_request_is_no_row(tmp_path: Path) -> None:

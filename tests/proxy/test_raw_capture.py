@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,32 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.capture.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.pcapng_reader import Decoder
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.raw_capture import RawCapture
 from shoal.proxy.raw_tap import LOST, FrameTap
 from shoal.proxy.settings import RawCaptureSettings
 
 from . import rig
+from .capture_index import whole_raw_capture
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROXY = "0badcafe"
 LIMIT = 1 << 20
+NUMBERS = count(1)  # of connections
 
 
 def capture(directory: Path, **options: Any) -> RawCapture:
     return RawCapture(RawCaptureSettings(directory=directory, **options), PROXY, LIMIT)
-
-
-def captured(directory: Path) -> list[CapturedFrame]:
-    decoder = Decoder()
-    frames: list[CapturedFrame] = []
-    for path in sorted(directory.glob("shoal-*.pcapng")):
-        frames += decoder.feed(path.read_bytes())
-        assert (decoder.torn, decoder.incomplete) == (0, 0)
-    return frames
 
 
 def _contents(directory: Path) -> list[bytes]:
@@ -59,7 +51,7 @@ class Wire:
     def __init__(self, raw: RawCapture) -> None:
         self.client, inner = socket.socketpair()
         inner.setblocking(False)
-        self.tapped = raw.tap(inner, 1, "a test")
+        self.tapped = raw.tap(inner, next(NUMBERS), 1, "a test")
 
     def ask(self, *frames: bytes) -> None:
         self.client.sendall(b"".join(frames))
@@ -115,7 +107,7 @@ async def test_what_the_client_sent_and_got_is_captured_through_the_proxy(tmp_pa
         for frame in asked:
             await client.send_in_chunks(frame, rng)
         got = [await client.frame() for _ in answers]
-    frames = captured(tmp_path)
+    frames = whole_raw_capture(tmp_path)
 
     assert [one.frame for one in frames if one.sender is Sender.CLIENT] == asked
     assert [one.frame for one in frames if one.sender is Sender.BROKER] == got
@@ -141,7 +133,7 @@ async def test_credentials_of_an_old_handshake_are_not_in_the_file(tmp_path: Pat
 
     assert b"PLAIN" in data
     assert password not in data
-    assert [one.withheld for one in captured(tmp_path)] == [None, None, *["withheld: a SASL token"] * 2]
+    assert [one.withheld for one in whole_raw_capture(tmp_path)] == [None, None, *["withheld: a SASL token"] * 2]
 
 
 def test_more_than_the_queue_holds_is_lost_with_its_header_kept(tmp_path: Path) -> None:
@@ -151,7 +143,7 @@ def test_more_than_the_queue_holds_is_lost_with_its_header_kept(tmp_path: Path) 
     wire.ask(*frames)  # nothing is taken from the queue so far
     with raw:
         wire.close()
-    kept = captured(tmp_path)
+    kept = whole_raw_capture(tmp_path)
 
     assert [one.withheld for one in kept] == [None, None, LOST, LOST, LOST]
     assert [one.frame for one in kept[:2]] == frames[:2]
@@ -166,7 +158,7 @@ def test_a_connection_for_whose_headers_there_is_no_room_is_given_up(tmp_path: P
     with raw:
         wire.close()
 
-    assert 0 < len(captured(tmp_path)) < 5
+    assert 0 < len(whole_raw_capture(tmp_path)) < 5
 
 
 def test_a_frame_that_never_ends_gives_its_room_back(tmp_path: Path) -> None:
@@ -181,7 +173,7 @@ def test_a_frame_that_never_ends_gives_its_room_back(tmp_path: Path) -> None:
     with raw:
         wire.close()
 
-    assert [one.frame for one in captured(tmp_path)] == [whole]
+    assert [one.frame for one in whole_raw_capture(tmp_path)] == [whole]
     assert raw.statistics().lost == 0
 
 
@@ -195,7 +187,7 @@ def test_files_are_rolled_and_the_oldest_removed(tmp_path: Path) -> None:
     names = sorted(path.name for path in tmp_path.iterdir())
 
     assert names == [f"shoal-{PROXY}-{number:08d}.pcapng" for number in (3, 4, 5)]
-    assert {int.from_bytes(one.frame[8:12], "big") for one in captured(tmp_path)} == set(range(14, 30))
+    assert {int.from_bytes(one.frame[8:12], "big") for one in whole_raw_capture(tmp_path)} == set(range(14, 30))
     for path in tmp_path.iterdir():
         assert path.read_bytes().count(b"listener") == path.read_bytes().count(b"a test") - 1 == 0
 
