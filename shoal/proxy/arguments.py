@@ -204,10 +204,18 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     _add_multi_batch(parser)
     _add_printed(parser)
-    group = parser.add_argument_group("index of what passes (docs/capture.md)")
-    what = "keep it in this directory, which exists (default: there is none)"
-    group.add_argument("--capture", type=Path, metavar="DIR", help=what)
+    _add_captures(parser)
     _add_logs(parser)
+
+
+def _add_captures(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what passes, kept in files (docs/capture.md)")
+    what = "keep an index of it in this directory, which exists (default: there is none)"
+    group.add_argument("--capture", type=Path, metavar="DIR", help=what)
+    what = "keep whole frames, with the records in them, in this directory, which exists (default: none are kept)"
+    group.add_argument("--capture-raw", type=Path, metavar="DIR", help=what)
+    what = "keep whole frames of exchanges that mention this topic only (may be given several times)"
+    group.add_argument("--capture-topic", action="append", default=[], metavar="NAME", help=what)
 
 
 def _add_multi_batch(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from shoal.proxy.settings import (
     Mode,
     MultiBatch,
     PortRange,
+    RawCaptureSettings,
     Settings,
     ShallowSettings,
 )
@@ -45,11 +46,20 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
         ),
         listeners=mirror_listeners(flags),
         capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
+        raw_capture=_raw_capture(flags),
         tags=dict(flags.tag),
     )
     if problems := check_settings(settings, _flag):
         raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
     return settings
+
+
+def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
+    if flags.capture_raw is not None:
+        return RawCaptureSettings(directory=flags.capture_raw, topics=frozenset(flags.capture_topic))
+    if flags.capture_topic:
+        raise OperatorError.of("--capture-topic", "needs --capture-raw: the index holds all topics")
+    return None
 
 
 def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
@@ -109,14 +119,17 @@ def default_state_dir() -> Path:
 _FLAGS = {"listen": "--{}-listen", "ports": "--{}-ports", "cluster": "--{}", "pair": "--{}-listen"}
 
 
+_CAPTURES = {"capture.directory": "--capture", "capture.raw.directory": "--capture-raw"}
+
+
 def _flag(index: int, key: str) -> str:
     return _FLAGS.get(key, f"--{key.rpartition('.')[2]}").format(_SIDES[index])
 
 
 def in_flags(problem: Problem) -> Problem:
     """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
-    if problem.where == "capture.directory":
-        return problem._replace(where="--capture")
+    if problem.where in _CAPTURES:
+        return problem._replace(where=_CAPTURES[problem.where])
     for side in _SIDES:
         if problem.where == f"listener {side!r}":
             return problem._replace(what=re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what))

@@ -208,9 +208,10 @@ async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"capture\.directory: .* is no directory"):
         new_capture(tmp_path / "missing")
-    told = shoal("mirror", *CLUSTERS, "--capture", str(tmp_path / "missing"))
-    assert (told.returncode, told.stdout) == (2, "")
-    assert f"shoal: error: --capture: {tmp_path / 'missing'} is no directory: create it" in told.stderr
+    for flag in ("--capture", "--capture-raw"):
+        told = shoal("mirror", *CLUSTERS, flag, str(tmp_path / "missing"))
+        assert (told.returncode, told.stdout) == (2, "")
+        assert f"shoal: error: {flag}: {tmp_path / 'missing'} is no directory: create it" in told.stderr
     file = tmp_path / "shoal.toml"
     file.write_text(f'{GOOD}\n[capture]\ndirectory = "missing"\n')
     checked = shoal("check", "-c", str(file))

@@ -6,9 +6,14 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from shoal.capture.batches import record_batches
+from shoal.capture.index import IndexReader
 from shoal.capture.synthetic_mirror import Faults, mirrored
 from shoal.cli import main
 from shoal.scenarios.jobs.arguments import parse
@@ -19,20 +24,49 @@ from tests.scenarios.jobs.captures import one_chunk, write_index
 QUICK = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR")
 
 
+def on_a_cluster(job: str, directory: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """An executor that is another process, and has our package from the zip alone. -> how it ended, and its report."""
+    given = [job, str(directory / "index"), str(directory / "out"), "--master", "local-cluster[1,2,1024]"]
+    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = "import sys; from shoal.__main__ import main; main()"
+    command = [sys.executable, "-c", run, "spark", *given, *QUICK, *arguments]
+    done = subprocess.run(command, env=elsewhere, capture_output=True, text=True, timeout=300)
+    report = directory / "out" / "report.json"
+    assert report.exists(), done.stderr
+    return done, json.loads(report.read_text())
+
+
 @pytest.mark.spark
 def test_a_job_runs_on_a_cluster_with_our_package_as_a_zip(tmp_path: Path) -> None:
     copy = mirrored(one_chunk(2_000), Faults(missing=1))
     write_index(tmp_path / "index", copy.both)
-    given = ["audit", str(tmp_path / "index"), str(tmp_path / "out"), "--master", "local-cluster[1,2,1024]", *QUICK]
-    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run = "import sys; from shoal.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", run, "spark", *given], env=elsewhere, capture_output=True, text=True, timeout=300
-    )
+    done, report = on_a_cluster("audit", tmp_path)
     assert done.returncode == 1, done.stderr
     assert "missing: " in done.stdout
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["audit"]["missing"] == copy.missing["record_count"].sum()
+
+
+@pytest.mark.spark
+def test_rows_are_folded_by_executors(tmp_path: Path) -> None:
+    chunk = one_chunk(3_000)
+    path = write_index(tmp_path / "files", chunk)
+    (tmp_path / "index").mkdir()
+    batches = [one for one in record_batches(IndexReader(path=path)) if isinstance(one, pa.RecordBatch)]
+    pq.write_table(pa.Table.from_batches(batches), tmp_path / "index" / "shoal-00c0ffee-00000000.parquet")
+    done, report = on_a_cluster("batch-sizes", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = report["batch_sizes"]
+    assert (found["batches"], found["records"]) == (3_000, chunk.rows["record_count"].sum())
+    assert found["requests"] == len({(row["connection"], row["request"]) for row in chunk.rows})
+
+
+@pytest.mark.spark
+def test_a_stream_keeps_its_state_on_executors(tmp_path: Path) -> None:
+    chunk = one_chunk(2_000)
+    write_index(tmp_path / "index", chunk)
+    done, report = on_a_cluster("cascade", tmp_path, "--buckets", "4")
+    assert done.returncode == 0, done.stderr
+    assert report["cascade"]["levels_equal"]
 
 
 def test_the_zip_has_all_modules_of_ours(tmp_path: Path) -> None:
