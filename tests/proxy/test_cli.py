@@ -12,7 +12,7 @@ import pytest
 from shoal.proxy.arguments import parse_arguments
 from shoal.proxy.mirror_settings import mirror_settings
 from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.settings import Address, Mode, PortRange
+from shoal.proxy.settings import Address, Mode, PortRange, RawCaptureSettings
 from tests.proxy.mirror_configs import CONNECTOR, WIRED
 from tests.proxy.processes import CLUSTERS, DEADLINE, shoal
 from tests.proxy.test_config import GOOD
@@ -138,6 +138,15 @@ def test_only_the_lines_are_printed_when_asked(form: str, expected: str) -> None
     assert expected in shoal("mirror", *CLUSTERS, *listen, "--print-only").stdout
     if form == "connect":
         json.loads(done.stdout)
+
+
+def test_the_flags_of_captures_go_without_each_other(tmp_path: Path) -> None:
+    given = ["mirror", *CLUSTERS, "--capture-raw", str(tmp_path), "--capture-topic", "a", "--capture-topic", "b"]
+    settings = mirror_settings(parse_arguments(given))
+    assert settings.capture is None
+    assert settings.raw_capture == RawCaptureSettings(directory=tmp_path, topics=frozenset("ab"))
+    with pytest.raises(OperatorError, match="--capture-topic: needs --capture-raw"):
+        mirror_settings(parse_arguments(["mirror", *CLUSTERS, "--capture", str(tmp_path), "--capture-topic", "a"]))
 
 
 def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: Path) -> None:
