@@ -71,11 +71,12 @@ def totals(log: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running_shoal_run(
-    work: Path, bootstrap: str, *, listener: str = "", capture: Path | None = None
+    work: Path, bootstrap: str, *, listener: str = "", capture: Path | None = None, raw: bool = False
 ) -> AsyncIterator[ShoalRun]:
-    """`listener`: further lines of its table; `capture`: where it writes its index. Raises NotReady with the end of its log."""
+    """`listener`: further lines of its table; `capture`: where it writes its index, and with `raw` whole frames. Raises NotReady with
+    the end of its log."""
     address = (LOOPBACK, free_port_block(_NODES + 1))
-    config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture))
+    config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture, raw))
     argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
     process = Process(argv, log=work / "shoal.log", name="shoal run")
     try:
@@ -93,11 +94,11 @@ def _config(address: tuple[str, int], bootstrap: str, listener: str) -> str:
     )
 
 
-def _capture(directory: Path | None) -> str:
+def _capture(directory: Path | None, raw: bool) -> str:
     if directory is None:
         return ""
     directory.mkdir(parents=True, exist_ok=True)
-    return f'[capture]\ndirectory = "{directory}"\n'
+    return f'[capture]\ndirectory = "{directory}"\n' + ("[capture.raw]\n" if raw else "")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,13 @@ from shoal.capture.synthetic_files import IndexFiles
 from shoal.cli import main
 from shoal.protocol.capture.pcapng import Encoder
 from shoal.scenarios.cases import CASES
+from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.traffic import Layout, fill
 from shoal.scenarios.replay.cli import main as replay
 from shoal.scenarios.replay.facts import equals
+from shoal.scenarios.shoal_run import running_shoal_run
 from tests.scenarios.raw_frames import PROXY, short_recording
 
 if TYPE_CHECKING:
@@ -43,6 +48,19 @@ def test_a_short_case_passes_and_tidies_up(pair: Pair, tmp_path: Path) -> None:
 
     report = json.loads((tmp_path / "report.json").read_text())
     assert (code, report["oldest-consumer"]["good"]) == (0, True), report
+    assert names(pair) == before
+
+
+@pytest.mark.slow
+def test_a_mirror_copies_to_the_brokers_that_are_given_and_leaves_nothing_there(pair: Pair, tmp_path: Path) -> None:
+    """Its source is a broker of the run's own."""
+    before = names(pair)
+
+    target = ("--target", pair.target.bootstrap, "--speed", "10x", "--out", str(tmp_path))
+    code = main(["replay", "mirror-tailing", "mirror-catching-up", *target])
+
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (code, [report[name]["good"] for name in report]) == (0, [True, True]), report
     assert names(pair) == before
 
 
@@ -95,6 +113,32 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
     assert report["fetched_records"] == 40
     assert sum(report["captured"]["left_out"].values()) == 3
     assert names(pair) == before
+
+
+async def captured(bootstrap: str, work: Path, topic: str) -> None:
+    """Traffic of librdkafka, which names topics by id, through a Shoal that writes its frames: in two codecs, and read."""
+    await Topics(bootstrap).create(topic, 2)
+    async with running_shoal_run(work, bootstrap, capture=work / "capture", raw=True) as shoal:
+        for seed, codec in enumerate(("lz4", "none")):
+            layout = Layout(partitions=2, run=50)
+            await fill(shoal.bootstrap, topic, orders(1_000, seed=seed), layout=layout, compression_type=codec)
+        assert (await read_copy(shoal.bootstrap, topic)).records == 2_000
+        await shoal.stop()
+
+
+def test_what_the_raw_tap_wrote_comes_again(pair: Pair, tmp_path: Path) -> None:
+    topic = f"raw-{os.urandom(3).hex()}"
+    trio.run(captured, pair.target.bootstrap, tmp_path, topic)
+
+    target = ("--target", pair.target.bootstrap, "--speed", "max", "--out", str(tmp_path / "out"))
+    code = main(["replay", str(tmp_path / "capture"), "--raw", *target])
+
+    report = json.loads((tmp_path / "out" / "replay.json").read_text())
+    assert (code, report["errors"], report["audit"]["clean"]) == (0, {}, True), report
+    assert report["records"] == 2_000
+    assert report["audit"]["complete"] == report["batches"] > 0
+    assert report["fetch_requests"] > 0
+    trio.run(Topics(pair.target.bootstrap).delete, topic)
 
 
 @pytest.mark.parametrize("name", ["short.pcapng", "capture"])
