@@ -20,6 +20,7 @@ from shoal.scenarios.replay.stage import Stage
 from shoal.scenarios.shoal_run import running_shoal_run
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from shoal.scenarios.replay.brokers import Brokers, Site
@@ -29,6 +30,7 @@ __all__ = ["FAILURES", "Outcome", "run_case", "told"]
 
 FAILURES = (HarnessError, OSError, trio.BrokenResourceError, RemoteProtocolError)
 """Of brokers, mirrors and clients; all else is our own."""
+_HEARTBEATS = "heartbeats"  # ReplicationPolicy.heartbeatsTopic
 ENVELOPES = "no envelope lies in any topic"
 
 
@@ -65,6 +67,7 @@ async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: floa
     source = await brokers.source() if case.given.mirror else None
     token = f"{re.sub('[^a-z0-9]+', '-', case.name)}-{os.urandom(3).hex()}"
     stage = Stage(work=work, token=token, site=target, source=source, clock=Clock(speed), kafka=kafka)
+    before = await Topics(target.bootstrap).names()
     admin = Topics((source or target).bootstrap)
     for name, partitions in case.given.topics.items():
         await admin.create(stage.topic(name), partitions)
@@ -74,7 +77,7 @@ async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: floa
         envelopes = sum([await _envelopes(site, token) for site in sites])
     finally:
         if not brokers.are_ours:
-            await _tidy(target, token)
+            await _tidy(target, token, before)
     facts = [check(fact, stage.seen) for fact in case.facts]
     return (*facts, Verdict(ENVELOPES, not envelopes, f"{envelopes} found"))
 
@@ -111,8 +114,15 @@ async def _envelopes(site: Site, token: str) -> int:
     return len(await site.scanner.scan(only=lambda topic: ours or token in topic))
 
 
-async def _tidy(site: Site, token: str) -> None:
-    """The topics of this run, and what the mirror has made for itself: all are named after its token."""
+async def _tidy(site: Site, token: str, before: Collection[str]) -> None:
+    """The topics of this run, and what the mirror has made for itself: all are named after its token but the one of its heartbeats.
+
+    That one is made even where none are sent, as here; it goes if it was not there `before` and nobody has written to it.
+    """
     admin = Topics(site.bootstrap)
-    if left := [topic for topic in await admin.names() if token in topic]:
+    names = await admin.names()
+    left = [topic for topic in names if token in topic]
+    if _HEARTBEATS in names and _HEARTBEATS not in before and not await admin.total(_HEARTBEATS):
+        left.append(_HEARTBEATS)
+    if left:
         await admin.delete(*left)
