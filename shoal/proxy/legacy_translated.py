@@ -1,20 +1,29 @@
-"""Requests of legacy clients that are asked of the broker in newer words: ListOffsets v0, OffsetCommit v0-v1, OffsetFetch v0-v1, ..."""
+"""Requests of legacy clients that are asked of the broker in newer words: ListOffsets v0, OffsetCommit v0-v1, OffsetFetch v0-v1, ...
+
+OffsetCommit v0 and OffsetFetch v0 went to any broker, because ZooKeeper was behind each of them; their clients do not look for a
+coordinator. Where the client's own broker is not that of its group, Shoal asks the one that is, over a connection of its own, once for each
+such request. (Clients that authenticate are of 0.9 and later, and find their coordinator themselves.)
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.protocol.api import API
+from shoal.protocol.api import API, ApiKey
 from shoal.protocol.composer import compose
 from shoal.protocol.decomposer import decompose
+from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import response_body, write_request_header, write_response_header
 from shoal.protocol.legacy.errors import known
-from shoal.protocol.legacy.translate import CONVERSATIONS, say_errors
+from shoal.protocol.legacy.translate import CONVERSATIONS, error_codes, say_errors
 from shoal.protocol.legacy.versions import BECOMES
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.wire import write_int32
-from shoal.proxy.in_flight import blaming_the_broker
+from shoal.proxy.in_flight import UpstreamFault, blaming_the_broker
+from shoal.proxy.link import LinkLost, open_link
+from shoal.proxy.settings import Address
+from shoal.proxy.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,9 +31,13 @@ if TYPE_CHECKING:
     from shoal.protocol.composer import Values
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.legacy.errors import Release
+    from shoal.protocol.wire import Buffer
     from shoal.proxy.connection import Connection
 
 __all__ = ["answer_translated"]
+
+_NOT_COORDINATOR = 16
+_ANY_BROKERS = {(ApiKey.OFFSET_COMMIT, 0), (ApiKey.OFFSET_FETCH, 0)}
 
 
 async def answer_translated(connection: Connection, frame: bytearray, header: RequestHeader, at_least: Release) -> None:
@@ -56,9 +69,37 @@ async def _converse(
 
 async def _ask(connection: Connection, header: RequestHeader, question: Values) -> dict[str, Any]:
     key, version = header.api_key, BECOMES[header.api_key]
-    body = compose(MESSAGES[f"{API[key].name}Request"], version, question)
+    request = _framed(header, key, version, question)
+    answer = _read(key, version, await connection.ask([request]))
+    if (key, header.api_version) in _ANY_BROKERS and _NOT_COORDINATOR in error_codes(answer):
+        return await _ask_coordinator(connection, header, request, question["GroupId"]) or answer
+    return answer
+
+
+async def _ask_coordinator(
+    connection: Connection, header: RequestHeader, request: bytes, group: str
+) -> dict[str, Any] | None:
+    """The answer of the group's own broker; None: it cannot be had now, and the client may come again."""
+    question = _framed(header, ApiKey.FIND_COORDINATOR, 0, {"Key": group})
+    found = _read(ApiKey.FIND_COORDINATOR, 0, await connection.ask([question]))
+    if found["ErrorCode"]:
+        return None
+    address = Address(found["Host"], found["Port"])
+    try:
+        async with open_link([address], connection.limits) as link:
+            return _read(header.api_key, BECOMES[header.api_key], await link.exchange(request))
+    except (LinkLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
+        connection.listener.complain(f"offsets of group {group!r} are with the broker at {address}: {error}")
+        return None
+
+
+def _framed(header: RequestHeader, key: int, version: int, values: Values) -> bytes:
+    body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
     head = write_request_header(key, version, header.correlation_id, header.client_id)
-    frame = await connection.ask([write_int32(len(head) + len(body)) + head + body])
+    return write_int32(len(head) + len(body)) + head + body
+
+
+def _read(key: int, version: int, frame: Buffer) -> dict[str, Any]:
     with blaming_the_broker():
         start = response_body(frame, key, version)
         return decompose(MESSAGES[f"{API[key].name}Response"], version, frame, start, len(frame))

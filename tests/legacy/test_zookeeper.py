@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from shoal.scenarios.kafka.topics import Topics
+from tests.legacy.conftest import legacy_shoal
 from tests.proxy.cluster.frames import Wire
 from tests.zookeeper_cluster import zookeeper_cluster
 
@@ -15,9 +17,12 @@ from .test_equivalence import address, ask, commit, commit_codes, committed, fet
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shoal.scenarios.kafka.broker import Cluster
+
     from .conftest import Route
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
+GROUPS = [f"zk-{number}" for number in range(8)]
 
 
 def story(wire: Wire, topic: str) -> list[object]:
@@ -39,6 +44,26 @@ def without_metadata(told: object) -> object:
     return {index: one if isinstance(one, int) else (one[0], one[2]) for index, one in told.items()}
 
 
+def test_any_broker_knows_the_offsets_of_every_group(three_brokers: Cluster, tmp_path: Path, topic: str) -> None:
+    """As ZooKeeper was behind each of them; a group's coordinator is one of three."""
+    trio.run(Topics(three_brokers.bootstrap).create, topic, 1)
+    shoal, bootstrap = legacy_shoal(three_brokers, tmp_path)
+    trio.run(shoal.start)
+    try:
+        with Wire(*address(bootstrap)) as wire:
+            coordinators = {ask(wire, "FindCoordinator", 0, {"Key": group})["NodeId"] for group in GROUPS}
+            assert len(coordinators) > 1
+            for offset, group in enumerate(GROUPS):
+                said = ask(wire, "OffsetCommit", 0, commit(0, (0, offset, "m"), topic=topic, GroupId=group))
+                assert commit_codes(said) == {0: 0}
+            for offset, group in enumerate(GROUPS):
+                told = committed(ask(wire, "OffsetFetch", 0, fetch_offsets(0, topic=topic, group=group)))
+                assert told == {0: (offset, "m", 0)}
+    finally:
+        trio.run(shoal.stop)
+
+
+@pytest.mark.slow
 async def test_offsets_are_told_as_from_zookeeper(through_shoal: Route, tmp_path: Path, topic: str) -> None:
     await Topics(through_shoal.cluster.bootstrap).create(topic, 3)
     async with zookeeper_cluster("3.9.1", tmp_path) as (broker, _):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from shoal.protocol.api import API, ApiKey
 from shoal.protocol.composer import compose
@@ -15,7 +16,7 @@ from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.schemas import MESSAGES
 from shoal.proxy.legacy_path import LegacyPath
 from shoal.proxy.statistics import CloseCause
-from tests.proxy.rig import BrokerSide, Peer, Rig, api_key, correlation_id, request, response, rig, until
+from tests.proxy.rig import BrokerSide, FakeBroker, Peer, Rig, api_key, correlation_id, request, response, rig, until
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -144,6 +145,36 @@ async def test_a_client_is_told_what_it_has_shown_to_know() -> None:
             assert [one["ErrorCode"] for one in topic["Partitions"]] == [expected] * 2
             await client.send(request(12, 0, number + 1))
             await client.frame()
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("version", [0, 1])
+async def test_offsets_of_zookeeper_are_with_any_broker(version: int, reachable: bool) -> None:
+    """Clients that knew ZooKeeper's offsets do not look for a coordinator: Shoal does. Those of v1 do."""
+    coordinator = FakeBroker(broker(offset_fetch()))
+    found: Answers = {
+        ApiKey.FIND_COORDINATOR: lambda *_: {"Host": "127.0.0.1", "Port": coordinator.port if reachable else 1}
+    }
+    async with trio.open_nursery() as nursery:
+        await nursery.start(coordinator.run)
+        async with legacy({**offset_fetch(16), **found}) as r:
+            client = await r.client()
+            await client.send(asked(9, version, 1, OFFSETS, b"somebody"))
+            (topic,) = (await told(client, 9, version, 1))["Topics"]
+            is_found = reachable and version == 0
+            offsets = [(one["CommittedOffset"], one["ErrorCode"]) for one in topic["Partitions"]]
+            assert offsets == ([(7, 0), (-1, 3)] if is_found else [(-1, 16)] * 2)
+            assert [read_request_header(frame).client_id for frame in coordinator.received] == ["somebody"] * is_found
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_coordinator_that_is_still_coming() -> None:
+    coming: Answers = {ApiKey.FIND_COORDINATOR: lambda *_: {"ErrorCode": 15}}
+    async with legacy({**offset_fetch(16), **coming}) as r:
+        client = await r.client()
+        await client.send(asked(9, 0, 1, OFFSETS))
+        (topic,) = (await told(client, 9, 0, 1))["Topics"]
+        assert [one["ErrorCode"] for one in topic["Partitions"]] == [16, 16]
 
 
 @pytest.mark.parametrize(("version", "code", "expected"), [(0, 81, -1), (1, 27, 27), (5, 81, 81)])

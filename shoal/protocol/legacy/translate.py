@@ -25,7 +25,7 @@ from typing import Any, Final
 from shoal.protocol.api import ApiKey
 from shoal.protocol.composer import Values
 
-__all__ = ["CONVERSATIONS", "Conversation", "say_errors"]
+__all__ = ["CONVERSATIONS", "Conversation", "error_codes", "say_errors"]
 
 Conversation = Callable[[int, dict[str, Any]], Generator[Values, dict[str, Any], dict[str, Any]]]
 """(old version, values of the request) -> questions out, answers in, and the old answer's values at the end."""
@@ -179,6 +179,11 @@ def say_errors(values: dict[str, Any], say: Callable[[int], int]) -> None:
     for struct in _structs(values):
         if "ErrorCode" in struct:
             struct["ErrorCode"] = say(struct["ErrorCode"])
+
+
+def error_codes(values: dict[str, Any]) -> set[int]:
+    """All that an answer has, 0 among them."""
+    return {struct["ErrorCode"] for struct in _structs(values) if "ErrorCode" in struct}
 
 
 def _structs(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
