@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from .clients import Setting, client_config, in_thread
 from .errors import TrafficFailed
 from .records import Record, chunks
 
+_EXACT_LINGER_MS = 60_000  # counts from before the leader is known; flush() does not wait for it
 _CHUNK = 20_000  # records between two looks at the clock and at cancellation: about 50 ms
 _FLUSH_S = 120.0
 _BLOCKED_S = 0.1
@@ -57,12 +58,25 @@ class _Filler:
         self._topic = topic
         self._layout = layout
         self._error: KafkaError | None = None
-        runs = {"batch.num.messages": layout.run, "batch.size": 1_000_000}
+        runs: dict[str, Setting] = {"batch.num.messages": layout.run, "batch.size": 1_000_000}
+        if layout.exact:
+            runs["linger.ms"] = _EXACT_LINGER_MS
         self.producer = Producer({**client_config(bootstrap), **_BOUNDED, **runs, **settings})
         self._batch = counting()
+        self._leaders_known = not layout.exact
+
+    def _learn_leaders(self) -> None:
+        """Records that waited for a leader are handed to it one by one, and while it is flushed each would leave at once."""
+        try:
+            self.producer.list_topics(self._topic, _FLUSH_S)
+        except KafkaException as error:
+            raise TrafficFailed(f"the leaders of {self._topic} are not known: {error}") from error
+        self._leaders_known = True
 
     def produce(self, records: Iterable[Record]) -> None:
         """Appends runs; a run does not go on over two calls."""
+        if not self._leaders_known:
+            self._learn_leaders()
         for run in chunks(iter(records), self._layout.run):
             partition = next(self._batch) % self._layout.partitions
             for record in run:
