@@ -19,6 +19,7 @@ from tests.proxy.legacy_rig import Message as Old
 from tests.proxy.legacy_rig import legacy_before
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
@@ -115,10 +116,18 @@ def _asked(r: LegacyRig) -> int:
     return r.inner.server.statistics().listeners[0].traffic.asked
 
 
-async def test_a_damaged_batch_is_an_error_and_no_circle(
-    modern: Cluster, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+async def passing_topic(modern: Cluster, topic: str) -> AsyncIterator[str]:
+    """Other tests read all topics of this cluster: it is gone afterwards."""
     await Topics(modern.bootstrap).create(topic)
+    yield topic
+    await Topics(modern.bootstrap).delete(topic)
+
+
+async def test_a_damaged_batch_is_an_error_and_no_circle(
+    modern: Cluster, passing_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = passing_topic
     await fill(modern.bootstrap, topic, orders(300), layout=Layout(run=100, exact=True), compression_type="gzip")
     expected = (await in_the_log(modern.bootstrap, topic, 1))[topic, 0]
     _damage(next(iter(modern.nodes.values())).data / f"{topic}-0" / "00000000000000000000.log", batch=1)
