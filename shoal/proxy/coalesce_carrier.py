@@ -13,7 +13,7 @@ from shoal.proxy.transport import Outlet, PeerLost, peer_has_left
 if TYPE_CHECKING:
     import socket
 
-    from shoal.proxy.listeners import Door
+    from shoal.proxy.doors import Door
 
 __all__ = ["Carrier"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Buffer
     from shoal.proxy.coalesce_member import Member, Taken
     from shoal.proxy.coalesce_path import CoalescePath
-    from shoal.proxy.listeners import Door
+    from shoal.proxy.doors import Door
 
 __all__ = ["Lane"]
 

@@ -59,8 +59,9 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Buffer
     from shoal.proxy.coalesce_member import Taken
     from shoal.proxy.connection import Connection
+    from shoal.proxy.doors import Door
     from shoal.proxy.in_flight import Answer
-    from shoal.proxy.listeners import Door, Listener
+    from shoal.proxy.listeners import Listener
 
 __all__ = ["CoalescePath"]
 

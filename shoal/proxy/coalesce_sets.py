@@ -13,7 +13,7 @@ import trio
 
 if TYPE_CHECKING:
     from shoal.proxy.connection import Connection
-    from shoal.proxy.listeners import Door
+    from shoal.proxy.doors import Door
 
 __all__ = ["ProvenSets"]
 

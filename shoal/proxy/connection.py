@@ -37,7 +37,7 @@ from shoal.proxy.request_pump import RequestPump
 from shoal.proxy.response_pump import ResponsePump
 from shoal.proxy.routes import Verdict
 from shoal.proxy.settings import Address
-from shoal.proxy.statistics import CloseCause, Traffic
+from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
 from shoal.proxy.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, peer_has_left
 from shoal.proxy.upstream import UpstreamUnreachable
 from shoal.proxy.watchdog import Vigil
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.pending import Note
     from shoal.proxy.clusters import Cluster
+    from shoal.proxy.doors import Door
     from shoal.proxy.in_flight import Answer, Backlog, Gate
-    from shoal.proxy.listeners import Door, Listener
+    from shoal.proxy.listeners import Listener
     from shoal.proxy.pump import Pump
     from shoal.proxy.transport import Buffer
 
@@ -58,22 +59,6 @@ log = logging.getLogger("shoal.connection")
 
 _REQUEST_IDS = Struct(">hhi")  # api key, api version, correlation id
 _REQUEST_IDS_AT = 4
-
-# These are somebody's mistake, or something that somebody has to mend; the others are daily life.
-_LOUD = frozenset(
-    {
-        CloseCause.CLIENT_PROTOCOL,
-        CloseCause.UPSTREAM_UNREACHABLE,
-        CloseCause.UPSTREAM_PROTOCOL,
-        CloseCause.SLOW_FRAME,
-        CloseCause.STALLED,
-        CloseCause.NO_PORT,
-    }
-)
-# The client is still there and may have sent what was not read: close without destroying what it has yet to receive.
-_GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
-# The client may still be there: it gets the answers to what the path has taken from it.
-_PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
 class Connection:
@@ -116,7 +101,7 @@ class Connection:
         try:
             with self.scope:
                 await self._serve()
-            if self.cause in _GENTLE:
+            if self.cause in GENTLE:
                 await self._close_gently()
         except Exception as error:  # an error in one connection must not end the others
             log.exception("%r: unexpected error", self)
@@ -149,7 +134,7 @@ class Connection:
     async def _run_requests(self) -> None:
         with self._request_scope:
             await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
-        if self.backlog is not None and self.cause in _PATIENT and not self.upstream_ended:
+        if self.backlog is not None and self.cause in PATIENT and not self.upstream_ended:
             await self._settle(self.backlog)
         self.requests_ended = self.responses.attention = True
         if self.upstream_ended or self.responses.quiet:
@@ -247,7 +232,7 @@ class Connection:
         self.note(CloseCause.SHUTDOWN)
         self.cluster.proofs.ended(self)
         assert self.cause is not None
-        is_loud = self.cause in _LOUD and self.listener.is_news(f"{self.door} {self.cause} {self.detail}")
+        is_loud = self.cause in LOUD and self.listener.is_news(f"{self.door} {self.cause} {self.detail}")
         log.log(
             logging.WARNING if is_loud else logging.DEBUG,
             "listener %r: connection of %s (client id %s) to %s ended: %s%s",

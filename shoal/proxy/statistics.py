@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "GENTLE",
+    "LOUD",
+    "PATIENT",
     "CaptureStatistics",
     "CloseCause",
     "ListenerStatistics",
@@ -41,6 +44,23 @@ class CloseCause(StrEnum):
     DRAINED = "drained"
     SHUTDOWN = "shut down"
     INTERNAL = "error in Shoal"
+
+
+# These are somebody's mistake, or something that somebody has to mend; the others are daily life.
+LOUD = frozenset(
+    {
+        CloseCause.CLIENT_PROTOCOL,
+        CloseCause.UPSTREAM_UNREACHABLE,
+        CloseCause.UPSTREAM_PROTOCOL,
+        CloseCause.SLOW_FRAME,
+        CloseCause.STALLED,
+        CloseCause.NO_PORT,
+    }
+)
+# The client is still there and may have sent what was not read: close without destroying what it has yet to receive.
+GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
+# The client may still be there: it gets the answers to what the path has taken from it.
+PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
 @dataclass(slots=True, kw_only=True)
