@@ -3,6 +3,7 @@
 Tests that use a real cluster are marked `kafka` here.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shoal.scenarios.kafka import ports
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from tests.kafka_clusters import Pair, SharedClusters
 
@@ -23,6 +25,14 @@ _NUMBERS = count(1)
 class Aliases(NamedTuple):
     source: str
     target: str
+
+
+def pytest_configure() -> None:
+    """Each worker process draws its ports from a range of its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    share = (ports.HIGHEST - ports.LOWEST + 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first = ports.LOWEST + worker * share
+    os.environ[ports.PORTS] = f"{first}-{first + share - 1}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.scenarios.kafka.ports import free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,14 +26,6 @@ def shoal(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subproce
     return subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=DEADLINE, check=False, env=environment, cwd=cwd
     )
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 @contextmanager

@@ -7,7 +7,6 @@ judge.
 from __future__ import annotations
 
 import math
-import random
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,8 +28,11 @@ from shoal.proxy.settings import (
     PortRange,
     Settings,
 )
+from shoal.scenarios.kafka.ports import free_port_block
 
 if TYPE_CHECKING:
+    import random
+
     from shoal.proxy.connection import Connection
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
@@ -198,8 +200,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def free_range(count: int = 20) -> PortRange:
-    """Ports of which most are free; the proxy skips those that are not."""
-    first = random.Random().randrange(20_000, 30_000)
+    """Free ports in a row."""
+    first = free_port_block(count)
     return PortRange(first=first, last=first + count - 1)
 
 

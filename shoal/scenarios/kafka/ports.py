@@ -2,27 +2,42 @@
 
 Ports are taken below the range from which Linux draws the local ports of outgoing connections (32768 and up), so that a
 port still is free when the broker that owns it was killed and starts again.
+
+Who is given a port may take seconds to listen on it. So a process is not given the same one twice, and processes that run side by
+side, as those of the tests do, may each have a range of their own: PORTS in the environment, which their children inherit.
 """
 
+import os
 import random
 import socket
 
 LOOPBACK = "127.0.0.1"
-_LOWEST, _HIGHEST = 15_000, 32_000
+PORTS = "SHOAL_TEST_PORTS"  # "15000-23499"
+LOWEST, HIGHEST = 15_000, 31_999
 _ATTEMPTS = 1_000  # of 17,000 ports: more failures than that are not bad luck
+_given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
     """`count` different ports that nobody listens on now. Raises OSError when there seem to be none."""
+    lowest, highest = _range()
+    if len(_given) > (highest - lowest) // 2:
+        _given.clear()
     ports: set[int] = set()
     chooser = random.SystemRandom()  # parallel test runs must not draw the same numbers, whatever seeds `random`
     for _ in range(_ATTEMPTS):
         if len(ports) == count:
+            _given.update(ports)
             return list(ports)
-        port = chooser.randrange(_LOWEST, _HIGHEST)
-        if is_free(port):
+        port = chooser.randint(lowest, highest)
+        if port not in _given and is_free(port):
             ports.add(port)
-    raise OSError(f"no {count} free ports found between {_LOWEST} and {_HIGHEST}")
+    raise OSError(f"no {count} free ports found between {lowest} and {highest}")
+
+
+def _range() -> tuple[int, int]:
+    lowest, _, highest = os.environ.get(PORTS, f"{LOWEST}-{HIGHEST}").partition("-")
+    return int(lowest), int(highest)
 
 
 def free_port() -> int:
@@ -33,7 +48,9 @@ def free_port_block(count: int) -> int:
     """The first of `count` free ports in a row."""
     while True:
         first = free_port()
-        if all(is_free(port) for port in range(first, first + count)):
+        block = range(first, first + count)
+        if all(is_free(port) for port in block) and _given.isdisjoint(block[1:]):
+            _given.update(block)
             return first
 
 
