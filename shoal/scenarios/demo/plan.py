@@ -91,7 +91,7 @@ class Plan:
 LARGE = Play(
     opening="first by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`.",
     folder="demo",
-    records=4_000_000,
+    records=6_000_000,  # a mirror compiles itself for some 4 s of CPU, whatever there is to copy
     warm_up=1_000_000,
     codec="zstd",
     layout=Layout(partitions=PARTITIONS),
