@@ -33,24 +33,34 @@ class Carrier:
         self._door = door
         self._sock: socket.socket | None = None
         self._outlet: Outlet | None = None
+        self.leads_to_proven: bool | None = None  # of this very connection; None: it was not asked (coalesce_sets.py)
 
     @property
-    def connected(self) -> bool:
-        return self._sock is not None
+    def has_lost_its_broker(self) -> bool:
+        return self._sock is not None and peer_has_left(self._sock)
 
     def close(self) -> None:
         if self._sock is not None:
             self._sock.close()
-        self._sock = self._outlet = None
+        self._sock = self._outlet = self.leads_to_proven = None
 
-    async def ask(self, request: bytes, correlation_id: int) -> bytes:
-        """-> the answer frame. Raises UpstreamUnreachable; PeerLost or RemoteProtocolError: it is not known what was done."""
+    async def exchange(self, request: bytes) -> bytes:
+        """The same, of a request that has its correlation id in it."""
+        return await self.ask(request, _PREFIX.unpack_from(request, _SIZE_BYTES)[1])
+
+    async def ask(self, request: bytes, correlation_id: int, *, here: bool = False) -> bytes:
+        """-> the answer frame. Raises UpstreamUnreachable; PeerLost or RemoteProtocolError: it is not known what was done.
+
+        `here`: over this connection or not at all.
+        """
+        if here and self._sock is not None and self.has_lost_its_broker:
+            raise PeerLost(self._sock, ConnectionResetError("the broker closed the connection"))
         sock, outlet = await self._connection()
         await outlet.send_all([request])
         return await self._answer(sock, correlation_id)
 
     async def _connection(self) -> tuple[socket.socket, Outlet]:
-        if self._sock is not None and peer_has_left(self._sock):
+        if self.has_lost_its_broker:
             self.close()
         if self._sock is None or self._outlet is None:
             self._sock, _ = await self._door.connect()

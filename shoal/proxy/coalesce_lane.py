@@ -127,7 +127,7 @@ class Lane:
     async def _run(self) -> None:
         task = _Task(Carrier(self.door))
         try:
-            while (joined := self._take()) is not None or await self._park(task):
+            while (joined := await self._next(task.carrier)) is not None or await self._park(task):
                 if joined is not None:
                     await self._exchange(task.carrier, joined)
         except Exception as error:  # an error of Shoal's in one lane must not end the others
@@ -141,8 +141,12 @@ class Lane:
             if self.ended:
                 self._path.lane_ended(self)
 
-    def _take(self) -> Joined | None:
-        return self.joiner.take(trio.current_time() + _TIMER_S, sets=self._path.sets.allowed(self.door))
+    async def _next(self, carrier: Carrier) -> Joined | None:
+        """What is due, if anything is."""
+        sets = self._path.sets
+        if sets.allowed(self.door) and self.joiner.due() <= trio.current_time() + _TIMER_S:
+            await sets.introduce(self.door, carrier)
+        return self.joiner.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.door, carrier))
 
     async def _park(self, task: _Task) -> bool:
         """Wait until there may be something to do; -> False: end."""
@@ -174,7 +178,7 @@ class Lane:
         seen = JoinedCapture(self.key) if self.door.listener.cluster.capture is not None else None
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
-                frame = await carrier.ask(request, correlation_id)
+                frame = await carrier.ask(request, correlation_id, here=joined.has_sets)
             answer = take_apart(frame, self.key, sets)
         except UpstreamUnreachable as error:
             self._failed(joined, CloseCause.UPSTREAM_UNREACHABLE, str(error))
@@ -230,8 +234,10 @@ class Lane:
 
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:
         self.joiner.answered(joined)
-        if any(len(chosen) > 1 for chosen in joined.sets.values()):
+        if joined.has_sets:
             self._path.sets.withdraw(self.door, "the connection ended on a set")
+        elif cause is CloseCause.UPSTREAM_LOST:
+            self._path.sets.lost(self.door)
         owners = {cast("Taken", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
         log.warning(
             "listener %r: a joined request to %s failed, %d client connections end: %s: %s",

@@ -3,6 +3,9 @@
 A proof needs a client's own connection (multi_batch.py), and holds as long as that connection does. The first client that would
 gain by it, because a batch of its partition waits already, lends its connection for the proof; a broker is asked again when
 that client has gone, or after a while.
+
+The sets themselves go over a lane's connections. The broker may be another one since the proof, and the client's connection half dead:
+so each connection of a lane says who it leads to before it carries its first set, and with each that is lost the proof is.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.proxy.multi_batch import PROBE_SECONDS
+from shoal.proxy.transport import PeerLost
+from shoal.proxy.upstream import UpstreamUnreachable
+
 if TYPE_CHECKING:
+    from shoal.proxy.coalesce_carrier import Carrier
     from shoal.proxy.connection import Connection
     from shoal.proxy.doors import Door
 
@@ -41,6 +50,34 @@ class ProvenSets:
             if await connection.cluster.proofs.ensure(connection):
                 self._provers[door] = connection
 
+    async def introduce(self, door: Door, carrier: Carrier) -> None:
+        """Before what may be a set: is the proven broker behind this connection? It is asked once."""
+        prover = self._provers.get(door)
+        if prover is None or carrier.leads_to_proven is not None or door.node_id is None:
+            return
+        try:
+            with trio.fail_after(PROBE_SECONDS):
+                carrier.leads_to_proven = await prover.cluster.proofs.still_holds(door.node_id, carrier.exchange)
+        except (UpstreamUnreachable, PeerLost, RemoteProtocolError, trio.TooSlowError):
+            carrier.close()
+            self.lost(door)
+
+    def may_carry(self, door: Door, carrier: Carrier) -> bool:
+        """Whether a set may go over this connection: good until the next await."""
+        if not self.allowed(door):
+            return False
+        if carrier.has_lost_its_broker:
+            self.lost(door)
+            return False
+        return carrier.leads_to_proven is True
+
+    def lost(self, door: Door) -> None:
+        """A connection of a lane was lost: the broker may come back as another one."""
+        prover = self._provers.pop(door, None)
+        if prover is not None and door.node_id is not None:
+            self._ask_at.pop(door, None)
+            prover.cluster.proofs.lost(door.node_id)
+
     def withdraw(self, door: Door, why: str) -> None:
         """A set was refused whose batches are taken one by one, or a connection ended on one."""
         prover = self._provers.pop(door, None)
@@ -49,4 +86,5 @@ class ProvenSets:
 
     def closed(self, connection: Connection) -> None:
         if self._provers.get(connection.door) is connection:
-            del self._provers[connection.door], self._ask_at[connection.door]
+            del self._provers[connection.door]
+            self._ask_at.pop(connection.door, None)

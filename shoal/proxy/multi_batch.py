@@ -25,11 +25,13 @@ from shoal.proxy.settings import MultiBatch
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from shoal.protocol.wire import Buffer
     from shoal.proxy.connection import Connection
     from shoal.proxy.settings import ClusterSettings
+
+    Exchange = Callable[[bytes], Awaitable[Buffer]]
 
 __all__ = ["PROBE_SECONDS", "MultiBatchProofs"]
 
@@ -39,6 +41,7 @@ PROBE_SECONDS = 10.0  # a producer waits for 30 s by default (request.timeout.ms
 _TOKEN_BYTES = 8
 _MOST_LEFTOVERS = 16
 _LOSSES = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST, CloseCause.UPSTREAM_UNREACHABLE})
+_ANOTHER = Proof(result=Result.UNKNOWN, why="it is not the broker that was proven")
 _LEVELS = {Result.PROVEN: logging.INFO, Result.REFUSED: logging.INFO}
 
 
@@ -111,14 +114,29 @@ class MultiBatchProofs:
                 why,
             )
 
+    async def still_holds(self, node_id: int, exchange: Exchange) -> bool:
+        """Whether the broker behind a connection that is no client's is the one that was proven: two small requests over it.
+
+        Raises what `exchange` raises.
+        """
+        probe = Probe(ProbePlan(node_id=node_id, token=b"", now=0), lambda one: self._known.of(one) or _ANOTHER)
+        step = probe.start()
+        while isinstance(step, Ask):
+            step = probe.answered(await exchange(step.frame))
+        return step.proven
+
     def ended(self, connection: Connection) -> None:
         """Both ends of a connection are closed; its `cause` says why."""
         self._vouched.pop(connection, None)
         self._repeats.discard(connection)
         node_id = connection.door.node_id
         if node_id is not None and connection.cause in _LOSSES:
-            self._forget(node_id)
-            self._known.lost(node_id, self._now())
+            self.lost(node_id)
+
+    def lost(self, node_id: int) -> None:
+        """A connection to this broker was lost, a client's or one of Shoal's own."""
+        self._forget(node_id)
+        self._known.lost(node_id, self._now())
 
     def proofs(self) -> dict[int, Proof]:
         """What is known of each broker, by node id."""

@@ -36,7 +36,7 @@ from shoal.proxy.statistics import CloseCause
 from tests.batches import consumed
 from tests.protocol.kio_messages import decode_request, response_frame
 from tests.proxy.rig import FakeBroker, api_key, correlation_id, response, until
-from tests.proxy.shallow_brokers import ORDERS, Place, Script, produced, topic_of, version
+from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Place, Script, produced, topic_of, version
 from tests.proxy.shallow_rig import Producer
 from tests.shoal_process import free_port_block
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
-    from tests.proxy.rig import BrokerSide
+    from tests.proxy.rig import Answer, BrokerSide
 
-__all__ = ["ORDERS", "CoalesceRig", "KafkaLike", "batch", "coalesce_rig", "values"]
+__all__ = ["NODE", "ORDERS", "CoalesceRig", "KafkaLike", "batch", "coalesce_rig", "values"]
 
 NODE = 7
 _REMEMBERED = 5
@@ -168,12 +168,14 @@ class CoalesceRig:
     async def producers(self, count: int) -> list[Producer]:
         return [await self.producer() for _ in range(count)]
 
-    async def hold(self) -> trio.Event:
+    async def hold(self, version: int = Producer.version) -> trio.Event:
         """A lane with an unanswered request (partition 99): what is produced from now on is joined when the event is set."""
         gate = trio.Event()
         self.broker.scripts[len(self.broker.requests)] = Script(gate=gate)
         before = len(self.broker.requests)
-        await (await self.producer()).send_only({99: batch("held")})
+        client = await self.producer()
+        client.version = version
+        await client.send_only({99: batch("held")}, topic=ORDERS_ID if version >= 13 else ORDERS)
         await until(lambda: len(self.broker.requests) == before + 1)
         return gate
 
@@ -195,11 +197,13 @@ async def coalesce_rig(
     takes_sets: bool = False,
     capture: CaptureSettings | None = None,
     path: Callable[[Listener], Path] = CoalescePath,
+    answer: Answer | None = None,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
-    """`coalescing`: fields of CoalesceSettings. Ends by force whatever is left; afterwards nothing may be."""
+    """`answer`: of another broker than `KafkaLike`. `coalescing`: fields of CoalesceSettings. Ends by force whatever is left;
+    afterwards nothing may be."""
     broker = KafkaLike(scripts=dict(scripts or {}), takes_sets=takes_sets)
-    fake = FakeBroker(broker.answer)
+    fake = FakeBroker(answer or broker.answer)
     async with trio.open_nursery() as nursery:
         await nursery.start(fake.run)
         listener = ListenerSettings(

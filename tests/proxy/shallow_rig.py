@@ -58,6 +58,7 @@ class Producer(Peer):
     version = 8
     client_id: str | None = "the producer"
     transactional_id: str | None = None
+    timeout = SECOND
 
     def __init__(self, stream: trio.SocketStream) -> None:
         super().__init__(stream)
@@ -72,7 +73,7 @@ class Producer(Peer):
             "ProduceRequest",
             transactional_id=self.transactional_id,
             acks=acks,
-            timeout=SECOND,
+            timeout=self.timeout,
             topic_data=tuple(
                 make(
                     schema,

@@ -31,7 +31,11 @@ def proven(monkeypatch: pytest.MonkeyPatch) -> None:
         proofs.vouch(connection)
         return True
 
+    async def holds(*_: object) -> bool:
+        return True
+
     monkeypatch.setattr(MultiBatchProofs, "ensure", vouched)
+    monkeypatch.setattr(MultiBatchProofs, "still_holds", holds)
 
 
 # Retries

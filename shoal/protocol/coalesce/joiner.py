@@ -67,6 +67,10 @@ class Joined:
     def batches(self) -> int:
         return sum(map(len, self.sets.values()))
 
+    @property
+    def has_sets(self) -> bool:
+        return any(len(chosen) > 1 for chosen in self.sets.values())
+
 
 @dataclass(slots=True)
 class _Waiting:
