@@ -6,9 +6,9 @@ template, as in walker.py. It works on a `Window` and leaves it where it stopped
 Rules for hostile bytes. Nothing is read of a record before all of it is in the window, as its length says; the position moves only
 forward, a length below -1 is refused, and the fields must end where the record ends: that finds every length that is wrong. Offsets
 must ascend and leave room for those of the records behind, up to the batch's last: so what cannot be given always lies in the batch,
-and is met again by who asks for it again. A varint cut by the window's end is an IndexError: more is needed, and where more does not
-help, the record is found damaged with what follows it. Varints of more than 32 bits need no check of their own: what they say lies
-outside of the record, or of the batch.
+and is met again by who asks for it again. What reads behind the window's end is an IndexError: then the length was cut there and more is
+needed; or a record that is whole says of a field that it goes on for ever, which is damage now (the window must not grow until
+there is so much). Varints of more than 32 bits need no check of their own: what they say lies outside of the record, or of the batch.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def loop(window, out, room, must):
             body = {keyless} + value if k < 0 else {keyed} + key + number(v >> 1) + value
             add(log_head(offset - first, total - {log_overhead}, crc32(body))); add(body)
             previous = offset; left -= 1; headers += h; used += total; room -= total; must = False; at = p
-    except IndexError: pass
+    except IndexError: require_cut(w, at)
     finally:
         window.pos = at; window.left = left; window.previous = previous; window.first = first
         window.counts.dropped_headers += headers
@@ -133,6 +133,16 @@ def _skip_headers(w: bytes, pos: int, end: int) -> tuple[int, int]:
     return count, pos
 
 
+def _require_cut(w: bytes, at: int) -> None:
+    """RemoteProtocolError unless the record at `at` ends, or says its length, behind the window."""
+    try:
+        length, pos = read_varint(w, at, len(w))
+    except RemoteProtocolError:
+        return
+    if 0 <= length <= len(w) - pos:
+        raise RemoteProtocolError(f"a field goes on behind the end of a record of {length} bytes")
+
+
 _VARINTS: Final = {"length": "n", "timestamp": "t", "offset": "o"}
 _NAMES: Final[dict[str, Any]] = {
     "Bad": RemoteProtocolError,
@@ -140,6 +150,7 @@ _NAMES: Final[dict[str, Any]] = {
     "log_head": Struct(">qiI").pack,  # offset, size, crc
     "more": _more,
     "number": Struct(">i").pack,
+    "require_cut": _require_cut,
     "skip_headers": _skip_headers,
 }
 

@@ -12,6 +12,7 @@ from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.record import Record, write_record
 from shoal.protocol.records.recordset import entries
+from shoal.protocol.wire import write_varint
 from tests.batches import damaged
 from tests.protocol.legacy.conversions import NOW, after, batch_of, converting, given_messages, numbers, pieces
 from tests.protocol.legacy.logs import Log, as_magic, seen
@@ -31,6 +32,22 @@ def test_a_bomb_is_read_only_as_far_as_it_is_taken() -> None:
         assert conversion.counts.plain_bytes < 12 * CHUNK
         assert conversion.working_bytes < 4 * CHUNK
         assert tracemalloc.get_traced_memory()[1] < 12 * CHUNK
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_field_larger_than_its_record_is_not_looked_for_behind_it() -> None:
+    """The record has 16 bytes, its key would have 1 GiB; 20 MB follow."""
+    body = b"\0\0\0" + write_varint(1 << 30) + bytes(8)
+    bomb = batch_of(write_varint(len(body)) + body + bytes(20_000_000), 1, Codec.GZIP)
+    tracemalloc.start()
+    try:
+        conversion = converting(bomb)
+        assert pieces(conversion) == []
+        assert conversion.failure is not None
+        assert conversion.failure.kind is FailureKind.DAMAGE
+        assert conversion.counts.plain_bytes <= CHUNK
+        assert tracemalloc.get_traced_memory()[1] < 4 * CHUNK
     finally:
         tracemalloc.stop()
 
