@@ -4,7 +4,8 @@
     response  size int32, correlation id int32, [tagged fields]
 
 The tagged fields belong to header versions 2 and 1 (KIP-482); the client id keeps its int16 length in every version, so that
-a broker can read it from a version that it does not know (`RequestHeader.json`).
+a broker can read it from a version that it does not know (`RequestHeader.json`). A client id need not be UTF-8: brokers read it with
+U+FFFD for what is not, and so it is told to them here (a quota then finds the same name).
 """
 
 from struct import Struct
@@ -14,6 +15,7 @@ from shoal.protocol.api import request_header_version, response_header_version
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.wire import (
     Buffer,
+    read_int16,
     read_string,
     skip_tagged_fields,
     write_int32,
@@ -38,6 +40,7 @@ _FIXED = Struct(
     "i"  # CorrelationId
 )
 _AFTER_FIXED = SIZE_BYTES + _FIXED.size
+_LARGEST_STRING: Final = 0x7FFF
 
 
 class RequestHeader(NamedTuple):
@@ -56,10 +59,22 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if end < _AFTER_FIXED:
         raise RemoteProtocolError(f"a request of {end} bytes is too short for its header")
     key, version, correlation_id = _FIXED.unpack_from(frame, SIZE_BYTES)
-    client_id, body = read_string(frame, _AFTER_FIXED, end)
+    try:
+        client_id, body = read_string(frame, _AFTER_FIXED, end)
+    except RemoteProtocolError:
+        client_id, body = _read_odd_client_id(frame, _AFTER_FIXED, end)
     if request_header_version(key, version) == 2:
         body = _skip_tags(frame, body, end)
     return RequestHeader(key, version, correlation_id, client_id, body)
+
+
+def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
+    size, start = read_int16(frame, pos, end)
+    stop = start + size
+    client_id = str(frame[start:stop], "utf-8", "replace")
+    if size < 0 or stop > end or len(client_id.encode()) > _LARGEST_STRING:
+        raise RemoteProtocolError(f"a client id of {size} bytes, {end - start} are there, or hardly any of it is UTF-8")
+    return client_id, stop
 
 
 def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

@@ -1,3 +1,4 @@
+import struct
 from typing import Any
 
 import pytest
@@ -39,6 +40,21 @@ def test_a_request_header_is_that_of_kio(
     for cut in range(4 + len(theirs)):
         with pytest.raises(RemoteProtocolError):
             read_request_header(frame[:cut])
+
+
+@pytest.mark.parametrize(
+    ("odd", "read"), [(b"caf\xe9", "caf\ufffd"), (b"\xff", "\ufffd"), (b"\xed\xa0\x80a", "\ufffd" * 3 + "a")]
+)
+def test_a_client_id_that_is_not_utf_8_is_read_as_brokers_do(odd: bytes, read: str) -> None:
+    frame = bytes(4) + struct.pack(">hhih", ApiKey.PRODUCE, 2, 7, len(odd)) + odd
+    assert read_request_header(frame + b"body") == (ApiKey.PRODUCE, 2, 7, read, len(frame))
+    with pytest.raises(RemoteProtocolError):
+        read_request_header(frame[:-1])
+
+
+def test_a_client_id_that_could_not_be_told_to_a_broker_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        read_request_header(bytes(4) + struct.pack(">hhih", ApiKey.PRODUCE, 2, 7, 20_000) + b"\xff" * 20_000)
 
 
 def test_unknown_tags_of_a_request_header() -> None:
