@@ -155,15 +155,16 @@ async def test_a_batch_that_is_huge_when_opened_does_not_keep_others_waiting() -
         assert len(r.broker.fetches) <= alone + 1  # with nobody else, what is left over serves to its end
 
 
-async def test_a_partition_named_twice_and_a_question_for_none_are_answered() -> None:
+async def test_a_partition_named_twice_is_answered_once_and_a_question_for_none_too() -> None:
+    """As a broker does it (FetchRequest.fetchData), so that nothing is given at an offset at which it was not asked for."""
     async with legacy_rig() as r:
         r.broker.log().append(records(0, 10))
         consumer = await r.consumer()
         assert await consumer.fetch({}) == {}
-        await consumer.send(consumer.question([(PLACE, 0), (PLACE, 0)]))
-        (one, first), (other, second) = consumer.read_parts(await consumer.frame())
-        assert one == other == PLACE
-        assert [len(first.messages), len(second.messages)] == [10, 0]
+        await consumer.send(consumer.question([(PLACE, 7), (("t", 1), 0), (PLACE, 2)]))
+        (place, given), (other, _) = consumer.read_parts(await consumer.frame())
+        assert (place, other) == (PLACE, ("t", 1))
+        assert [one.offset for one in given.messages] == [*range(2, 10)]
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

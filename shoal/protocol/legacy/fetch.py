@@ -18,7 +18,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import UnsupportedVersion
+from shoal.protocol.decomposer import MAX_ELEMENTS
+from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.headers import RequestHeader, response_body, write_request_header
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
@@ -74,7 +75,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyFetch:
-    """`max_bytes` bounds the whole answer; 2^31 - 1 below v3. `partitions` in the client's order."""
+    """`max_bytes` bounds the whole answer; 2^31 - 1 below v3. `partitions` in the client's order, each once."""
 
     max_wait_ms: int
     min_bytes: int
@@ -141,12 +142,18 @@ def magic_of(version: int) -> int:
 
 
 def read_legacy_fetch(frame: Buffer, header: RequestHeader) -> LegacyFetch:
-    """A whole request frame of v0-v3. Damage: RemoteProtocolError; newer: UnsupportedVersion."""
+    """A whole request frame of v0-v3. Damage, or more partitions than MAX_ELEMENTS: RemoteProtocolError; newer: UnsupportedVersion.
+
+    Of a partition that stands in it twice, the last counts, in the place of the first (FetchRequest.fetchData).
+    """
     if header.api_version > _NEWEST_LEGACY:
         raise UnsupportedVersion(f"Fetch v{header.api_version} is not an old client's")
     walk = _REQUEST[header.api_version]
-    max_wait_ms, min_bytes, max_bytes, partitions = walk(frame, header.body, len(frame))
-    return LegacyFetch(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=tuple(partitions))
+    max_wait_ms, min_bytes, max_bytes, rows = walk(frame, header.body, len(frame))
+    if len(rows) > MAX_ELEMENTS:
+        raise RemoteProtocolError(f"a fetch of {len(rows)} partitions; at most {MAX_ELEMENTS} are taken")
+    partitions = tuple({(one.topic, one.partition): one for one in rows}.values())
+    return LegacyFetch(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=partitions)
 
 
 def write_upstream_fetch(

@@ -1,3 +1,4 @@
+import struct
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.protocol.decomposer import MAX_ELEMENTS
 from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.headers import read_request_header
 from shoal.protocol.legacy.fetch import (
@@ -67,7 +69,19 @@ def test_an_old_clients_question_is_read(version: int, question: LegacyFetch) ->
     read = read_legacy_fetch(frame, read_request_header(frame))
     assert (read.max_wait_ms, read.min_bytes) == (question.max_wait_ms, question.min_bytes)
     assert read.max_bytes == (question.max_bytes if version == 3 else NO_LIMIT)
-    assert read.partitions == question.partitions
+    once = {(one.topic, one.partition): one for one in question.partitions}  # the last of two, in the first's place
+    assert read.partitions == tuple(once.values())
+
+
+def test_a_question_for_more_partitions_than_a_broker_leads_is_refused() -> None:
+    def asked(partitions: int) -> LegacyFetch:
+        head = struct.pack(">hhihiiiih", 1, 2, 9, -1, -1, 0, 1, 1, 1) + b"t" + struct.pack(">i", partitions)
+        frame = bytes(4) + head + b"".join(struct.pack(">iqi", index, 0, 1) for index in range(partitions))
+        return read_legacy_fetch(frame, read_request_header(frame))
+
+    assert len(asked(MAX_ELEMENTS).partitions) == MAX_ELEMENTS
+    with pytest.raises(RemoteProtocolError):
+        asked(MAX_ELEMENTS + 1)
 
 
 def test_a_damaged_question_is_refused() -> None:
