@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.decomposer import MAX_ELEMENTS
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.headers import RequestHeader, response_body, write_response_header
 from shoal.protocol.legacy.reading import Room
@@ -88,10 +89,15 @@ _ANSWER = Walkers(
 
 
 def read_legacy_produce(frame: Buffer, header: RequestHeader) -> ProduceRequest:
-    """A whole frame of v0-v2. A partition that stands in it twice (Kafka would lose the first of the two): RemoteProtocolError."""
+    """A whole frame of v0-v2. A partition that stands in it twice (Kafka would lose the first of the two), or more than MAX_ELEMENTS of
+    them: RemoteProtocolError."""
     if not 0 <= header.api_version <= _NEWEST:
         raise RemoteProtocolError(f"Produce v{header.api_version} is not one of v0-v{_NEWEST}")
     acks, timeout_ms, partitions = _REQUEST[header.api_version](frame, header.body, len(frame))
+    if len(partitions) > MAX_ELEMENTS:
+        raise RemoteProtocolError(
+            f"a produce request of {len(partitions)} partitions; at most {MAX_ELEMENTS} are taken"
+        )
     if len({(one.topic, one.partition) for one in partitions}) != len(partitions):
         raise RemoteProtocolError("a partition stands twice in a produce request")
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, partitions=tuple(partitions))

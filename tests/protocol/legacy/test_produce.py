@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.crc import Buffer
+from shoal.protocol.decomposer import MAX_ELEMENTS
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import read_request_header
 from shoal.protocol.legacy import reading
@@ -120,6 +121,12 @@ def test_null_record_set_is_an_empty_one() -> None:
 def test_partition_that_stands_twice_is_refused_with_the_request() -> None:
     with pytest.raises(RemoteProtocolError, match="twice"):
         converted(produce_frame(2, 1, {"t": [(0, GOOD), (0, GOOD)]}))
+
+
+def test_more_partitions_than_a_broker_leads_are_refused_with_the_request() -> None:
+    assert len(converted(produce_frame(2, 1, {"t": [(index, b"") for index in range(MAX_ELEMENTS)]}))) == MAX_ELEMENTS
+    with pytest.raises(RemoteProtocolError):
+        converted(produce_frame(2, 1, {"t": [(index, b"") for index in range(MAX_ELEMENTS + 1)]}))
 
 
 @pytest.mark.parametrize("version", [-1, 3, 9])
