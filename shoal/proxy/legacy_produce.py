@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from shoal.proxy.transport import Buffer
 
     Conversion = Mapping[Place, UpConverted | Refused]
+    Sets = Mapping[Place, Sequence[Buffer]]
 
 __all__ = ["LegacyProduces"]
 
@@ -86,7 +87,9 @@ class LegacyProduces:
         conversion = await self._converted(frame, request)
         self._count(request, conversion)
         _tell_refused(connection, header, conversion)
-        await _Request(connection, header, request, conversion, self._shown(connection)).run()
+        sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
+        own = {place: _said_by_shoal(one) for place, one in conversion.items()}
+        await _Request(connection, header, request, own, self._shown(connection)).run(sets)
 
     async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
         if len(frame) <= _BYTES_HERE:
@@ -122,64 +125,73 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _tell_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
-    for place, one in conversion.items():
-        if isinstance(one, Refused):
-            what = f"produced by client {header.client_id!r} to {place.topic}-{place.partition}, refused: {one.reason}"
-            connection.listener.complain(f"message set {what}")
+    """One line, however many there are."""
+    refused = [(place, one.reason) for place, one in conversion.items() if isinstance(one, Refused)]
+    if refused:
+        (topic, partition), reason = refused[0]
+        more = f" (and {len(refused) - 1} more of this request)" if len(refused) > 1 else ""
+        what = f"produced by client {header.client_id!r} to {topic!r}-{partition}, refused: {reason}{more}"
+        connection.listener.complain(f"message set {what}")
+
+
+def _said_by_shoal(one: UpConverted | Refused) -> Produced | None:
+    """None: it is the broker who answers."""
+    if isinstance(one, Refused):
+        return Produced(one.error_code)
+    return None if one.records else Produced(_NONE)
 
 
 class _Request:
-    """One request, its sets converted."""
+    """One request. `own`: its partitions in their order, with what Shoal says of each. The sets themselves are not kept: a client may
+    have thousands of requests under way."""
 
     def __init__(
         self,
         connection: Connection,
         header: RequestHeader,
         request: ProduceRequest,
-        conversion: Conversion,
+        own: Mapping[Place, Produced | None],
         at_least: Release,
     ) -> None:
         self._connection = connection
         self._header = header
         self._request = request
-        self._conversion = conversion
+        self._own = own
         self._at_least = at_least
-        converted = {place: one for place, one in conversion.items() if not isinstance(one, Refused)}
-        self._sets = {place: one.parts for place, one in converted.items() if one.records}
-        self._is_refused = len(converted) < len(conversion)
+        self._is_refused = any(one is not None and one.error_code for one in own.values())
 
-    async def run(self) -> None:
+    async def run(self, sets: Sets) -> None:
         if self._request.acks == _NOBODY_ASKED:
-            await self._run_unanswered()
-        elif not self._sets:
+            await self._run_unanswered(sets)
+        elif not sets:
             await self._connection.reply([self._answer({})])
-        elif any(sum(map(len, parts)) > _LARGE for parts in self._sets.values()):
-            await self._run_cutting()
+        elif any(sum(map(len, parts)) > _LARGE for parts in sets.values()):
+            await self._run_cutting(sets)
         else:
-            await self._connection.forward([self._encode(self._sets)], Edit(self._answered))
+            await self._connection.forward([self._encode(sets)], Edit(self._answered))
 
-    def _encode(self, sets: Mapping[Place, Sequence[Buffer]]) -> bytes:
+    def _encode(self, sets: Sets) -> bytes:
         return encode_for_broker(self._header, self._request, sets)
 
-    async def _run_unanswered(self) -> None:
+    async def _run_unanswered(self, sets: Sets) -> None:
         """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that
         the broker answers something else, so that what was sent to it has arrived."""
-        if self._sets:
-            await self._connection.forward([self._encode(self._sets)], Verdict.SILENT)
+        if sets:
+            await self._connection.forward([self._encode(sets)], Verdict.SILENT)
         if self._is_refused:
             question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
             await self._connection.ask([write_int32(len(question)) + question])
             raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
 
-    async def _run_cutting(self) -> None:
-        left = _Left(self._sets)
+    async def _run_cutting(self, sets: Sets) -> None:
+        left = _Left(sets)
         throttle_ms = 0
-        while sets := left.next_sets():
-            frame = await self._connection.ask([self._encode(sets)])
+        while turn := left.next_sets():
+            frame = await self._connection.ask([self._encode(turn)])
             with blaming_the_broker():
                 answer = read_legacy_answer(frame)
             throttle_ms = max(throttle_ms, answer.throttle_ms)
-            for place in sets:
+            for place in turn:
                 await left.take(place, answer.places.get(place, Produced(_UNKNOWN)))
         await self._connection.reply([self._answer(left.said, throttle_ms)])
 
@@ -190,14 +202,13 @@ class _Request:
     def _answer(self, said: Mapping[Place, Produced], throttle_ms: int = 0) -> bytes:
         """`said` by the broker, of what was sent to it."""
         header = self._header
-        places = [(place, self._outcome(one, said.get(place))) for place, one in self._conversion.items()]
+        places = [(place, own or self._told(said.get(place))) for place, own in self._own.items()]
         return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
 
-    def _outcome(self, one: UpConverted | Refused, said: Produced | None) -> Produced:
-        if isinstance(one, Refused):
-            return Produced(one.error_code)
+    def _told(self, said: Produced | None) -> Produced:
+        """Of what was sent to the broker."""
         if said is None:
-            return Produced(_UNKNOWN if one.records else _NONE)
+            return Produced(_UNKNOWN)
         code = known(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
         return said._replace(error_code=code)
 
@@ -205,7 +216,7 @@ class _Request:
 class _Left:
     """The batches of a request that are still to be sent, each partition's one after the other, and what was said of those that were."""
 
-    def __init__(self, sets: Mapping[Place, Sequence[Buffer]]) -> None:
+    def __init__(self, sets: Sets) -> None:
         self._batches = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
         self.said: dict[Place, Produced] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -11,6 +12,7 @@ import trio
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.legacy.message import Message
+from shoal.protocol.legacy.up import UpConverted
 from shoal.protocol.messages.produce import encode_produce_response, read_produce_request
 from shoal.proxy import legacy_produce
 from shoal.proxy.legacy_path import LegacyPath
@@ -18,7 +20,7 @@ from shoal.proxy.statistics import CloseCause
 from tests.batches import consumed, damaged
 from tests.protocol.legacy.produce_frames import Said, produce_frame, said
 from tests.protocol.legacy.sets import FIRST, numbered, singles, wrapped
-from tests.proxy.rig import BrokerSide, api_key, correlation_id, echo, request, rig
+from tests.proxy.rig import BrokerSide, api_key, correlation_id, echo, request, rig, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +94,7 @@ async def produced(
 
 
 BAD = damaged(a_set(b"bad"), 40)
+BAD_SAID = Said(2, -1, -1)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
@@ -139,7 +142,36 @@ async def test_one_bad_set_does_not_keep_the_others_from_being_appended(caplog: 
     assert tally.up_source_bytes == len(a_set(b"a")) + len(a_set(b"b"))
     assert tally.up_converted_bytes > 2 * 61
     assert tally.up_seconds > 0
-    assert "client 'old' to t-1, refused: message at offset 0: CRC mismatch" in caplog.text
+    assert "client 'old' to 't'-1, refused: message at offset 0: CRC mismatch" in caplog.text
+
+
+async def test_a_request_of_bad_sets_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with legacy(Broker()) as r:
+        client = await r.client()
+        await client.send(produce_frame(0, 1, {"t": [(index, BAD) for index in range(500)]}))
+        assert len(said(0, await client.frame())[1]) == 500
+    (line,) = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    assert "to 't'-0, refused" in line
+    assert "(and 499 more of this request)" in line
+
+
+async def test_sets_that_were_sent_are_not_held_until_they_are_answered() -> None:
+    broker = Broker(gate=trio.Event())
+    async with legacy(broker) as r:
+        client = await r.client()
+        before = _conversions()
+        for number in range(5):
+            await client.send(produce_frame(2, number, {"t": [(0, a_set(b"one")), (1, BAD)]}))
+        await until(lambda: r.connection.unanswered == 5)
+        assert _conversions() == before
+        broker.gate.set()  # type: ignore[union-attr]
+        for number in range(5):
+            assert said(2, await client.frame())[:2] == (number, {("t", 0): Said(0, number, STAMP), ("t", 1): BAD_SAID})
+
+
+def _conversions() -> int:
+    gc.collect()
+    return sum(isinstance(one, UpConverted) for one in gc.get_objects())
 
 
 async def test_where_all_is_bad_shoal_answers_in_its_turn() -> None:
