@@ -1,10 +1,16 @@
 """What a consumer gets out of bytes: the form in which tests compare records."""
 
-from shoal.protocol.records.batch import NewRecord, open_batch
-from shoal.protocol.records.record import Slice
-from shoal.protocol.records.recordset import split
+from collections.abc import Sequence
 
-__all__ = ["consumed", "damaged"]
+import cramjam
+
+from shoal.protocol.compression import Codec
+from shoal.protocol.crc import crc32c
+from shoal.protocol.records.batch import HEADER_SIZE, NewRecord, encode_batch, open_batch
+from shoal.protocol.records.record import Slice
+from shoal.protocol.records.recordset import LOG_OVERHEAD, split
+
+__all__ = ["consumed", "damaged", "raw_snappy_batch"]
 
 LIMIT = 64 * 1024 * 1024
 
@@ -36,3 +42,14 @@ def damaged(data: bytes, position: int, flip: int = 0x40) -> bytes:
     changed = bytearray(data)
     changed[position] ^= flip
     return bytes(changed)
+
+
+def raw_snappy_batch(records: Sequence[NewRecord]) -> bytes:
+    """As librdkafka writes it: one block without framing."""
+    batch = encode_batch(records)
+    packed = bytes(cramjam.snappy.compress_raw(batch[HEADER_SIZE:]))
+    header = bytearray(batch[:HEADER_SIZE])
+    header[8:12] = (HEADER_SIZE - LOG_OVERHEAD + len(packed)).to_bytes(4, "big")
+    header[22] |= Codec.SNAPPY
+    header[17:21] = crc32c(packed, crc32c(header[21:])).to_bytes(4, "big")
+    return bytes(header) + packed

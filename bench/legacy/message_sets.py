@@ -15,6 +15,7 @@ import zlib
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import cramjam
 import lz4.frame
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _LENGTH = Struct(">i")
 _LEAST = 14  # bytes of a message of magic 0 without key and value
 _CODEC, _LOG_APPEND_TIME = 0x07, 0x08
 _MAX_PLAIN = 64 << 20
+_XERIAL, _XERIAL_BYTES = b"\x82SNAPPY\0", 16
 _NO_TIMESTAMP = -1
 
 Bytes = bytes | bytearray | memoryview
@@ -63,7 +65,19 @@ def _gunzip(data: bytes) -> bytes:
     return plain
 
 
-_OPEN: dict[int, Callable[[bytes], bytes]] = {1: _gunzip, 3: lz4.frame.decompress}
+def _unsnappy(data: bytes) -> bytes:
+    """In the framing of snappy-java, which all old clients write: blocks behind their lengths."""
+    if data[: len(_XERIAL)] != _XERIAL:
+        raise Damaged("snappy without its framing")
+    plain, pos = [], _XERIAL_BYTES
+    while pos < len(data):
+        size = int.from_bytes(data[pos : pos + 4], "big")
+        pos += 4 + size
+        plain.append(bytes(cramjam.snappy.decompress_raw(data[pos - size : pos])))
+    return b"".join(plain)
+
+
+_OPEN: dict[int, Callable[[bytes], bytes]] = {1: _gunzip, 2: _unsnappy, 3: lz4.frame.decompress}
 
 
 class SetReader:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.legacy.stage import Kind
 
 BEGIN, END = "begin", "end"
-CODECS = ("gzip", "lz4")
+CODECS = ("gzip", "snappy", "lz4")
 RECEIVE_BUFFER = 8 * 1024  # the kernel doubles it
 SEGMENT = 1448  # bytes in an Ethernet frame
 INTERVAL_S = 1.0  # between two bites

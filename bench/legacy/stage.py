@@ -13,6 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import cramjam
 import crc32c
 import lz4.frame
 
@@ -37,6 +38,7 @@ _TEXT = (
     b'"Berlin","street":"Example Street 1","postcode":"10115"},"signature":"'
 )
 _VALUE = b'{"id":%012d,' + _TEXT.replace(b"%", b"%%") + b'%b"}'
+_RECORDS = {"gzip": 14_500, "snappy": 11_500, "lz4": 14_500}  # of a batch
 _KEYS = tuple(b"%08d" % number for number in range(4_000))
 
 
@@ -72,9 +74,15 @@ def _lz4(data: bytes) -> bytes:
     return packed
 
 
+def _snappy(data: bytes) -> bytes:
+    """As librdkafka does it: one block, which nobody can open in parts."""
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
 _CODECS: Mapping[str, _Codec] = {
     "none": _Codec(0, bytes),
     "gzip": _Codec(1, _gzip),
+    "snappy": _Codec(2, _snappy),
     "lz4": _Codec(3, _lz4),
 }
 
@@ -105,7 +113,7 @@ class Kind:
 
 def kinds(batches: int) -> dict[str, Kind]:
     """By codec. A batch of each takes about 1 MB and fits into `message.max.bytes` as brokers have it by default."""
-    compressed = {codec: Kind(codec=codec, batches=batches, records=14_500) for codec in ("gzip", "lz4")}
+    compressed = {codec: Kind(codec=codec, batches=batches, records=count) for codec, count in _RECORDS.items()}
     return {"none": Kind(codec="none", batches=4 * batches, records=1_800), **compressed}
 
 

@@ -39,9 +39,9 @@ __all__ = [
     "compress_quickly",
     "decompress",
     "decompress_start",
-    "require_zstd_frames",
     "snappy_blocks",
     "stated_size",
+    "zstd_frames",
 ]
 
 
@@ -64,6 +64,7 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 
 _XERIAL_BLOCK_SIZE = 32 * 1024  # SnappyOutputStream.DEFAULT_BLOCK_SIZE
 
 _ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_FIRST_BYTE = _ZSTD_MAGIC & 0xFF
 _ZSTD_SKIPPABLE = 0x184D2A50  # .. 5F
 MAX_ZSTD_WINDOW = 1 << 27  # the library's own default; level 22 uses it. Memory is touched only as output is made.
 _ZSTD_LEVEL = 3  # Kafka's default (CompressionType.ZSTD)
@@ -270,20 +271,23 @@ def _zstd_frame_end(data: memoryview, pos: int) -> int:
     return pos + checksum
 
 
-def require_zstd_frames(data: memoryview) -> None:
-    """RemoteProtocolError unless `data` is one whole frame or more."""
-    pos = 0
+def zstd_frames(data: memoryview) -> list[int]:
+    """Where frames begin, without those to be skipped; RemoteProtocolError unless `data` is one whole frame or more."""
+    starts, pos = [], 0
     try:
         while pos < len(data):
+            if data[pos] == _ZSTD_FIRST_BYTE:
+                starts.append(pos)
             pos = _zstd_frame_end(data, pos)
     except (IndexError, StructError) as error:
         raise RemoteProtocolError("zstd frame is truncated") from error
     if pos != len(data) or not pos:
         raise RemoteProtocolError("zstd frame is truncated")
+    return starts
 
 
 def _unzstd(data: memoryview, limit: int) -> bytes:
-    require_zstd_frames(data)
+    zstd_frames(data)
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     with decompressor.stream_reader(data, read_across_frames=True) as reader:
         return reader.read(limit + 1)

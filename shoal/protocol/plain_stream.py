@@ -6,13 +6,15 @@ must hold to go on is bounded, and known before the first step (`working_bytes`)
 
 - gzip: a window of 32 KiB. Input goes in by pieces, since `decompressobj` copies what it did not use at every step.
 - snappy has no streaming form: a block is made whole, then handed out in steps. Xerial blocks have 32 KiB; a batch that is one raw
-  block (librdkafka) is as large as its plain form, which cannot be more than 64/3 of its bytes (a copy of 64 bytes takes 3).
+  block (librdkafka) is as large as its plain form, which its first bytes state, and which cannot be more than 64/3 of its bytes (a
+  copy of 64 bytes takes 3).
 - lz4: two blocks, of at most 4 MiB.
 - zstd: its window, at most 128 MiB (level 22); memory is touched only as output is made.
 """
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import cramjam
@@ -24,8 +26,8 @@ from shoal.protocol.compression import (
     MAX_GZIP_MEMBERS,
     MAX_ZSTD_WINDOW,
     Codec,
-    require_zstd_frames,
     snappy_blocks,
+    zstd_frames,
 )
 from shoal.protocol.crc import Buffer
 from shoal.protocol.errors import RemoteProtocolError
@@ -119,15 +121,29 @@ def _unlz4(data: memoryview, most: int) -> _Steps:
 
 
 def _unzstd(data: memoryview, most: int) -> _Steps:
-    require_zstd_frames(data)
+    zstd_frames(data)
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     with decompressor.stream_reader(data, read_across_frames=True) as reader:
         while plain := reader.read(most):
             yield plain
 
 
+def _largest_snappy_block(data: memoryview) -> int:
+    """Of those in front of what is damaged."""
+    largest = 0
+    with suppress(RemoteProtocolError, *LIBRARY_ERRORS):
+        for block in snappy_blocks(data):
+            largest = max(largest, _snappy_size(block))
+    return largest
+
+
 def _lz4_blocks(data: memoryview) -> int:
     return 2 * int(lz4.frame.get_frame_info(data)["block_size"])
+
+
+def _largest_zstd_window(data: memoryview) -> int:
+    frames = (zstandard.get_frame_parameters(data[start:]) for start in zstd_frames(data))
+    return max((int(frame.window_size) for frame in frames), default=0)
 
 
 _METHODS: Final[Mapping[Codec, Callable[[memoryview, int], _Steps]]] = {
@@ -141,7 +157,7 @@ _METHODS: Final[Mapping[Codec, Callable[[memoryview, int], _Steps]]] = {
 _WORKING: Final[Mapping[Codec, Callable[[memoryview], int]]] = {
     Codec.NONE: lambda data: 0,
     Codec.GZIP: lambda data: 32 * 1024 + _INPUT,
-    Codec.SNAPPY: lambda data: max(map(_snappy_size, snappy_blocks(data)), default=0),
+    Codec.SNAPPY: _largest_snappy_block,
     Codec.LZ4: _lz4_blocks,
-    Codec.ZSTD: lambda data: int(zstandard.get_frame_parameters(data).window_size),
+    Codec.ZSTD: _largest_zstd_window,
 }

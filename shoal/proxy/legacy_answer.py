@@ -21,12 +21,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.protocol.legacy.overflow import overflow
+from shoal.proxy.in_flight import UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shoal.protocol.legacy.fetch import Wanted
-    from shoal.proxy.legacy_source import Held, Source
+    from shoal.proxy.legacy_held import Held
+    from shoal.proxy.legacy_source import Source
     from shoal.proxy.legacy_statistics import LegacyTally
     from shoal.proxy.transport import Buffer, Outlet
 
@@ -62,7 +64,7 @@ async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool
         size = sum(map(len, part.portion))
         if size:
             made += size
-            part.size = max(size, min(limit, size + part.source.left))
+            part.size = max(size + part.source.owed, min(limit, size + part.source.left))
             max_bytes -= part.size
         elif not part.source.ended:  # its next piece is too large for what is left
             return
@@ -70,11 +72,11 @@ async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool
 
 class Sources(Protocol):
     async def again(self, part: Part) -> Source | None:
-        """A source for the rest of a part, whose source was dropped; None where there can be none."""
+        """A source for the rest of a part, whose source was dropped or `wants` more; None where there can be none."""
 
 
 class Sending:
-    """Of one answer. A checkpoint where the client must read first."""
+    """Of one answer. A checkpoint where the client must read first. UpstreamLost: the connection must end, for a message was begun."""
 
     def __init__(self, outlet: Outlet, held: Held, sources: Sources, chunk: int, tally: LegacyTally) -> None:
         self._outlet = outlet
@@ -86,7 +88,7 @@ class Sending:
         self._gives_way = False
 
     async def send(self, heads: Sequence[bytes], parts: Sequence[Part], *, gives_way: bool = False) -> None:
-        """`gives_way`: others have their turn behind the first portion. Raises ClientLeft."""
+        """`gives_way`: others have their turn behind the first portion. Raises ClientLeft, UpstreamLost."""
         self._gives_way = gives_way
         for head, part in zip(heads, parts, strict=True):
             self._out.append(head)
@@ -108,10 +110,23 @@ class Sending:
             self._out += overflow(left)
 
     async def _next(self, part: Part, room: int) -> list[bytes]:
+        """Raises UpstreamLost where a message cannot be given to its end."""
+        owed = 0 if part.source is None else part.source.owed
+        portion: list[bytes] = []
         if part.source is not None and part.source.dropped:
-            self._tally.resumed += 1
-            part.source = await self._sources.again(part)
-        return [] if part.source is None else await part.source.portion(room, self._chunk)
+            await self._resume(part)
+        while part.source is not None:
+            portion = await part.source.portion(room, self._chunk)
+            if portion or not part.source.wants:
+                break
+            await self._resume(part)
+        if owed and not portion:
+            raise UpstreamLost(f"{owed} bytes of a message that was begun cannot be had any more")
+        return portion
+
+    async def _resume(self, part: Part) -> None:
+        self._tally.resumed += 1
+        part.source = await self._sources.again(part)
 
     async def _flush(self) -> None:
         out, self._out = self._out, []

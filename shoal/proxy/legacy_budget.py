@@ -17,9 +17,9 @@ Rules:
     owner asks the broker again, at the offset where it was, when its client reads on.
  3. Who asks for a lease holds none.
  4. A request for more than the whole budget is one for all of it: a batch larger than that is served, alone.
- 5. What a batch takes to be decompressed is known when it lies here (a raw block of snappy can be twenty times its size). The lease grows by
-    it at once, and may overdraw the budget: to wait would be to hold one lease and to wait for another. Nobody is granted
-    anything until that is made up for.
+ 5. A lease has room for what converting takes, as a rule. Where a batch or a record takes more (a raw block of snappy can be twenty times
+    its size), that is known before a byte of it is opened. If so much is free, and nobody waits, the lease grows. Else its owner returns
+    it, and asks the broker again, with a lease for as much (rule 3).
 
 Nobody starves: the first in the queue gets what is free and what is idle; a busy lease becomes idle or ends in bounded time (a broker
 that stops in the middle of a frame is limits.frame_timeout's business); and while somebody waits nobody else is granted anything, so
@@ -84,11 +84,14 @@ class Lease:
         self._budget._idle.pop(self, None)
         return True
 
-    def grow(self, size: int) -> None:
-        """It was found to need so much in all: nobody waits for that (rule 5)."""
-        if self._budget is not None and size > self.size:
-            self._budget.free -= size - self.size
-            self.size = size
+    def grow(self, size: int) -> bool:
+        """It needs so much in all; False: that can't be had at once (rule 5), or it is no more."""
+        budget = self._budget
+        if budget is None or (size > self.size and (budget.is_waited_for or size - self.size > budget.free)):
+            return False
+        budget.free -= max(size - self.size, 0)
+        self.size = max(size, self.size)
+        return True
 
     def release(self) -> None:
         budget, self._budget = self._budget, None

@@ -24,7 +24,8 @@ from shoal.protocol.legacy.fetch_heads import Promised, write_heads
 from shoal.proxy.capture_notes import CONVERTED
 from shoal.proxy.in_flight import UpstreamLost, blaming_the_broker
 from shoal.proxy.legacy_answer import Part, Sending, fill
-from shoal.proxy.legacy_source import Held, Source
+from shoal.proxy.legacy_held import Held
+from shoal.proxy.legacy_source import Source
 from shoal.proxy.legacy_turns import Turns, place_of
 from shoal.proxy.settings import Isolation, SetCompression
 
@@ -99,7 +100,14 @@ class Reader:
         deadline = trio.current_time() + question.max_wait_ms / _MILLISECONDS
         throttle_ms, parts, goes_on = 0, self._left_over(question), True
         await self._fill(question, parts)
-        while goes_on and not any(part.size or part.error_code for part in parts):
+        while not any(part.size or part.error_code for part in parts):
+            if starving := next((part for part in parts if part.source is not None and part.source.wants), None):
+                await self.again(starving)
+                parts = self._parts(question)
+                await self._fill(question, parts)
+                continue
+            if not goes_on:
+                break
             left = max(deadline - trio.current_time(), 0)
             wanted = self._turns.in_turn(question.partitions)
             answer = await self._ask(replace(question, partitions=wanted, max_wait_ms=int(left * _MILLISECONDS)))
@@ -168,7 +176,7 @@ class Reader:
         if source is None:
             return False
         if part.size:
-            self._turns.gave(place)
+            self._turns.gave(place, source.needed_bytes)
         elif source.failure is not None:
             part.error_code = self._failed(place, source.failure)
         elif source.ended:
@@ -210,6 +218,7 @@ class Reader:
             partitions=tuple(one._replace(max_bytes=min(one.max_bytes, most)) for one in question.partitions),
         )
         committed = self._settings.isolation is Isolation.READ_COMMITTED
+        self.held.expected = self._turns.need(map(place_of, question.partitions))
         request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
         asked = await self._connection.post([request], note=CONVERTED, gate=self.held.gate)
         return self._open(await asked.frame(), {place_of(one): one.offset for one in question.partitions})
@@ -238,16 +247,22 @@ class Reader:
             keep_codec=settings.compression is SetCompression.SOURCE,
             chunk=settings.chunk_bytes,
         )
-        return Source(conversion, magic, self._tally)
+        return Source(conversion, magic, settings.chunk_bytes, self.held, self._tally)
 
     async def again(self, part: Part) -> Source | None:
-        assert part.source is not None
-        wanted = part.wanted._replace(offset=part.source.offset)
+        before, place = part.source, place_of(part.wanted)
+        assert before is not None
+        if before.wants:
+            self._turns.learn_need(place, before.wants)
+        wanted = part.wanted._replace(offset=before.offset)
         most = self._settings.fetch_bytes
         question = LegacyFetch(max_wait_ms=0, min_bytes=_AT_ONCE, max_bytes=most, partitions=(wanted,))
         with suppress(UpstreamLost):
             await self._ask(question)
-        return self.held.sources.get(place_of(wanted))
+        source = self.held.sources.get(place)
+        if source is not None:
+            source.follow(before)
+        return source
 
 
 def _working_bytes(settings: LegacySettings) -> int:

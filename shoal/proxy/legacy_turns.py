@@ -6,6 +6,8 @@ of the request; so what gave something last time is asked for last.
 Skips: where an answer has nothing for the client (transaction markers, aborted records), an old client does not know that it could read on,
 and asks for the same offset again at once. What was found out is kept, so that this question becomes one for what follows,
 which the broker answers when there is something.
+
+Needs: batches of a partition that took more than usual to be opened were not the last, so as much is paid for with the next answer.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Turns:
         self._given: _Recent[int] = _Recent()
         self._skips: _Recent[_Skip] = _Recent()
         self._watermarks: _Recent[int] = _Recent()
+        self._needs: _Recent[int] = _Recent()
         self._count = 0
 
     def in_turn(self, wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
@@ -56,9 +59,11 @@ class Turns:
         skip = self._skips.get(place_of(wanted))
         return wanted._replace(offset=skip.follows) if skip and skip.asked == wanted.offset else wanted
 
-    def gave(self, place: Place) -> None:
+    def gave(self, place: Place, needed: int = 0) -> None:
+        """`needed`: bytes that this took beside the answer."""
         self._count += 1
         self._given.tell(place, self._count)
+        self._needs.tell(place, needed)
         self._skips.pop(place, None)
 
     def nothing_between(self, place: Place, asked: int, follows: int) -> bool:
@@ -72,6 +77,14 @@ class Turns:
     def refused(self, place: Place) -> bool:
         """The broker has an error for what was asked; -> whether that was more than the client had asked for."""
         return self._skips.pop(place, None) is not None
+
+    def learn_need(self, place: Place, size: int) -> None:
+        """Bytes beside the answer, without which it cannot be opened."""
+        self._needs.tell(place, size)
+
+    def need(self, places: Iterable[Place]) -> int:
+        """Of one of them, since one is converted at a time."""
+        return max((self._needs.get(place, 0) for place in places), default=0)
 
     def learn_watermark(self, place: Place, high_watermark: int) -> None:
         self._watermarks.tell(place, high_watermark)

@@ -6,6 +6,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import lz4.frame
@@ -18,10 +19,15 @@ from bench.legacy.message_sets import Damaged, Message, SetReader, skim
 from bench.legacy.report import BOUND, as_tables
 from bench.legacy.sampling import live_heap_mib, tcp_buffers_mib, watching
 from bench.legacy.stage import Kind, key_of, kinds, timestamp_of, value_of
+from shoal.protocol.compression import Codec, compress
 from shoal.protocol.records.batch import open_batch
 from shoal.scenarios.kafka.process import Process, until
 
-OPENING = {"gzip": (1, gzip.compress), "lz4": (3, lz4.frame.compress)}
+OPENING = {
+    "gzip": (1, gzip.compress),
+    "snappy": (2, partial(compress, Codec.SNAPPY)),
+    "lz4": (3, lz4.frame.compress),
+}
 BUSY = "print('began', flush=True)\nwhile True: pass"
 TOPIC = Kind(codec="gzip", batches=1, records=9)
 NAME = TOPIC.topic.encode()
@@ -47,9 +53,9 @@ def right(offset: int, place: int | None = None, magic: int = 1) -> bytes:
 
 
 def wrapper(codec: str, first: int, last: int) -> bytes:
-    number, compress = OPENING[codec]
+    number, compressed = OPENING[codec]
     inner = b"".join(right(offset, offset - first) for offset in range(first, last + 1))
-    return entry(last, message(compress(inner), attributes=number))
+    return entry(last, message(compressed(inner), attributes=number))
 
 
 def padding(size: int) -> bytes:

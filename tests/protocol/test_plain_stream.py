@@ -132,6 +132,20 @@ def test_working_bytes_are_those_of_the_stream() -> None:
     assert working_bytes(Codec.ZSTD, compress(Codec.ZSTD, PLAIN)) >= len(PLAIN)
 
 
+def test_the_largest_of_many_parts_counts_and_one_in_front_of_damage_too() -> None:
+    xerial = compress(Codec.SNAPPY, PLAIN)
+    block = raw_snappy(PLAIN)
+    assert working_bytes(Codec.SNAPPY, xerial + len(block).to_bytes(4, "big") + block + b"\x7f\xff\xff\xff") == len(
+        PLAIN
+    )
+    small, large = (zstandard.ZstdCompressor(level=level, write_content_size=False) for level in (1, 19))
+    streams = [small.compress(PLAIN), large.compress(PLAIN)]
+    assert working_bytes(Codec.ZSTD, b"".join(streams)) == max(working_bytes(Codec.ZSTD, one) for one in streams)
+    skipped = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"
+    assert working_bytes(Codec.ZSTD, skipped + streams[1]) == working_bytes(Codec.ZSTD, streams[1])
+    assert working_bytes(Codec.ZSTD, skipped) == 0
+
+
 @given(codecs, st.binary(max_size=60))
 def test_working_bytes_of_anything_are_a_number(codec: Codec, data: bytes) -> None:
     assert working_bytes(codec, data) >= 0

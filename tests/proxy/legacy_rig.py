@@ -82,7 +82,10 @@ class Log:
         return self.batches[-1].last + 1 if self.batches else 0
 
     def append(self, records: Sequence[NewRecord], codec: Codec = Codec.NONE, **fields: int) -> Batch:
-        content = encode_batch(records, base_offset=self.end, codec=codec, **fields)
+        return self.append_batch(encode_batch(records, base_offset=self.end, codec=codec, **fields))
+
+    def append_batch(self, content: bytes) -> Batch:
+        content = self.end.to_bytes(8, "big") + content[8:]
         last = self.end + int.from_bytes(content[23:27], "big")
         self.batches.append(Batch(self.end, last, content))
         self.appended.set()

@@ -176,20 +176,22 @@ async def test_a_large_request_is_not_starved_by_readers_that_are_never_idle_for
             owner.has.release()
 
 
-async def test_a_lease_that_grows_overdraws_the_budget_and_nobody_gets_anything_until_that_is_made_up_for() -> None:
+async def test_a_lease_grows_by_what_is_free_where_nobody_waits() -> None:
     async with trio.open_nursery() as nursery:
         stage = Stage(nursery, 100)
         first, other = await stage.owner("first", 40), await stage.owner("other", 40)
-        first.has.grow(300)
-        first.has.grow(10)  # it never gets smaller
-        assert stage.budget.statistics().leased == 340
-        small = await stage.owner("small", 1)
+        assert not first.has.grow(61)
+        assert first.has.grow(50)
+        assert first.has.grow(10)  # it never gets smaller
+        assert stage.budget.statistics().leased == 90
+        late = await stage.owner("late", 20)
+        assert not first.has.grow(51)  # 10 are free, and who waits comes first
+        assert first.has.grow(50)
         other.has.release()
-        other.has.grow(1000)  # it is no more
-        assert await stage.told_at_once() == {"first gets", "other gets"}
+        assert not other.has.grow(1)  # it is no more
+        assert await stage.told() == ["first gets", "other gets", "late gets"]
         first.has.release()
-        assert await stage.told() == ["small gets"]
-        small.has.release()
+        late.has.release()
         assert stage.budget.free == 100
 
 

@@ -6,12 +6,10 @@ import random
 import weakref
 from functools import partial
 
-import cramjam
 import pytest
 import trio
 
 from shoal.protocol.compression import Codec
-from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import NewRecord
 from shoal.proxy.settings import KIB, Limits
 from shoal.proxy.statistics import CloseCause
@@ -288,34 +286,3 @@ async def test_random_clients_that_come_read_and_go_leave_nothing(monkeypatch: p
                 nursery.start_soon(partial(come_and_go, number))
         assert checked == [True] * 20
         await until(lambda: r.budget.waiting == 0)
-
-
-async def test_what_decompressing_takes_is_leased_too() -> None:
-    """One raw block of snappy, as librdkafka writes it: there is no other way than to open all of it."""
-    async with legacy_rig(chunk_bytes=CHUNK) as r:
-        log = r.broker.log()
-        log.append([NewRecord(1, None, bytes(1000))] * 4000, Codec.SNAPPY)
-        content = log.batches[-1].content
-        raw = bytes(cramjam.snappy.compress_raw(_xerial_plain(content[61:])))
-        log.batches[-1] = log.batches[-1]._replace(content=_with_payload(content, raw))
-        slow = await r.slow_consumer()
-        await slow.ask({PLACE: 0}, most=1 << 20)
-        await r.blocked(slow)
-        assert r.budget.leased > 3_900_000 > 10 * len(raw)
-        assert len(await read_on(slow)) > 500
-
-
-def _xerial_plain(data: bytes) -> bytes:
-    plain, pos = b"", 16
-    while pos < len(data):
-        size = int.from_bytes(data[pos : pos + 4], "big")
-        plain += bytes(cramjam.snappy.decompress_raw(data[pos + 4 : pos + 4 + size]))
-        pos += 4 + size
-    return plain
-
-
-def _with_payload(batch: bytes, payload: bytes) -> bytes:
-    head = bytearray(batch[:61])
-    head[8:12] = (len(payload) + 49).to_bytes(4, "big")
-    head[17:21] = crc32c(bytes(head[21:]) + payload).to_bytes(4, "big")
-    return bytes(head) + payload

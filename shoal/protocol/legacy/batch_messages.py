@@ -14,6 +14,7 @@ from shoal.protocol.legacy.message import LOG_APPEND_TIME
 from shoal.protocol.legacy.message_source import MessageSource
 from shoal.protocol.legacy.record_loop import RECORD_LOOPS, skip_records
 from shoal.protocol.legacy.window import Window
+from shoal.protocol.legacy.working import Working
 from shoal.protocol.plain_stream import open_plain, working_bytes
 from shoal.protocol.records.batch import BatchHeader
 
@@ -21,11 +22,13 @@ __all__ = ["BatchMessages"]
 
 _REFILLS: Final = 4
 """At most so many steps of plain bytes are read for one piece: what is skipped takes time, too."""
+_STEPS: Final = 2
+"""In a window: one, and what was left of the one before."""
 
 
 class BatchMessages(MessageSource):
     """The records of `payload` from the offset `floor` on. `step` bytes are decompressed at a time; a record of more than `largest`
-    (bytes): TooLarge."""
+    (bytes): TooLarge. What it takes to open them is asked of `working`."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class BatchMessages(MessageSource):
         floor: int,
         step: int,
         largest: int,
+        working: Working,
     ) -> None:
         attributes = LOG_APPEND_TIME if magic and header.is_log_append_time else 0
         super().__init__(counts, magic=magic, codec=codec, attributes=attributes, newest=header.max_timestamp)
@@ -45,7 +49,9 @@ class BatchMessages(MessageSource):
             header, open_plain(header.codec, payload, step), counts, floor=floor, attributes=attributes
         )
         self._largest = largest if header.codec else max(largest, len(payload))  # it is in memory anyway
-        self._source = (header.codec, payload)
+        self._step = step
+        self._working = working
+        self._stream = working_bytes(header.codec, payload)
         self._loop = RECORD_LOOPS[magic]
         self._relative = bool(codec and magic)
         self._records = header.record_count
@@ -67,13 +73,15 @@ class BatchMessages(MessageSource):
 
     @property
     def working_bytes(self) -> int:
-        return working_bytes(*self._source) + len(self.window.plain)
+        plain = self.window.plain
+        return self._stream + max(len(plain), _STEPS * self._step) if plain else 0
 
     def _gather(self, messages: list[bytes], room: int, must: bool) -> None:
         window = self.window
         window.first = -1 if self._relative else 0
         if not window.plain and window.left:
-            window.refill(self._largest)
+            self._working.require(self._stream + _STEPS * self._step)
+            self._refill()
         for _ in range(_REFILLS):
             if self._to_skip:
                 self._to_skip -= skip_records(window, self._to_skip)
@@ -85,4 +93,7 @@ class BatchMessages(MessageSource):
                 self.done = True
             if self.done or self.full:
                 return
-            window.refill(self._largest)
+            self._refill()
+
+    def _refill(self) -> None:
+        self.window.refill(self._step, self._largest, self._stream, self._working)

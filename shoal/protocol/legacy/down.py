@@ -12,9 +12,9 @@ Rules
 - What cannot be given is a `Failure`, met before any of it was given: every batch's CRC is checked before it is opened.
 - An unfinished batch at the end of the set is left for the next Fetch.
 
-A conversion holds the frame it reads from, and beside it at most: twice the piece; what its stream holds (`plain_stream`); and of a
-compressed batch with records larger than a piece, three times the largest, which is at most `largest`. It may be dropped at any time, which
-frees all of this, and made anew from any later answer at `next_offset`; it then goes over what stands before that in the batch by
+A conversion holds the frame it reads from, and beside it at most what it was allowed (`working.py`): what its stream holds (`plain_stream`), two
+pieces, and some copies of a record that is larger than a piece, which is at most `largest`; what is small (a piece and its compression)
+is not counted. It may be dropped at any time, which frees all of this, and made anew from any later answer at `next_offset`; it then goes over what stands before that in the batch by
 record lengths alone (some millions of records a second, and what decompressing costs).
 """
 
@@ -32,6 +32,7 @@ from shoal.protocol.legacy.failure import Failure, UnreadableCodec
 from shoal.protocol.legacy.message import ATTRIBUTES_AT
 from shoal.protocol.legacy.message_source import MessageSource
 from shoal.protocol.legacy.old_entry import OldEntry, OldMessages
+from shoal.protocol.legacy.working import WantsMore, Working
 from shoal.protocol.records.batch import CODEC_MASK, HEADER_SIZE, read_batch_header, require_crc
 from shoal.protocol.records.recordset import entries
 from shoal.protocol.wire import Buffer
@@ -49,6 +50,7 @@ _WORTH_A_WRAPPER: Final = 2  # a part of a piece
 _COUNTED: Final = 64  # entries
 _GROWTH: Final = 4  # a part of it
 _NO_OFFSET: Final = 2**63 - 1  # nobody could read on behind it
+_UNBOUNDED: Final = 2**63 - 1
 
 
 class DownConversion:
@@ -58,7 +60,8 @@ class DownConversion:
     codec of the batch (zstd is then a Failure); else messages are not compressed.
 
     `next_offset`: where a consumer reads on after the pieces so far; it also lies behind what was left out. `given`: where a client reads
-    on, who knows only of the messages. `failure`: why there will be no further piece. `counts`: what was done.
+    on, who knows only of the messages. `failure`: why there will be no further piece. `wants`: bytes of working memory without which
+    there was no piece; ask again with as many. `counts`: what was done.
     """
 
     def __init__(
@@ -85,10 +88,12 @@ class DownConversion:
         self._largest = largest
         self._aborted = AbortedTransactions(aborted)
         self._open: MessageSource | None = None
+        self._working = Working()
         self._last = -1  # the last offset of the entries so far
         self.given = offset
         self.next_offset = offset
         self.failure: Failure | None = None
+        self.wants = 0
         self.ended = False
         self.counts = Counts()
 
@@ -108,24 +113,32 @@ class DownConversion:
         """About what is held beside the source, between pieces."""
         return self._open.working_bytes if self._open else 0
 
+    @property
+    def needed_bytes(self) -> int:
+        """The most that was taken beside the source at once, so far."""
+        return self._working.most
+
     def resumes(self, offset: int) -> bool:
         """Is `offset` where a client asks on who has read all pieces? Anything from `given` to `next_offset`."""
         return self.given <= offset <= self.next_offset
 
-    def piece(self, most: int = CHUNK) -> bytes | None:
+    def piece(self, most: int = CHUNK, working: int = _UNBOUNDED) -> bytes | None:
         """The next messages, of at most `most` (and at most `chunk`) bytes before compression, one message at least. It is a copy: nothing in
-        it refers to the source.
+        it refers to the source. At most `working` bytes are held for it.
 
-        b"": work was done (skipping), ask again. None: there is nothing more; then look at `failure`. Never raises for what the source
-        holds. Takes some milliseconds.
+        b"": work was done (skipping), ask again. None: there is nothing more; then look at `failure` and `wants`. Never raises for what
+        the source holds. Takes some milliseconds.
         """
         parts: list[bytes] = []
+        self._working.limit, self.wants = working, 0
         if not self.ended:
             try:
                 self._fill(parts, min(most, self._chunk))
+            except WantsMore as more:
+                self.wants = 0 if parts else more.size
             except RemoteProtocolError as error:
                 self._stop(Failure.of(error, self.next_offset, f"entry at offset {self._offset}"))
-        return b"".join(parts) if parts or not self.ended else None
+        return None if self.wants or (self.ended and not parts) else b"".join(parts)
 
     def _stop(self, failure: Failure | None = None) -> None:
         """What refers to the source is dropped."""
@@ -190,19 +203,21 @@ class DownConversion:
                 floor=self.next_offset,
                 step=self._chunk,
                 largest=self._largest,
+                working=self._working,
             )
         self.next_offset = max(self.next_offset, header.last_offset + 1)
         return None
 
     def _old(self, start: int, magic: int) -> MessageSource | None:
-        data = bytes(self._source[start : self._next_at])
+        data = self._source[start : self._next_at]
         self._require_order(self._offset, self._offset)
         if self._offset < self.next_offset:
             return None
         if magic <= self._magic:
-            return OldEntry(data, self.counts)
+            return OldEntry(data, self.counts, self._working)
         codec = self._codec(data[ATTRIBUTES_AT])
-        return OldMessages(data, self.counts, codec=codec, floor=self.next_offset, largest=self._largest)
+        floor, largest = self.next_offset, self._largest
+        return OldMessages(data, self.counts, codec=codec, floor=floor, largest=largest, working=self._working)
 
     def _codec(self, attributes: int) -> Codec:
         """Of the wrappers to be made."""

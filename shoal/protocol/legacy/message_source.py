@@ -7,6 +7,7 @@ from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.legacy.counts import Counts
 from shoal.protocol.legacy.lz4_header import as_magic_0
 from shoal.protocol.legacy.message import write_message
+from shoal.protocol.legacy.working import WantsMore
 
 __all__ = ["MessageSource"]
 
@@ -52,13 +53,16 @@ class MessageSource(ABC):
     def take(self, out: list[bytes], room: int, must: bool) -> int:
         """Appends what fits into `room` bytes before compression (with `must`, one message at least); returns their bytes.
 
-        0 also where only skipping was done. Damage: RemoteProtocolError, once what stands before it has been given.
+        0 also where only skipping was done. Damage: RemoteProtocolError, and WantsMore, once what stands before it has been given.
         """
         if self._error:
             raise self._error
         parts: list[bytes] = []
         try:
             self._gather(parts, room, must)
+        except WantsMore:
+            if not parts:
+                raise
         except RemoteProtocolError as error:
             if not parts:
                 raise

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.legacy.counts import Counts
+from shoal.protocol.legacy.working import COPIES, Working
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.wire import UVARINT_BYTES, read_varint
 
@@ -54,13 +55,18 @@ class Window:
         self.full = False
         self.counts = counts
 
-    def refill(self, largest: int) -> None:
-        """A step more of plain bytes, or as many as the next record has. A record of more than `largest`: TooLarge."""
+    def refill(self, step: int, largest: int, stream: int, working: Working) -> None:
+        """A step more of plain bytes, or as many as the next record has. A record of more than `largest`: TooLarge.
+
+        `stream`: bytes that the steps' source holds. Raises WantsMore for a record of more than a step, and nothing has changed then.
+        """
         rest = self.plain[self.pos :]
-        self.pos = 0
         needed = self._next_size(rest) if rest else 0
         if needed > largest:
             raise TooLarge(f"a record of {needed} bytes; at most {largest} can be converted")
+        if needed > step:
+            working.require(stream + COPIES * needed)
+        self.pos, self.plain = 0, b""
         steps = [rest, self._step()]
         size = len(rest) + len(steps[1])
         while size < needed:
