@@ -157,7 +157,7 @@ class Reader:
             self._turns.learn_watermark(place, one.high_watermark)
         parts = self._parts(question)
         for part in parts:
-            code = errors.get(place_of(part.wanted), 0)
+            code = errors.get(place_of(part.wanted), answer.error_code)
             part.error_code = self._say(code)
         return parts
 

@@ -110,6 +110,7 @@ class LogBroker:
     isolation: list[int] = field(default_factory=list)
     sides: list[BrokerSide] = field(default_factory=list)
     throttle_ms: int = 0
+    error: int = 0  # of a whole answer, which has no partitions then
     silent: bool = False
     cut_bytes: int = 0  # missing at the end of an answer's content
     rest: trio.Event | None = None  # an answer is sent half before it
@@ -172,6 +173,8 @@ class LogBroker:
         scope.cancel()
 
     def _body(self, asked: Mapping[Place, tuple[int, int]], max_bytes: int) -> bytes:
+        if self.error:
+            return struct.pack(">ihii", self.throttle_ms, self.error, 0, 0)
         topics: list[bytes] = []
         whole = True
         for (topic, index), (offset, most) in asked.items():

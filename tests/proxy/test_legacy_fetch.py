@@ -322,6 +322,15 @@ async def test_errors_of_the_broker_are_told_in_the_clients_words(code: int, sai
         assert given["t", 1].messages
 
 
+async def test_an_error_of_the_whole_answer_is_that_of_every_partition() -> None:
+    async with legacy_rig() as r:
+        r.broker.log().append(records(0, 10))
+        r.broker.error = -1
+        consumer = await r.consumer()
+        given = await consumer.fetch({PLACE: 0, ("t", 1): 0})
+        assert [(one.error, one.messages) for one in given.values()] == [(-1, []), (-1, [])]
+
+
 async def test_an_error_behind_what_was_left_out_is_asked_for_again_where_the_client_is() -> None:
     async with legacy_rig() as r:
         log = r.broker.log()
