@@ -71,6 +71,9 @@ class _Rows:
     def topic(self, cluster: str, topic: Topic) -> int:
         return self._names.topic(cluster, topic)
 
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        return self._names.knows(cluster, topic)
+
     def add(self, rows: bytes) -> None:
         self.rows.append(rows)
         self.size += len(rows)

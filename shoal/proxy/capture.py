@@ -68,7 +68,8 @@ class Capture:
         require_directory(settings)
         self.settings = settings
         self._names = Names(topic_name)
-        self.number, self.topic = self._names.number, self._names.topic
+        self.number, self.topic, self.knows = self._names.number, self._names.topic, self._names.knows
+        self.epoch = self._names.epoch
         self._files = IndexFiles(settings, tags)
         every = settings.has_keys_sample
         self._sampler = KeySampler(every, random.randrange(1 << 32)) if every else None
@@ -116,10 +117,6 @@ class Capture:
         self._waiting = waiting
         if waiting >= FLUSH_BYTES:
             self._wake.set()
-
-    @property
-    def epoch(self) -> int:
-        return self._names.epoch
 
     def drop(self, rows: int) -> None:
         self.dropped += rows
@@ -182,6 +179,7 @@ class Capture:
             blocks.append(_state_block(*self._told, closed=ends))
         if ends:
             self._names.renewed()
+            self.epoch = self._names.epoch
             self._in_file = 0
         return size // ROW_SIZE, names, blocks, ends
 

@@ -45,6 +45,10 @@ class Names:
             self._ids[cluster, topic] = number
         return number
 
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        """Whether `topic` will give the same number until `renewed`."""
+        return isinstance(topic, str) or (cluster, topic) in self._ids
+
     def _add(self, name: str) -> int:
         number = len(self._numbers)
         if number > MAX_NAMES:

@@ -4,12 +4,12 @@ v0-v2    Produce without a transactional id      v3-v8    with one; RECORDS with
 v9-v12   flexible: header tags, compact lengths  v13      topics by id
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.capture.again import FORMS, Form, Sent, form_of
+from shoal.protocol.capture.again import FORMS, Form, form_of
 from shoal.protocol.capture.pending import TOKEN, Request
 from shoal.protocol.capture.record_sets import RecordSetWalker
 from shoal.protocol.capture.stream import read_length, read_name, read_tags
@@ -44,16 +44,12 @@ class RequestWalker(RecordSetWalker):
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._forms: list[Form] = []
 
-    def again(self, chunk: memoryview, now_ns: int) -> Sent | None:
-        """A Produce request like one before, if the chunk is just that. None: `feed` it."""
+    @property
+    def known(self) -> Sequence[Form]:
+        """What the next frame may be read by; none, while it must be fed."""
         if self._left or self._carry or self.tokens or self.sampler is not None or self.lost:
-            return None
-        for form in self._forms:
-            found = form.read(chunk, self.number + 1, now_ns)
-            if found is not None:
-                self.number += 1
-                return found
-        return None
+            return ()
+        return self._forms
 
     def feed(self, chunk: memoryview) -> None:
         super().feed(chunk)
@@ -66,6 +62,10 @@ class RequestWalker(RecordSetWalker):
             form = form_of(chunk, self._request, self.partitions[0])
             if form is not None:
                 self._forms = [form, *self._forms[: FORMS - 1]]
+
+    def forget(self) -> None:
+        """All forms."""
+        self._forms = []
 
     def expect_tokens(self, count: int) -> None:
         self.tokens = count

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from shoal.protocol.capture.again import Said, Sent
-from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, ROW_SIZE, Direction, Handling, Kind
-from shoal.protocol.capture.pending import Request, Treatment
+from shoal.protocol.capture.again import Lane
+from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, Direction, Handling, Kind
+from shoal.protocol.capture.pending import Request, Source, Treatment, Verdict
 from shoal.protocol.capture.record_sets import PartitionRows
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.wire import Topic
@@ -20,10 +21,7 @@ __all__ = [
     "RowMaker",
     "Sink",
     "appended",
-    "first_offset",
-    "last_delta",
     "row_of",
-    "unwrapped",
 ]
 
 UNKNOWN_ERROR: Final = -32768
@@ -47,6 +45,10 @@ class Sink(Protocol):
     def number(self, name: str) -> int: ...
 
     def topic(self, cluster: str, topic: Topic) -> int: ...
+
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        """Whether `topic` gives the same number in all of this epoch: the name of a topic id may become known later."""
+        ...
 
     def add(self, rows: bytes) -> None: ...
 
@@ -74,11 +76,10 @@ class Answered(NamedTuple):
 NO_ANSWER: Final = Answered()
 
 
-_AGAIN: Final = Struct(f"<qqII16sI16siiii6sh4sq{ROW_SIZE - CONTEXT.size - 8}s")
-"""CONTEXT and what follows it, with fields that are the same each time in one piece."""
-_NAMES: Final = Struct("<IIII")  # client, software, listener, cluster
+_WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
+_NAMES: Final = Struct("<IIIII")  # client, software, listener, cluster, topic
 _NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
-_WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
+_PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 
 
 class RowMaker:
@@ -93,33 +94,14 @@ class RowMaker:
         self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
         self.software = ""
 
-    def again(self, sent: Sent, said: Said, answered: Answered) -> None:
-        """As `batches`, of a request that stands for itself."""
-        form, place, key = sent.form, self._place, (self._sink.epoch, self.software)
-        if form.names_of != key:
-            client = str(form.client, "utf-8", "replace")
-            names = (client, self.software, place.listener, place.cluster)
-            form.names_of, form.names = key, _NAMES.pack(*map(self._number, names))
-        self._sink.add(
-            _AGAIN.pack(
-                sent.sent_ns,
-                max(answered.at_ns - sent.sent_ns, 0),
-                place.connection,
-                sent.number,
-                form.names,
-                self._sink.topic(place.cluster, form.topic) if form.topic else 0,
-                self._elsewhere,
-                sent.partition,
-                said.throttle_ms,
-                sent.size,
-                answered.size,
-                form.api,
-                said.error,
-                _WHAT,
-                said.base_offset,
-                sent.batch,
-            )
-        )
+    def name(self, lane: Lane) -> None:
+        """What its rows have in front, anew: `epoch` of the sink is another, or the name of a topic was not known yet."""
+        form, place, number, sink = lane.form, self._place, self._number, self._sink
+        names = (str(form.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
+        topic = sink.topic(place.cluster, form.topic) if form.topic else 0
+        lane.connection = place.connection
+        lane.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(lane.partition, 0)
+        lane.epoch = sink.epoch if sink.knows(place.cluster, form.topic) else -1
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """One without records."""
@@ -144,6 +126,40 @@ class RowMaker:
             error=rows.error,
         )
         self._sink.add(context + context.join(rows.tails))
+
+    def unwrapped(
+        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
+    ) -> None:
+        """Batches of an opened envelope, each with its source; plain ones between them."""
+        for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):
+            treatment = request.note.treatment
+            if source is not None:
+                tail = _with_source(tail, source.first, source.last)
+                treatment = Treatment(
+                    handling=Handling.UNWRAPPED,
+                    reason=source.reason,
+                    source_topic=source.topic,
+                    source_partition=source.partition,
+                )
+            one = rows._replace(tails=[tail])
+            self.batches(request, answered, Direction.PRODUCED, treatment, one)
+
+    def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
+        """Batches of a fetched partition, as the verdict says."""
+        if verdict.withheld:
+            return
+        raw: list[bytes] = []
+        wrapped: list[bytes] = []
+        for tail in rows.tails:
+            offset = _first_offset(tail)
+            inside = any(first <= offset <= last for first, last in verdict.wrapped)
+            (wrapped if inside else raw).append(tail)
+        for tails, treatment in (
+            (wrapped, _WRAPPED),
+            (raw, Treatment(handling=Handling.RAW, reason=verdict.reason)),
+        ):
+            if tails:
+                self.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))
 
     def _context(
         self,
@@ -193,12 +209,12 @@ def row_of(batch: memoryview, log_offset: int) -> bytes:
     return BATCH.pack(log_offset, -1, -1, -1 if raw is None or raw > _MOST else raw, -1) + batch[:HEADER_SIZE]
 
 
-def first_offset(tail: bytes) -> int:
+def _first_offset(tail: bytes) -> int:
     """The base offset on the wire."""
     return _INT64.unpack_from(tail, BATCH.size)[0]  # type: ignore[no-any-return]
 
 
-def last_delta(tail: bytes) -> int:
+def _last_delta(tail: bytes) -> int:
     return _INT32.unpack_from(tail, BATCH.size + _DELTA_AT)[0]  # type: ignore[no-any-return]
 
 
@@ -208,10 +224,10 @@ def appended(tails: Sequence[bytes], base_offset: int) -> list[bytes]:
     for tail in tails:
         placed.append(_LOG_OFFSET.pack(base_offset) + tail[_LOG_OFFSET.size :])
         if base_offset >= 0:
-            base_offset += last_delta(tail) + 1
+            base_offset += _last_delta(tail) + 1
     return placed
 
 
-def unwrapped(tail: bytes, first: int, last: int) -> bytes:
+def _with_source(tail: bytes, first: int, last: int) -> bytes:
     """The same row with its offsets in the source."""
     return tail[: _LOG_OFFSET.size] + _SOURCE.pack(first, last) + tail[_LOG_OFFSET.size + _SOURCE.size :]

@@ -17,14 +17,14 @@ Never raises; the proxy's traffic does not depend on it. What it cannot read it 
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.capture.again import Sent
+from shoal.protocol.capture.again import Form, Frame, Sent, as_request
 from shoal.protocol.capture.answers import AnswerWalker
 from shoal.protocol.capture.columns import Direction, Handling
-from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Source, Treatment, Verdict
+from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Treatment, Verdict
 from shoal.protocol.capture.record_sets import PartitionRows
 from shoal.protocol.capture.requests import RequestWalker
 from shoal.protocol.capture.rows import (
@@ -35,8 +35,6 @@ from shoal.protocol.capture.rows import (
     RowMaker,
     Sink,
     appended,
-    first_offset,
-    unwrapped,
 )
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import response_body
@@ -54,13 +52,14 @@ _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = Verdict()
 _DIRECTIONS: Final = {_PRODUCE: Direction.PRODUCED, _FETCH: Direction.FETCHED}
 
-_WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
-
 _PRODUCED: Final = Walkers(
     MESSAGES["ProduceResponse"],
     ("ThrottleTimeMs = 0",),
     Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
 )
+
+_SIZE: Final = Struct(">i")
+_LEAST: Final = 8  # bytes of a frame with its size and a correlation id
 
 Said = dict[tuple[Topic, int], tuple[int, int]]
 """Topic and partition -> error code and base offset."""
@@ -78,36 +77,81 @@ class Tap:
         self._notes: dict[int, Note] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
+        self._known: Sequence[Form] = ()  # by which the next request may be read
+        self._is_between = True  # two answers
 
     # -- what passes -----------------------------------------------------------------------------------------------
 
-    def sent(self, chunk: memoryview, now_ns: int) -> None:
+    def sent(self, chunk: Frame, now_ns: int) -> None:
         """The broker was given these bytes. The chunk is only lent."""
-        self._now_ns = now_ns
-        again = None if self._notes else self._requests.again(chunk, now_ns)
-        if again is None:
-            self._requests.feed(chunk)
-        elif self._hold(1):
-            self._waiting.append(again)
-        else:
-            self._waiting.append(_without_rows(again.as_request()))
-
-    def received(self, chunk: memoryview, now_ns: int) -> None:
-        """The broker has given these bytes."""
-        self._now_ns = now_ns
-        first = self._waiting[0] if self._waiting else None
-        if isinstance(first, Sent) and self._answers.is_between_frames:
-            said = first.form.answer(first, chunk)
-            if said is not None:
-                self._waiting.popleft()
-                self._waiting_batches -= 1
-                self._make.again(first, said, Answered(now_ns, len(chunk), said.throttle_ms))
+        requests = self._requests
+        number = requests.number + 1
+        for form in self._known:
+            found = form.read(chunk, now_ns, number)
+            if found is not None:
+                requests.number = number
+                if self._waiting_batches < MAX_WAITING:
+                    self._waiting_batches += 1
+                    self._waiting.append(found)
+                else:
+                    self._sink.drop(1)
+                    self._waiting.append(_without_rows(as_request(found)))
                 return
-        self._answers.feed(chunk)
+        self._sent_otherwise(chunk, now_ns)
+
+    def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
+        while self._known and _LEAST < (size := _frame_size(chunk)) < len(chunk):
+            self.sent(chunk[:size], now_ns)
+            chunk = chunk[size:]
+        self._now_ns = now_ns
+        self._requests.feed(memoryview(chunk))
+        self._known = () if self._notes else self._requests.known
+
+    def received(self, chunk: Frame, now_ns: int) -> None:
+        """The broker has given these bytes."""
+        waiting = self._waiting
+        if waiting and type(first := waiting[0]) is tuple and self._is_between:
+            lane = first[0]
+            if lane.epoch != self._sink.epoch:
+                self._make.name(lane)
+            row = lane.row(first, chunk, now_ns)
+            if row is not None:
+                waiting.popleft()
+                self._waiting_batches -= 1
+                self._sink.add(row)
+                return
+        self._received_otherwise(chunk, now_ns)
+
+    def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
+        while self._is_next_again() and _LEAST < (size := _frame_size(chunk)) < len(chunk):
+            self.received(chunk[:size], now_ns)
+            chunk = chunk[size:]
+        if self._is_next_again() and self._said_otherwise(chunk, now_ns):
+            return
+        self._now_ns = now_ns
+        self._answers.feed(memoryview(chunk))
+        self._is_between = self._answers.is_between_frames
+
+    def _is_next_again(self) -> bool:
+        return self._is_between and bool(self._waiting) and type(self._waiting[0]) is tuple
+
+    def _said_otherwise(self, chunk: Frame, now_ns: int) -> bool:
+        """The answer that is due, if it is this and says no more than numbers."""
+        first = self._waiting[0]
+        assert isinstance(first, tuple)
+        said = first[0].form.answer(first, chunk)
+        if said is None:
+            return False
+        self._waiting.popleft()
+        place = first[0].form.topic, first[0].partition
+        answered = Answered(now_ns, len(chunk), said.throttle_ms)
+        self._produced(as_request(first), answered, {place: (said.error, said.base_offset)})
+        return True
 
     def expect_tokens(self, count: int) -> None:
         """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
         self._requests.expect_tokens(count)
+        self._known = ()
 
     def close(self) -> None:
         """The connection has ended: what waits will not be answered."""
@@ -123,6 +167,7 @@ class Tap:
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
         self._notes[correlation_id] = note
+        self._known = ()
 
     def judge(
         self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
@@ -145,7 +190,7 @@ class Tap:
             return
         self._waiting_batches -= sum(len(one.tails) for one in partitions)
         for one in partitions:
-            self._judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
+            self._make.judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, error)
 
@@ -176,7 +221,8 @@ class Tap:
         request.sent_ns = self._now_ns
         if self._notes:
             request.note = self._notes.pop(request.correlation_id, NO_NOTE)
-        self._make.software = self._requests.software
+        if self._make.software != self._requests.software:
+            self._rename()
         batches = self._requests.batches
         if request.api_key == _PRODUCE and request.acks == 0:
             self._produced(request, NO_ANSWER, {})
@@ -184,6 +230,12 @@ class Tap:
         if batches and not self._hold(batches):
             _without_rows(request)
         self._waiting.append(request)
+
+    def _rename(self) -> None:
+        """What has been named so far has another name."""
+        self._make.software = self._requests.software
+        self._requests.forget()
+        self._waiting = deque(as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
 
     def _hold(self, batches: int) -> bool:
         if self._waiting_batches + batches > MAX_WAITING:
@@ -202,7 +254,7 @@ class Tap:
         if not self._waiting:
             return None
         first = self._waiting.popleft()
-        return first.as_request() if isinstance(first, Sent) else first
+        return as_request(first) if isinstance(first, tuple) else first
 
     def _answered(self, answer: AnswerWalker) -> None:
         request = answer.request
@@ -242,27 +294,10 @@ class Tap:
             if sources is None:
                 self._make.batches(request, answered, Direction.PRODUCED, note.treatment, rows)
             else:
-                self._unwrapped(request, answered, rows, sources)
+                self._make.unwrapped(request, answered, rows, sources)
         if not request.partitions:
             error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
             self._make.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
-
-    def _unwrapped(
-        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
-    ) -> None:
-        """Batches of an opened envelope, each with its source; plain ones between them."""
-        for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):
-            treatment = request.note.treatment
-            if source is not None:
-                tail = unwrapped(tail, source.first, source.last)
-                treatment = Treatment(
-                    handling=Handling.UNWRAPPED,
-                    reason=source.reason,
-                    source_topic=source.topic,
-                    source_partition=source.partition,
-                )
-            one = rows._replace(tails=[tail])
-            self._make.batches(request, answered, Direction.PRODUCED, treatment, one)
 
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
         partitions = answer.partitions
@@ -277,24 +312,13 @@ class Tap:
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, answer.error)
 
-    def _judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
-        if verdict.withheld:
-            return
-        raw: list[bytes] = []
-        wrapped: list[bytes] = []
-        for tail in rows.tails:
-            offset = first_offset(tail)
-            inside = any(first <= offset <= last for first, last in verdict.wrapped)
-            (wrapped if inside else raw).append(tail)
-        for tails, treatment in (
-            (wrapped, _WRAPPED),
-            (raw, Treatment(handling=Handling.RAW, reason=verdict.reason)),
-        ):
-            if tails:
-                self._make.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))
-
 
 def _without_rows(request: Request) -> Request:
     """They are too many: see `_hold`."""
     request.partitions = []
     return request
+
+
+def _frame_size(chunk: Frame) -> int:
+    """Of the frame at the beginning of the chunk; 0: not known yet."""
+    return _SIZE.unpack_from(chunk)[0] + _SIZE.size if len(chunk) >= _SIZE.size else 0

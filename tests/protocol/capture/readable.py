@@ -55,6 +55,9 @@ class Kept:
     def topic(self, cluster: str, topic: Topic) -> int:
         return self._names.topic(cluster, topic)
 
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        return self._names.knows(cluster, topic)
+
     def add(self, rows: bytes) -> None:
         assert rows
         assert len(rows) % ROW_SIZE == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench import frames
 from shoal.protocol.capture import tap as tap_module
-from shoal.protocol.capture.again import Form
+from shoal.protocol.capture.again import Form, Lane
 from shoal.protocol.capture.pending import Note, Treatment
 from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import NewRecord, encode_batch
@@ -92,14 +92,19 @@ def same(exchanges: list[tuple[bytes, bytes]]) -> Kept:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each answer was read by a form."""
     found: list[bool] = []
-    original = Form.answer
+    row, answer = Lane.row, Form.answer
 
-    def spied(self: Form, *given_: Any) -> Any:
-        said = original(self, *given_)
-        found.append(said is not None)
+    def usual(self: Lane, *given_: Any) -> Any:
+        made = row(self, *given_)
+        found.append(made is not None)
+        return made
+
+    def otherwise(self: Form, *given_: Any) -> Any:
+        found[-1] = (said := answer(self, *given_)) is not None
         return said
 
-    monkeypatch.setattr(Form, "answer", spied)
+    monkeypatch.setattr(Lane, "row", usual)
+    monkeypatch.setattr(Form, "answer", otherwise)
     return found
 
 
