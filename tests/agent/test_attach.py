@@ -1,5 +1,6 @@
 """What the agent says of itself, and that it leaves alone what it does not know."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from shoal.scenarios.kafka import broker
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.jars import jars
+from shoal.scenarios.kafka.jvm import agent_option
 from shoal.scenarios.kafka.metrics import attribute
 from shoal.scenarios.kafka.topics import Topics
 
@@ -20,10 +22,19 @@ PATCHED = (
 )
 BEAN = "shoal:type=MultiBatchAgent"
 INVALID = 87
+JAVA_11 = 55  # of a class file's format
 
 
 def said(cluster: Cluster) -> list[str]:
     return [line for line in cluster.nodes[1].process.output().splitlines() if line.startswith("shoal-agent")]
+
+
+def test_the_jar_is_for_java_11_and_brings_no_package_that_a_broker_may_have() -> None:
+    jar = zipfile.ZipFile(agent_option().partition(":")[2])
+    classes = [name for name in jar.namelist() if name.endswith(".class")]
+    assert "shoal/agent/Agent.class" in classes
+    assert {name.rpartition("/")[0].split("/")[:2] == ["shoal", "agent"] for name in classes} == {True}
+    assert max(int.from_bytes(jar.read(name)[6:8], "big") for name in classes) <= JAVA_11
 
 
 async def test_one_line_tells_what_is_patched(cluster: Cluster, version: str) -> None:
@@ -46,7 +57,7 @@ async def test_an_unknown_broker_starts_as_stock(
         return Path(f"{tmp_path / 'front'}:{await jars(version)}")  # the class path is this with "/*" at its end
 
     monkeypatch.setattr(broker, "jars", disguised)
-    async with running_cluster(tmp_path, ClusterSpec(agent=True)) as cluster:
+    async with running_cluster(tmp_path, ClusterSpec(agent=True, jmx=True)) as cluster:
         (line,) = said(cluster)
         assert line.startswith(f"shoal-agent 0.1.0: Kafka {disguise} is left as it is, nothing is patched: ")
         known = "this version is none of 3.9.x, 4.0.x, 4.1.x, 4.2.x, 4.3.x"
@@ -57,18 +68,21 @@ async def test_an_unknown_broker_starts_as_stock(
         address = cluster.nodes[1].address
         assert produce_one(address, topic, batches(1)) == Answer(0, 0)
         assert produce_one(address, topic, batches(2)) == Answer(INVALID, -1)
+        assert await attribute(cluster.nodes[1], BEAN, "Active") == ["false"]
 
 
 @pytest.mark.agent
 @pytest.mark.parametrize("release", USUAL)
-async def test_the_bean_counts_sets(tmp_path: Path, topic: str, release: str) -> None:
+async def test_the_bean_is_active_and_counts_sets(tmp_path: Path, topic: str, release: str) -> None:
     async with running_cluster(tmp_path, ClusterSpec(version=release, agent=True, jmx=True)) as cluster:
         node = cluster.nodes[1]
         await Topics(cluster.bootstrap).create(topic, config={"compression.type": "uncompressed"})
         for size in (1, 2, 7):
             assert produce_one(node.address, topic, batches(size)).error == 0
-        counts = {name: await attribute(node, BEAN, name) for name in ("Sets", "Batches", "SetsInPlace")}
-        assert counts == {"Sets": [2], "Batches": [9], "SetsInPlace": [2]}
+        wanted = {"Active": "true", "KafkaVersion": release, "Sets": "2", "Batches": "9", "SetsInPlace": "2"}
+        assert {name: await attribute(node, BEAN, name) for name in wanted} == {
+            name: [value] for name, value in wanted.items()
+        }
 
 
 @pytest.mark.agent

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from shoal.protocol.compression import Codec
-from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, encode_batch
+from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, encode_batch, read_batch_header
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
 from shoal.scenarios.kafka.compare import first_difference
 from shoal.scenarios.kafka.copies import read_copy
@@ -128,7 +129,7 @@ async def test_java_clients_see_the_same(two: Two, topic: str) -> None:
 
 
 async def java_session(cluster: Cluster, topic: str, version: str) -> list[str]:
-    """Topics, an idempotent and a transactional producer, a group, its offsets, configs; what the tools print, without times."""
+    """Topics, two idempotent producers, a group, its offsets, configs; what the tools print, without times."""
 
     async def tool(name: str, *args: str, stdin: bytes = b"") -> str:
         text = await run_tool(name, "--bootstrap-server", cluster.bootstrap, *args, version=version, stdin=stdin)
@@ -162,3 +163,35 @@ async def java_session(cluster: Cluster, topic: str, version: str) -> list[str]:
         await tool("TopicCommand", "--describe", "--topic", topic),
         await tool("ConsumerGroupCommand", *group, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute"),
     ]
+
+
+async def test_java_transactions_are_the_same(two: Two, topic: str, tmp_path: Path) -> None:
+    """Many short ones, each as long as the producer makes it, of lines that it draws in the same way each time."""
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"line {number}\n" for number in range(500)))
+    drawn = []
+    for cluster in two[:2]:
+        await Topics(cluster.bootstrap).create(topic)
+        transactions = ("--transactional-id", f"x-{topic}", "--transaction-duration-ms", "20")
+        amount = ("--num-records", "4000", "--throughput", "8000", "--payload-file", str(lines))
+        properties = ("--producer-props", f"bootstrap.servers={cluster.bootstrap}", "compression.type=lz4")
+        told = await run_tool(
+            "ProducerPerformance", "--topic", topic, *amount, *transactions, *properties, version=two.version
+        )
+        assert "4000 records sent" in told
+        reading = ("--from-beginning", "--max-messages", "4000", "--isolation-level", "read_committed")
+        printed = await run_tool(
+            "ConsoleConsumer",
+            "--bootstrap-server",
+            cluster.bootstrap,
+            "--topic",
+            topic,
+            *reading,
+            version=two.version,
+        )
+        drawn.append([line for line in printed.splitlines() if line.startswith("line ")])
+        headers = [read_batch_header(batch, 0, len(batch)) for batch in log_batches(cluster.nodes[1], topic)]
+        assert sum(header.attributes & CONTROL != 0 for header in headers) >= 3
+        assert all(header.attributes & TRANSACTIONAL for header in headers)
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 4000

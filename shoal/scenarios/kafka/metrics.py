@@ -13,11 +13,11 @@ _REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request={},ve
 
 async def requests(node: Node, name: str) -> int:
     """How many requests of an API ("Produce") of all versions the broker has got since its start. Raises ToolFailed."""
-    return sum(await attribute(node, _REQUESTS.format(name), "Count"))
+    return sum(map(int, await attribute(node, _REQUESTS.format(name), "Count")))
 
 
-async def attribute(node: Node, objects: str, name: str) -> list[int]:
-    """An attribute of every MBean that the name pattern fits; none: it has not been counted yet. Raises ToolFailed."""
+async def attribute(node: Node, objects: str, name: str) -> list[str]:
+    """An attribute of every MBean that the name pattern fits, as text; none: it has not been counted yet. Raises ToolFailed."""
     url = f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{node.settings.ports.jmx}/jmxrmi"
     arguments = ("--jmx-url", url, "--object-name", objects, "--attributes", name, "--one-time")
     try:
@@ -26,5 +26,5 @@ async def attribute(node: Node, objects: str, name: str) -> list[int]:
         if "No matched attributes" in str(error):
             return []
         raise
-    pairs = (line.rpartition("=") for line in printed.splitlines() if f":{name}=" in line)
-    return [int(value) for _, _, value in pairs]
+    mark = f":{name}="
+    return [line.partition(mark)[2] for line in printed.splitlines() if mark in line]
