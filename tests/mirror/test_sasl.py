@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.protocol.records.batch import read_batch_header
 from shoal.scenarios.kafka.records import oddities, orders
 from shoal.scenarios.kafka.scan import Scanner
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
+from tests.agent.logs import log_batches
 from tests.kafka_clusters import Pair
 from tests.mirror.flow import Wiring, flowing
 
@@ -62,3 +64,6 @@ async def test_a_mirror_that_authenticates(both: Pair, topic: str, aliases: Alia
     )
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
+    copies = (log_batches(both.target.nodes[1], flow.remote(topic), partition) for partition in range(4))
+    ids = {read_batch_header(batch, 0, len(batch)).producer_id for batches in copies for batch in batches}
+    assert ids - {-1}, "Shoal has asked for an id over the mirror's own connection: nobody else here has one"

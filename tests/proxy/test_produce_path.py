@@ -220,7 +220,7 @@ async def test_a_batch_that_the_broker_finds_too_large_is_split_and_keeps_its_pl
         assert r.target.log() == records(*log)
 
 
-@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_plain_batches_are_compressed_where_that_was_asked_for(codec: str) -> None:
     many = [NewRecord(at, b"key", b"a value much like the others") for at in range(50)]
     async with shallow_rig(plain_compression=codec) as r:

@@ -19,6 +19,7 @@ from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, watch
 from shoal.scenarios.demo.phases import Phases
+from shoal.scenarios.demo.plan import SMALL
 from shoal.scenarios.demo.report import Report, Run, as_json, as_table
 from shoal.scenarios.demo.segments import Shape, shape
 from shoal.scenarios.demo.shoal_mirror import read_wiring
@@ -124,6 +125,12 @@ def test_requests_are_told_where_they_were_counted() -> None:
     (row,) = [line for line in as_table(counted).splitlines() if line.startswith("produce requests")]
     assert row.split()[-3:] == ["9,000", "30", "300.0x"]
     assert "produce requests" not in as_table(REPORT)
+
+
+def test_the_small_demo_has_the_runs_that_were_promised() -> None:
+    assert {"mm2", "shoal_single", "shoal_multi"} <= SMALL.runs.keys()
+    assert SMALL.counts_requests
+    assert [name for name, run in SMALL.runs.items() if run.agent] == ["shoal_multi"]
 
 
 def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:

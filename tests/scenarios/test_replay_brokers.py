@@ -115,6 +115,26 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
     assert names(pair) == before
 
 
+def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Cluster, tmp_path: Path) -> None:
+    """Of a trace that names other brokers, through a Shoal that has a port for each of these."""
+    traffic = Traffic(rows=1_000, seconds=10, partitions=9, clients=CLIENTS)
+    (tmp_path / "capture").mkdir()
+    IndexFiles(directory=tmp_path / "capture").write(chunks(traffic))
+
+    target = ("--target", three_brokers.bootstrap, "--speed", "max", "--keep-topics", "--out", str(tmp_path))
+    code = main(["replay", str(tmp_path / "capture"), *target])
+
+    report = json.loads((tmp_path / "replay.json").read_text())
+    assert (code, report["errors"], report["audit"]["complete"]) == (0, {}, 1_000), report
+    assert report["produce_requests"] >= report["captured"]["requests"]
+    topics = [name for name in trio.run(Topics(three_brokers.bootstrap).names) if name.startswith("replay-")]
+    for node in three_brokers.nodes.values():
+        sizes = [path.stat().st_size for name in topics for path in node.data.glob(f"{name}-*/*.log")]
+        assert sum(sizes) > 0, "every broker leads some of the partitions"
+    for name in topics:
+        trio.run(Topics(three_brokers.bootstrap).delete, name)
+
+
 async def captured(bootstrap: str, work: Path, topic: str) -> None:
     """Traffic of librdkafka, which names topics by id, through a Shoal that writes its frames: in two codecs, and read."""
     await Topics(bootstrap).create(topic, 2)
