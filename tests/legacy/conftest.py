@@ -6,7 +6,7 @@ The first shows that a test asks what is right; it is slow tests' business. One 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 import trio
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .kinds import Kind
 
 _PORTS = 4
+
+
+class Shoals(Protocol):
+    def __call__(self, name: str, cluster: Cluster, /, **options: object) -> tuple[ShoalProcess, str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +68,26 @@ def modern(shared_clusters: SharedClusters) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def _shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[ShoalProcess, str]]]:
-    started: dict[str, tuple[ShoalProcess, str]] = {}
-    yield started
-    for shoal, _ in started.values():
+def shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoals]:
+    """`shoals(name, cluster, **options)`: the one of this name, running, and the address of its listener."""
+    made: dict[str, tuple[ShoalProcess, str]] = {}
+
+    def one(name: str, cluster: Cluster, /, **options: object) -> tuple[ShoalProcess, str]:
+        if name not in made:
+            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), **options)
+        shoal, bootstrap = made[name]
+        if not shoal.running:
+            trio.run(shoal.start)
+        return shoal, bootstrap
+
+    yield one
+    for shoal, _ in made.values():
         trio.run(shoal.stop)
 
 
 @pytest.fixture
-def through_shoal(
-    modern: Cluster, _shoals: dict[str, tuple[ShoalProcess, str]], tmp_path_factory: pytest.TempPathFactory
-) -> Route:
-    if "old" not in _shoals:
-        _shoals["old"] = legacy_shoal(modern, tmp_path_factory.mktemp("shoal"))
-    shoal, bootstrap = _shoals["old"]
-    if not shoal.running:
-        trio.run(shoal.start)
+def through_shoal(modern: Cluster, shoals: Shoals) -> Route:
+    shoal, bootstrap = shoals("old", modern)
     return Route(cluster=modern, bootstrap=bootstrap, shoal=shoal)
 
 

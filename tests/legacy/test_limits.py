@@ -12,18 +12,17 @@ from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 
-from .conftest import legacy_shoal
 from .kinds import KINDS
 from .sources import source
 from .traffic import consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from shoal.scenarios.kafka.broker import Cluster
-    from tests.shoal_process import ShoalProcess
 
     from .clients import OldClient
+    from .conftest import Shoals
     from .kinds import Kind
 
 pytestmark = pytest.mark.kafka
@@ -38,24 +37,12 @@ _SMALL: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def _shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[ShoalProcess, str]]]:
-    started: dict[str, tuple[ShoalProcess, str]] = {}
-    yield started
-    for shoal, _ in started.values():
-        trio.run(shoal.stop)
-
-
 @pytest.fixture
-def narrow(
-    modern: Cluster, _shoals: dict[str, tuple[ShoalProcess, str]], tmp_path_factory: pytest.TempPathFactory
-) -> str:
+def narrow(modern: Cluster, shoals: Shoals) -> str:
     """A Shoal with the smallest chunks and hardly any budget."""
-    if not _shoals:
-        options = {"chunk-bytes": "16KiB", "budget-bytes": "512KiB", "fetch-bytes": "64KiB"}
-        _shoals["narrow"] = legacy_shoal(modern, tmp_path_factory.mktemp("narrow"), **options)
-        trio.run(_shoals["narrow"][0].start)
-    return _shoals["narrow"][1]
+    options = {"chunk-bytes": "16KiB", "budget-bytes": "512KiB", "fetch-bytes": "64KiB"}
+    _, bootstrap = shoals("narrow", modern, **options)
+    return bootstrap
 
 
 @pytest.mark.parametrize("codec", ["lz4", pytest.param("none", marks=pytest.mark.slow)])
