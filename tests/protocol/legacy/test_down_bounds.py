@@ -8,7 +8,7 @@ import pytest
 from shoal.protocol.compression import Codec
 from shoal.protocol.legacy.down import CHUNK, DownConversion
 from shoal.protocol.legacy.failure import FailureKind
-from shoal.protocol.legacy.message import Message
+from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.record import Record, write_record
 from shoal.protocol.records.recordset import entries
@@ -124,3 +124,13 @@ def test_old_wrappers_that_are_converted_are_cut_too(keep_codec: bool) -> None:
     found = [seen(piece, 0) for piece in pieces(conversion, 1000)]
     assert [len(messages) for messages in found] == [10] * 5
     assert [one for messages in found for one in messages] == as_magic(log.all, 0)
+
+
+def test_what_stands_before_in_an_old_wrapper_is_gone_over_in_steps_too() -> None:
+    log = Log()
+    log.old(1, Codec.GZIP, [Message(0, NOW, False, None, None)] * 10_000)
+    conversion = converting(log.answer(0)[0], 9_990, 0)
+    assert conversion.piece() == conversion.piece() == b""
+    assert conversion.working_bytes >= 10_000 * OVERHEAD[1]
+    assert [one.offset for one in given_messages(conversion, 0)] == [*range(9_990, 10_000)]
+    assert conversion.working_bytes == 0
