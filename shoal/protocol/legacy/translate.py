@@ -8,7 +8,8 @@ their meaning. Values are those of decomposer.py and composer.py. Error codes ar
 ListOffsets v0 asked for up to `MaxNumOffsets` offsets, the newest first, of segments whose files were last written before a time
 (`UnifiedLog.legacyFetchOffsetsBefore` of 3.9). A broker of 4.x does not tell where segments begin. So the answer has the offset
 that v1 finds (the first record at or after the time; the end of the log where there is none), and, if more than one
-was asked for, the start of the log. It is never later than what an old broker said, and what lies before it is older than was asked.
+was asked for, the start of the log. What lies before it is older than was asked; an old broker gave the start of a segment, which may
+be long before it.
 
 OffsetCommit v0 and OffsetFetch v0 meant offsets in ZooKeeper. Here they are those of the group in Kafka, as in v1: brokers of 4.x
 have no other place. A partition without an offset is UNKNOWN_TOPIC_OR_PARTITION in v0 and -1 without an error in v1, as ever.
