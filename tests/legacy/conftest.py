@@ -31,7 +31,9 @@ _PORTS = 4
 
 
 class Shoals(Protocol):
-    def __call__(self, name: str, cluster: Cluster, /, **options: object) -> tuple[ShoalProcess, str]: ...
+    def __call__(
+        self, name: str, cluster: Cluster, bootstrap: str | None = None, /, **options: object
+    ) -> tuple[ShoalProcess, str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,11 @@ class Route:
     shoal: ShoalProcess | None = None
 
 
-def legacy_shoal(cluster: Cluster, work: Path, **options: object) -> tuple[ShoalProcess, str]:
-    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`."""
+def legacy_shoal(
+    cluster: Cluster, work: Path, bootstrap: str | None = None, /, **options: object
+) -> tuple[ShoalProcess, str]:
+    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`. `bootstrap`: of
+    the cluster, where it is not that without SASL."""
     port = free_port_block(_PORTS + 1)
     listener = {
         "name": "old",
@@ -54,7 +59,7 @@ def legacy_shoal(cluster: Cluster, work: Path, **options: object) -> tuple[Shoal
         **({"legacy-options": options} if options else {}),
     }
     document = {
-        "cluster": [{"name": "one", "bootstrap": [node.address for node in cluster.nodes.values()]}],
+        "cluster": [{"name": "one", "bootstrap": (bootstrap or cluster.bootstrap).split(",")}],
         "listener": [listener],
     }
     config = write_toml(work / "shoal.toml", document)
@@ -69,12 +74,14 @@ def modern(shared_clusters: SharedClusters) -> Cluster:
 
 @pytest.fixture(scope="session")
 def shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoals]:
-    """`shoals(name, cluster, **options)`: the one of this name, running, and the address of its listener."""
+    """The one of a name, running, and the address of its listener; it is made as `legacy_shoal` makes it."""
     made: dict[str, tuple[ShoalProcess, str]] = {}
 
-    def one(name: str, cluster: Cluster, /, **options: object) -> tuple[ShoalProcess, str]:
+    def one(
+        name: str, cluster: Cluster, bootstrap: str | None = None, /, **options: object
+    ) -> tuple[ShoalProcess, str]:
         if name not in made:
-            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), **options)
+            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), bootstrap, **options)
         shoal, bootstrap = made[name]
         if not shoal.running:
             trio.run(shoal.start)

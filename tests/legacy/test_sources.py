@@ -17,19 +17,15 @@ from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 
 from .clients import ClientFailed
-from .conftest import legacy_shoal
 from .kinds import KINDS
 from .sources import make_sources, source
 from .traffic import consumer, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from shoal.scenarios.kafka.broker import Cluster
-    from tests.shoal_process import ShoalProcess
 
     from .clients import OldClient
-    from .conftest import Route
+    from .conftest import Route, Shoals
     from .kinds import Kind
     from .sources import Source
 
@@ -98,29 +94,12 @@ def test_zstd_is_refused(kind: Kind, client: OldClient, through_shoal: Route, to
     assert any("zstd" in line and 'compression = "none"' in line for line in said), said
 
 
-@pytest.fixture(scope="module")
-def opening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[ShoalProcess, str]]]:
-    """The Shoal that gives everything uncompressed."""
-    started: dict[str, tuple[ShoalProcess, str]] = {}
-    yield started
-    for shoal, _ in started.values():
-        trio.run(shoal.stop)
-
-
-def test_zstd_is_opened(
-    kind: Kind,
-    client: OldClient,
-    modern: Cluster,
-    topic: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    opening: dict[str, tuple[ShoalProcess, str]],
-) -> None:
-    if not opening:
-        opening["one"] = legacy_shoal(modern, tmp_path_factory.mktemp("opening"), compression="none")
-        trio.run(opening["one"][0].start)
+def test_zstd_is_opened(kind: Kind, client: OldClient, modern: Cluster, topic: str, shoals: Shoals) -> None:
+    """By the Shoal that gives everything uncompressed."""
+    _, bootstrap = shoals("opening", modern, compression="none")
     trio.run(_in_zstd, modern.bootstrap, topic)
     wanted = trio.run(source, modern.bootstrap, topic).as_seen(kind)
-    assert read(client, kind, opening["one"][1], topic, len(wanted)) == wanted
+    assert read(client, kind, bootstrap, topic, len(wanted)) == wanted
 
 
 async def _in_zstd(bootstrap: str, topic: str) -> None:
