@@ -123,6 +123,11 @@ class Asked:
         self._answered = trio.Event()
         self._frame: bytearray | None = None
 
+    @property
+    def is_answered(self) -> bool:
+        """Also where there will be no answer."""
+        return self._answered.is_set()
+
     async def frame(self) -> bytearray:
         """Wait for the answer, without a checkpoint where it is there; raises UpstreamLost."""
         if not self._answered.is_set():

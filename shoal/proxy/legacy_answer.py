@@ -74,6 +74,9 @@ class Sources(Protocol):
     async def again(self, part: Part) -> Source | None:
         """A source for the rest of a part, whose source was dropped or `wants` more; None where there can be none."""
 
+    async def stay(self) -> None:
+        """The broker's connection may have been quiet for long."""
+
 
 class Sending:
     """Of one answer. A checkpoint where the client must read first. UpstreamLost: the connection must end, for a message was begun."""
@@ -111,6 +114,7 @@ class Sending:
 
     async def _next(self, part: Part, room: int) -> list[bytes]:
         """Raises UpstreamLost where a message cannot be given to its end."""
+        await self._sources.stay()
         owed = 0 if part.source is None else part.source.owed
         portion: list[bytes] = []
         if part.source is not None and part.source.dropped:

@@ -26,6 +26,7 @@ from shoal.proxy.in_flight import UpstreamLost, blaming_the_broker
 from shoal.proxy.legacy_answer import Part, Sending, fill
 from shoal.proxy.legacy_held import Held
 from shoal.proxy.legacy_source import Source
+from shoal.proxy.legacy_staying import Staying
 from shoal.proxy.legacy_turns import Turns, place_of
 from shoal.proxy.settings import Isolation, SetCompression
 
@@ -69,6 +70,7 @@ class Reader:
         self._hurries = False
         self._in_a_row = 0  # answers without asking the broker
         self.held = Held(budget, _working_bytes(settings))
+        self._staying = Staying(connection)
         self._header: RequestHeader
         self._client: Release
         _bound_what_is_not_sent(connection.client, settings.chunk_bytes)
@@ -79,6 +81,7 @@ class Reader:
         connection, chunk = self._connection, self._settings.chunk_bytes
         await connection.requests.until_quiet()
         throttle_ms, parts = await self._gather(question)
+        await self.stay()
         promised = [Promised(*place_of(part.wanted), part.error_code, part.high_watermark, part.size) for part in parts]
         heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
         sending = Sending(connection.client_out, self.held, self, chunk, self._tally)
@@ -210,6 +213,7 @@ class Reader:
         """Then `held` has what the broker gave, and nothing else. Raises UpstreamLost, UpstreamFault."""
         self.held.release()
         self._in_a_row = 0
+        await self._staying.asking()
         most = self._settings.fetch_bytes
         limited = replace(
             question,
@@ -248,6 +252,9 @@ class Reader:
             chunk=settings.chunk_bytes,
         )
         return Source(conversion, magic, settings.chunk_bytes, self.held, self._tally)
+
+    async def stay(self) -> None:
+        await self._staying.stay()
 
     async def again(self, part: Part) -> Source | None:
         before, place = part.source, place_of(part.wanted)

@@ -108,10 +108,12 @@ class LogBroker:
     logs: dict[Place, Log] = field(default_factory=dict)
     fetches: list[dict[Place, int]] = field(default_factory=list)  # what was asked of it
     isolation: list[int] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)  # API keys of what else was asked
     sides: list[BrokerSide] = field(default_factory=list)
     throttle_ms: int = 0
     error: int = 0  # of a whole answer, which has no partitions then
     silent: bool = False
+    deaf: bool = False  # to all but Fetch
     cut_bytes: int = 0  # missing at the end of an answer's content
     rest: trio.Event | None = None  # an answer is sent half before it
     sent: int = 0
@@ -121,7 +123,8 @@ class LogBroker:
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
         if api_key(frame) != FETCH:
-            return await echo(side, frame)
+            self.others.append(api_key(frame))
+            return None if self.deaf else await echo(side, frame)
         reader = Reader(frame, 8)
         assert struct.unpack_from(">h", frame, 6) == (10,)
         correlation_id(frame)
