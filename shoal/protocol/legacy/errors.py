@@ -124,7 +124,7 @@ def known(api_key: int, version: int, code: int, at_least: Release = Release.V0_
     if since is None:
         return code
     newest = max(since, at_least)
-    if code <= newest:
+    if UNKNOWN <= code <= newest:
         return code
     other = _SAID_AS.get(code, UNKNOWN)
     return other if other <= newest else UNKNOWN
