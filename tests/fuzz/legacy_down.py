@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from zlib import crc32
 
 from shoal.protocol.compression import Codec, compress
 from shoal.protocol.errors import RemoteProtocolError
@@ -15,7 +16,7 @@ from shoal.protocol.legacy.fetch import (
     read_upstream_answer,
     write_upstream_fetch,
 )
-from shoal.protocol.legacy.message import write_message
+from shoal.protocol.legacy.message import CRC_AT, CRC_FROM, write_message
 from shoal.protocol.legacy.reading import read_messages
 from shoal.protocol.plain_stream import open_plain, working_bytes
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
@@ -32,23 +33,27 @@ _OPTIONS = 4
 _MAGIC_AT = 16
 
 
-def _sealed_set(data: bytes) -> bytes:
-    """With right CRCs in the whole batches of magic 2, so that damage gets past them."""
+def _sealed_set(data: bytes, *, old: bool = True) -> bytes:
+    """With right CRCs in whole entries (`old`: of magic 0 and 1, too), so that damage gets past them."""
     parts, at = [], 0
     try:
         for start, end, magic, _ in entries(data, 0, len(data)):
-            parts.append(sealed(data[start:end]) if magic == 2 else data[start:end])
+            entry = data[start:end]
+            parts.append(sealed(entry) if magic == 2 else _sealed_old(entry) if old else entry)
             at = end
     except RemoteProtocolError:
         pass
     return b"".join(parts) + data[at:]
 
 
-def _convert(data: bytes) -> None:
-    """Never raises at all, and always comes to an end."""
+def _sealed_old(entry: bytes) -> bytes:
+    return entry[:CRC_AT] + crc32(entry[CRC_FROM:]).to_bytes(4, "big") + entry[CRC_FROM:]
+
+
+def _converting(data: bytes) -> DownConversion:
     magic, keep_codec, offset, chunk = data[:_OPTIONS] if len(data) >= _OPTIONS else bytes(_OPTIONS)
     buf, start, end = padded(_sealed_set(data[_OPTIONS:]))
-    conversion = DownConversion(
+    return DownConversion(
         buf,
         start,
         end,
@@ -59,6 +64,12 @@ def _convert(data: bytes) -> None:
         chunk=64 + 8 * chunk,
         largest=LIMIT,
     )
+
+
+def _convert(data: bytes) -> None:
+    """Never raises at all, and always comes to an end."""
+    conversion = _converting(data)
+    asked = conversion.next_offset
     try:
         for _ in range(_PIECES):
             before = conversion.next_offset, conversion.counts.plain_bytes, conversion.left
@@ -68,13 +79,45 @@ def _convert(data: bytes) -> None:
             assert before[0] <= conversion.next_offset
     except RemoteProtocolError as error:
         raise AssertionError("a conversion raised") from error
-    assert offset % 16 <= conversion.given <= conversion.next_offset
+    assert asked <= conversion.given <= conversion.next_offset
     assert conversion.failure is None or conversion.left == 0
 
 
+def _ask_for_memory(data: bytes) -> None:
+    """One that is allowed nothing, and asks for what it needs, gives the same and ends in the same way."""
+    one, other = _converting(data), _converting(data)
+    pieces, pieces_of_other, allowed = list[bytes](), list[bytes](), 0
+    for _ in range(_PIECES):
+        piece = one.piece()
+        if piece is None:
+            break
+        pieces.append(piece)
+    else:
+        return
+    for _ in range(4 * _PIECES):
+        piece = other.piece(working=allowed)
+        if piece is not None:
+            pieces_of_other.append(piece)
+            allowed = 0
+        elif other.wants:
+            assert other.wants > allowed
+            allowed = other.wants
+        else:
+            break
+    assert other.ended
+    assert (one.next_offset, one.given, one.failure, one.counts) == (
+        other.next_offset,
+        other.given,
+        other.failure,
+        other.counts,
+    )
+    if not any(data[1:2]):  # nothing is compressed
+        assert b"".join(pieces) == b"".join(pieces_of_other)
+
+
 def _read_back(data: bytes) -> None:
-    """What is given of batches of magic 2 is a whole set, in order, and offsets go on behind it."""
-    data = _sealed_set(data)
+    """What is given of batches of magic 2 is a whole set, in order, and offsets go on behind it. (Old entries go as they are.)"""
+    data = _sealed_set(data, old=False)
     if data[_MAGIC_AT : _MAGIC_AT + 1] != b"\2":
         return
     last = -1
@@ -119,6 +162,11 @@ def _marked() -> bytes:
 
 def _set_seeds() -> list[bytes]:
     old = b"".join(write_message(magic, 5 + magic, 1, 0, b"k", TEXT) for magic in (0, 1))
+    inner = b"".join(write_message(1, index, 1, 0, None, TEXT[:20]) for index in range(9))
+    old += b"".join(
+        write_message(1, 16 + 9 * codec, 1, codec, None, compress(codec, inner))
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+    )
     many = encode_batch([NewRecord(index, None, TEXT[:50]) for index in range(300)], codec=Codec.GZIP)
     return [_marked(), old + _marked(), many, *batch_seeds()]
 
@@ -157,6 +205,7 @@ def _stream_seeds() -> list[bytes]:
 TARGETS = [
     Target("legacy.down", _convert, _convert_seeds),
     Target("legacy.down, read back", _read_back, _set_seeds),
+    Target("legacy.down, asking for memory", _ask_for_memory, _convert_seeds),
     Target("legacy.fetch.read_legacy_fetch", _ask, _question_seeds),
     Target("legacy.fetch.read_upstream_answer", _answer, _answer_seeds),
     Target("plain_stream.open_plain", _stream, _stream_seeds),
