@@ -21,6 +21,7 @@ from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.protocol.capture.names import Names
 from shoal.protocol.capture.tap import Tap
 from shoal.protocol.records.key_sample import KeySampler
+from shoal.proxy.capture_backlog import Backlog
 from shoal.proxy.capture_files import IndexFiles
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import MIB
@@ -82,7 +83,8 @@ class Capture:
         self._failing = False
         self._ended = False  # by an error of Shoal's own
         self._wake = trio.Event()
-        self._taps: set[Tap] = set()
+        self._backlog = Backlog(self._wake_up, self._raised)
+        self._taps: dict[Tap, TappedTransport] = {}
         self._unread = 0  # of taps that have ended
         self.written = self.dropped = self.bytes = 0
 
@@ -95,9 +97,13 @@ class Capture:
 
     def tap(self, upstream: Transport, place: Place) -> tuple[Tap, Transport]:
         """For a new connection to a broker; -> through what its bytes must go from now on."""
-        tap = Tap(place, self, self._sampler)
-        self._taps.add(tap)
-        return tap, TappedTransport(upstream, tap, self)
+        tap = Tap(place, self, self._sampler, self._backlog.settle)
+        self._taps[tap] = transport = TappedTransport(upstream, tap, self, self._backlog)
+        return tap, transport
+
+    def _raised(self, tap: Tap) -> None:
+        if tap in self._taps:
+            self._taps[tap].give_up()
 
     def broken(self, tap: Tap) -> None:
         """An error in Shoal, of which the traffic has not felt anything."""
@@ -105,7 +111,7 @@ class Capture:
         self.ended(tap)
 
     def ended(self, tap: Tap) -> None:
-        self._taps.discard(tap)
+        self._taps.pop(tap, None)
         self._unread += tap.unread
 
     def add(self, rows: bytes) -> None:
@@ -123,14 +129,21 @@ class Capture:
 
     # -- to the file -------------------------------------------------------------------------------------------------
 
+    def _wake_up(self) -> None:
+        self._wake.set()
+
     async def run(self) -> None:
         """Until cancelled; `close` writes what is left then."""
+        due = trio.current_time()
         while True:
-            with trio.move_on_after(self.settings.flush_seconds):
+            with trio.move_on_at(due):
                 await self._wake.wait()
             self._wake = trio.Event()
-            if self._rows or self._due(time.monotonic()):
-                await self._flush_safely()
+            self._backlog.settle()
+            if self._waiting >= FLUSH_BYTES or trio.current_time() >= due:
+                due = trio.current_time() + self.settings.flush_seconds
+                if self._rows or self._due(time.monotonic()):
+                    await self._flush_safely()
 
     async def _flush_safely(self) -> None:
         rows = self._waiting // ROW_SIZE
@@ -150,6 +163,7 @@ class Capture:
 
     async def flush(self) -> None:
         """Write what waits."""
+        self._backlog.settle()
         rows, names, blocks, ends = self._take(time.monotonic())
         try:
             with trio.CancelScope(shield=True):
@@ -207,6 +221,7 @@ class Capture:
 
     def close(self) -> None:
         """What is left, and the file's end. Blocks for a moment: nothing else is left to do."""
+        self._backlog.settle()
         if self._ended or not (self._rows or self._in_file):
             return
         rows, names, blocks, _ = self._take(time.monotonic(), last=True)
@@ -218,6 +233,7 @@ class Capture:
             self._done(rows, blocks)
 
     def statistics(self) -> CaptureStatistics:
+        self._backlog.settle()
         unread = self._unread + sum(tap.unread for tap in self._taps)
         return CaptureStatistics(written=self.written, dropped=self.dropped, bytes=self.bytes, unread=unread)
 

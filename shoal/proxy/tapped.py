@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
+from struct import Struct
 from time import time_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from shoal.proxy.capture_backlog import MOST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from shoal.protocol.capture.again import Frame
     from shoal.protocol.capture.tap import Tap
+    from shoal.proxy.capture_backlog import Backlog
     from shoal.proxy.transport import Buffer, Transport
 
 __all__ = ["TappedTransport"]
 
 log = logging.getLogger("shoal.capture")
+
+_SIZE: Final = Struct(">i").unpack_from
+_LEAST: Final = 8  # bytes of a frame
+_MOST_RECEIVED: Final = 1024
+"""Bytes. An answer to a Produce request is shorter; of a Fetch answer much may have to be read."""
 
 
 class Watcher(Protocol):
@@ -28,63 +38,89 @@ class Watcher(Protocol):
 class TappedTransport:
     """A `Transport` around another."""
 
-    def __init__(self, inner: Transport, tap: Tap, watcher: Watcher) -> None:
+    def __init__(self, inner: Transport, tap: Tap, watcher: Watcher, backlog: Backlog) -> None:
         self.fileno = inner.fileno
         self.shutdown = inner.shutdown
         self._inner = inner
         self._recv_into = inner.recv_into
         self._send = inner.send
         self._tap: Tap | None = tap
+        self._sent, self._received, self._ahead, self._held = tap.sent, tap.received, tap.ahead, tap.held
         self._watcher = watcher
+        self._backlog = backlog
+        self._put_off = backlog.put_off
 
     def recv_into(self, buffer: memoryview, /) -> int:
         size = self._recv_into(buffer)
-        if size and self._tap is not None:
-            try:
-                self._tap.received(buffer[:size], time_ns())
-            except Exception:
-                self._give_up()
+        tap = self._tap
+        if tap is not None and size:
+            if tap.quick and size <= _MOST_RECEIVED:
+                self._put_off(tap, self._received, time_ns(), buffer[:size].tobytes())
+            else:
+                self._look(tap, self._received, time_ns(), buffer[:size])
         return size
 
     def send(self, data: Buffer, /) -> int:
         size = self._send(data)
-        self._saw((data,), size)
+        tap = self._tap
+        if tap is not None and size:
+            chunk = memoryview(data)[:size] if size < len(data) else data
+            now_ns = time_ns()
+            if not (tap.quick and self._is_put_off(tap, chunk, size, now_ns)):
+                self._look(tap, self._sent, now_ns, memoryview(chunk))
         return size
+
+    def _is_put_off(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
+        if size > MOST_BYTES:
+            try:
+                found = self._ahead(chunk, now_ns)
+            except Exception:
+                self.give_up()
+                return True
+            if found is not None:
+                self._put_off(tap, self._held, now_ns, found)
+                return True
+        elif size > _LEAST and _SIZE(chunk)[0] + 4 == size:
+            self._put_off(tap, self._sent, now_ns, bytes(chunk))
+            return True
+        return False
 
     def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
         buffers = list(buffers)
         size = self._inner.sendmsg(buffers)
-        self._saw(buffers, size)
+        now_ns, rest = time_ns(), size
+        for buffer in buffers:
+            if not rest or self._tap is None:
+                break
+            chunk = memoryview(buffer)[:rest]
+            rest -= len(chunk)
+            self._look(self._tap, self._sent, now_ns, chunk)
         return size
 
-    def _saw(self, buffers: Iterable[Buffer], size: int) -> None:
-        tap = self._tap
-        if tap is None:
-            return
-        now_ns = time_ns()
+    def _look(self, tap: Tap, see: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
+        """At once."""
+        if tap.quick:
+            self._backlog.settle()
         try:
-            for buffer in buffers:
-                if not size:
-                    return
-                chunk = memoryview(buffer)[:size]
-                size -= len(chunk)
-                tap.sent(chunk, now_ns)
+            see(chunk, now_ns)
         except Exception:
-            self._give_up()
+            self.give_up()
 
     def close(self) -> None:
         self._inner.close()
-        tap, self._tap = self._tap, None
-        if tap is not None:
-            try:
-                tap.close()
-            except Exception:
-                self._tap = tap
-                self._give_up()
-            else:
-                self._watcher.ended(tap)
+        tap = self._tap
+        if tap is None:
+            return
+        try:
+            tap.close()
+        except Exception:
+            self.give_up()
+        else:
+            self._tap = None
+            self._watcher.ended(tap)
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """The tap has raised: the handler of that error calls this."""
         tap, self._tap = self._tap, None
         log.exception("the index no longer sees one connection")
         if tap is not None:

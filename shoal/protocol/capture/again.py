@@ -62,7 +62,7 @@ _WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 assert Struct("<qqII44si16sq16sib61s").size == ROW_SIZE
 assert Struct("<qqII44si16s").size == CONTEXT.size
 
-Frame = bytes | memoryview
+Frame = bytes | bytearray | memoryview
 Sent = tuple["Lane", int, int, int, int, int, bytes]
 """A request that waits for its answer: lane, correlation id, when (ns), number, size of the frame, plain size of the records, the header
 of the batch. No NamedTuple: making one takes three times as long."""

@@ -12,8 +12,13 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.pending import Request
 from shoal.protocol.capture.record_sets import RecordSetWalker
 from shoal.protocol.capture.stream import Abandon, More, read_length, read_tags
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.headers import response_body
+from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.wire import Topic
 
-__all__ = ["AnswerWalker"]
+__all__ = ["AnswerWalker", "Said", "read_produced"]
 
 _PREFIX: Final = Struct(">ii")  # size, correlation id
 _SIZE: Final = Struct(">i")
@@ -28,6 +33,14 @@ _PARTITION: Final = Struct(">ih")  # index, error code
 _ABORTED_BYTES: Final = 16  # producer id, first offset
 HELD: Final = 256 * 1024
 """Bytes of a Produce answer; nothing is known of the partitions of a longer one (6000 of them)."""
+_PRODUCED: Final = Walkers(
+    MESSAGES["ProduceResponse"],
+    ("ThrottleTimeMs = 0",),
+    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
+)
+
+Said = dict[tuple[Topic, int], tuple[int, int]]
+"""Topic and partition -> error code and base offset."""
 
 
 class AnswerWalker(RecordSetWalker):
@@ -144,3 +157,16 @@ class AnswerWalker(RecordSetWalker):
     def _read_after_aborted(self, view: memoryview, pos: int, stop: int) -> int:
         size, behind = read_length(view, pos + self._preferred, compact=self._compact)
         return self.enter(self._index, self._error, size, pos, behind)
+
+
+def read_produced(request: Request, frame: bytes) -> tuple[Said, int]:
+    """Of an answer that was held: what it says, and the throttle time. Nothing, where it cannot be read."""
+    if not frame:
+        return {}, 0
+    try:
+        version = request.api_version
+        body = response_body(frame, _PRODUCE, version)
+        throttle_ms, partitions = _PRODUCED[version](frame, body, len(frame))
+    except RemoteProtocolError:
+        return {}, 0
+    return {(topic, index): (error, offset) for topic, index, error, offset in partitions}, throttle_ms

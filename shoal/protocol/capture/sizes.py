@@ -20,7 +20,7 @@ _DICTIONARY_ID: Final = (0, 1, 2, 4)  # bytes
 _MOST: Final = 0x7FFFFFFF
 
 
-def zstd_size(view: bytes | memoryview, pos: int, end: int) -> int:
+def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
     """The content size of the frame in `view[pos:end]`; of `view` as much is looked at as is there."""
     if len(view) < min(pos + _ZSTD_HEADER, end):
         return NOT_HERE

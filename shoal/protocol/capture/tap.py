@@ -16,13 +16,13 @@ Never raises; the proxy's traffic does not depend on it. What it cannot read it 
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.again import Form, Frame, Sent, as_request
-from shoal.protocol.capture.answers import AnswerWalker
+from shoal.protocol.capture.answers import AnswerWalker, Said, read_produced
 from shoal.protocol.capture.columns import Direction, Handling
 from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Treatment, Verdict
 from shoal.protocol.capture.record_sets import PartitionRows
@@ -36,11 +36,7 @@ from shoal.protocol.capture.rows import (
     Sink,
     appended,
 )
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import response_body
 from shoal.protocol.records.key_sample import KeySampler
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Topic
 
 __all__ = ["MAX_WAITING", "Tap"]
@@ -52,21 +48,21 @@ _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = Verdict()
 _DIRECTIONS: Final = {_PRODUCE: Direction.PRODUCED, _FETCH: Direction.FETCHED}
 
-_PRODUCED: Final = Walkers(
-    MESSAGES["ProduceResponse"],
-    ("ThrottleTimeMs = 0",),
-    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
-)
-
 _SIZE: Final = Struct(">i")
 _LEAST: Final = 8  # bytes of a frame with its size and a correlation id
 
-Said = dict[tuple[Topic, int], tuple[int, int]]
-"""Topic and partition -> error code and base offset."""
-
 
 class Tap:
-    def __init__(self, place: Place, sink: Sink, sampler: KeySampler | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        sink: Sink,
+        sampler: KeySampler | None = None,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.quick = False
+        """The last request was like one before, and so the next may be: what passes is read in a microsecond."""
+        self._catch_up = catch_up
         self._sink = sink
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
@@ -90,20 +86,40 @@ class Tap:
             found = form.read(chunk, now_ns, number)
             if found is not None:
                 requests.number = number
+                self.quick = True
                 if self._waiting_batches < MAX_WAITING:
                     self._waiting_batches += 1
                     self._waiting.append(found)
                 else:
-                    self._sink.drop(1)
-                    self._waiting.append(_without_rows(as_request(found)))
+                    self._wait(as_request(found), 1)
                 return
         self._sent_otherwise(chunk, now_ns)
+
+    def ahead(self, chunk: Frame, now_ns: int) -> Sent | None:
+        """What is to be `held` in place of a chunk to be `sent`; None: there is no such thing.
+
+        It may be asked for while whole frames in front are yet to be sent.
+        """
+        for form in self._known:
+            found = form.read(chunk, now_ns, 0)
+            if found is not None:
+                return found
+        return None
+
+    def held(self, sent: Sent, _now_ns: int) -> None:
+        self._requests.number += 1
+        sent = (*sent[:3], self._requests.number, *sent[4:])
+        if sent[0].form in self._known and self._waiting_batches < MAX_WAITING:
+            self._waiting_batches += 1
+            self._waiting.append(sent)
+        else:  # too many; or what was in front has changed what is known, and it has to be named anew
+            self._wait(as_request(sent), 1)
 
     def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
         while self._known and _LEAST < (size := _frame_size(chunk)) < len(chunk):
             self.sent(chunk[:size], now_ns)
             chunk = chunk[size:]
-        self._now_ns = now_ns
+        self._now_ns, self.quick = now_ns, False
         self._requests.feed(memoryview(chunk))
         self._known = () if self._notes else self._requests.known
 
@@ -150,11 +166,13 @@ class Tap:
 
     def expect_tokens(self, count: int) -> None:
         """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
+        self._see_all()
         self._requests.expect_tokens(count)
         self._known = ()
 
     def close(self) -> None:
         """The connection has ended: what waits will not be answered."""
+        self._see_all()
         while (request := self._next()) is not None:
             self._produced(request, NO_ANSWER, {})
         for correlation_id in list(self._unjudged):
@@ -164,6 +182,7 @@ class Tap:
 
     def note(self, correlation_id: int, note: Note) -> None:
         """Of a request that is about to be sent."""
+        self._see_all()
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
         self._notes[correlation_id] = note
@@ -176,6 +195,7 @@ class Tap:
 
         Of an answer that is still on its way: raw, for the reason of `otherwise`.
         """
+        self._see_all()
         on_its_way: tuple[Request | None, Answered, list[PartitionRows], int] = (
             self._answers.request,
             NO_ANSWER,
@@ -197,23 +217,32 @@ class Tap:
     @property
     def lost(self) -> bool:
         """It has stopped looking at one direction."""
+        self._see_all()
         return self._requests.lost or self._answers.lost
 
     @property
     def unread(self) -> int:
         """Frames and record sets of which not all could be read."""
+        self._see_all()
         walkers = (self._requests, self._answers)
         return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
 
     def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
         """Of this client's, sent over another connection together with others'."""
+        self._see_all()
         self._make.software = self._requests.software
         self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
 
     def next_number(self) -> int:
         """For a request that goes another way."""
+        self._see_all()
         self._requests.number += 1
         return self._requests.number
+
+    def _see_all(self) -> None:
+        if self.quick:
+            self._catch_up()
+            self.quick = False
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -227,8 +256,11 @@ class Tap:
         if request.api_key == _PRODUCE and request.acks == 0:
             self._produced(request, NO_ANSWER, {})
             return
-        if batches and not self._hold(batches):
-            _without_rows(request)
+        self._wait(request, batches)
+
+    def _wait(self, request: Request, batches: int) -> None:
+        if not self._hold(batches):
+            request.partitions = []
         self._waiting.append(request)
 
     def _rename(self) -> None:
@@ -262,7 +294,7 @@ class Tap:
         if request.is_token:
             return
         if request.api_key == _PRODUCE:
-            said, throttle_ms = self._read_produced(request, answer.held)
+            said, throttle_ms = read_produced(request, answer.held)
             self._produced(request, Answered(self._began_ns, answer.size, throttle_ms), said)
             return
         answered = Answered(self._began_ns, answer.size, answer.throttle_ms)
@@ -270,17 +302,6 @@ class Tap:
             self._fetched(request, answered, answer)
         else:
             self._make.request(request, answered, Direction.OTHER, UNKNOWN_ERROR)
-
-    def _read_produced(self, request: Request, frame: bytes) -> tuple[Said, int]:
-        if not frame:
-            return {}, 0
-        try:
-            version = request.api_version
-            body = response_body(frame, _PRODUCE, version)
-            throttle_ms, partitions = _PRODUCED[version](frame, body, len(frame))
-        except RemoteProtocolError:
-            return {}, 0
-        return {(topic, index): (error, offset) for topic, index, error, offset in partitions}, throttle_ms
 
     def _produced(self, request: Request, answered: Answered, said: Said) -> None:
         """A request has all that it will get."""
@@ -311,12 +332,6 @@ class Tap:
             self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, answer.error)
-
-
-def _without_rows(request: Request) -> Request:
-    """They are too many: see `_hold`."""
-    request.partitions = []
-    return request
 
 
 def _frame_size(chunk: Frame) -> int:

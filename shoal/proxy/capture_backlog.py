@@ -1,0 +1,62 @@
+"""What has passed and the index has yet to look at: for what waits for these bytes, that costs a copy and no more.
+
+    TappedTransport ── when, bytes ──> here ── every WAKE, at each flush, before anything is said of a connection ──> taps ── rows
+
+Only what is short and will be read at once (`Tap.quick`) is put off; all else is looked at as it passes, and so is everything where
+MOST wait. What waits keeps its order and the times at which it passed, so the rows are the same.
+
+Of a request, whole frames are put off: so a longer one can be read ahead of those in front of it, and its records are not copied.
+
+The taps read it in the event loop, in a task of its own. Rejected: a thread. It would hold the interpreter's lock while it reads, so
+the sockets' thread would wait for it all the same, at each of its system calls; and it would need locks around all that a tap knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.protocol.capture.tap import Tap
+
+__all__ = ["MOST", "MOST_BYTES", "Backlog"]
+
+T = TypeVar("T")
+
+WAKE: Final = 256
+MOST: Final = 1024
+MOST_BYTES: Final = 4096
+"""Of each. So 4 MiB may wait, in the whole process."""
+
+
+class Backlog:
+    """`wake`: there is enough to `settle`. `failed`: this tap has raised, which it must not."""
+
+    def __init__(self, wake: Callable[[], None], failed: Callable[[Tap], None]) -> None:
+        self._waiting: list[tuple[Tap, Callable[[Any, int], None], int, Any]] = []
+        self._wake = wake
+        self._failed = failed
+
+    def put_off(self, tap: Tap, see: Callable[[T, int], None], now_ns: int, what: T) -> None:
+        """`see` is a method of the tap."""
+        waiting = self._waiting
+        waiting.append((tap, see, now_ns, what))
+        if not len(waiting) % WAKE:
+            self._grown()
+
+    def _grown(self) -> None:
+        if len(self._waiting) < MOST:
+            self._wake()
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Look at what waits."""
+        waiting = self._waiting[:]
+        self._waiting.clear()
+        for tap, see, now_ns, what in waiting:
+            try:
+                see(what, now_ns)
+            except Exception:
+                self._failed(tap)
