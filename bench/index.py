@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.wire import Topic
 
-__all__ = ["microseconds_per_batch"]
+__all__ = ["fetch_answer", "microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
@@ -70,7 +70,7 @@ def microseconds_per_batch() -> dict[str, float]:
 
 
 def _fetched(batch: bytes) -> float:
-    request, answer = frames.fetch("bench", TOPIC, {0: 0}), _fetch_answer(batch * BATCHES)
+    request, answer = frames.fetch("bench", TOPIC, {0: 0}), fetch_answer(batch * BATCHES)
 
     def once() -> int:
         tap, sink = _tap()
@@ -130,7 +130,7 @@ def _fastest(once: Callable[[], int], rows: int) -> float:
     return best / rows
 
 
-def _fetch_answer(record_set: bytes) -> bytes:
+def fetch_answer(record_set: bytes) -> bytes:
     """Of `frames.FETCH_VERSION`."""
     part = struct.pack(">ihqqq", 0, 0, 1 << 40, 1 << 40, 0) + frames.uvarint(1) + struct.pack(">i", -1)
     part += frames.uvarint(len(record_set) + 1) + record_set + _NO_TAGS

@@ -17,12 +17,23 @@ What cannot be read is the tap's problem alone, never the traffic's: the frame i
 not even the frame's size makes sense, the walker is `lost`, and looks at nothing more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-__all__ = ["MAX_PIECE", "Abandon", "FrameWalker", "More", "Step", "read_length", "read_name", "read_tags"]
+__all__ = [
+    "MAX_PIECE",
+    "Abandon",
+    "FrameWalker",
+    "More",
+    "Step",
+    "is_several",
+    "read_length",
+    "read_name",
+    "read_tags",
+    "whole_frames",
+]
 
 MAX_PIECE: Final = 2048
 """Bytes. The longest is the head of a request: two names of MAX_NAME and some numbers."""
@@ -31,6 +42,8 @@ MAX_NAME: Final = 512
 
 Step = Callable[[memoryview, int, int], int]
 _INT32: Final = Struct(">i").unpack_from
+_LEAST: Final = 8
+"""Bytes of a frame with its size and, of an answer, no more than the correlation id."""
 
 
 class More(Exception):
@@ -143,6 +156,21 @@ class FrameWalker:
 
     def _pass(self, view: memoryview, pos: int, stop: int) -> int:
         return pos + self._left
+
+
+def is_several(chunk: bytes | bytearray | memoryview) -> bool:
+    """It begins with a whole frame, and goes on."""
+    return len(chunk) > _LEAST < _INT32(chunk)[0] + 4 < len(chunk)
+
+
+def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
+    """One by one; the last may be cut off."""
+    view = memoryview(chunk)
+    while is_several(view):
+        size = _INT32(view)[0] + 4
+        yield view[:size]
+        view = view[size:]
+    yield view
 
 
 def read_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:

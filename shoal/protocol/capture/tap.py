@@ -17,7 +17,6 @@ Never raises; the proxy's traffic does not depend on it. What it cannot read it 
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import ApiKey
@@ -36,6 +35,7 @@ from shoal.protocol.capture.rows import (
     Sink,
     appended,
 )
+from shoal.protocol.capture.stream import is_several, whole_frames
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.wire import Topic
 
@@ -47,9 +47,6 @@ _MAX_NOTES: Final = 10_000
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = Verdict()
 _DIRECTIONS: Final = {_PRODUCE: Direction.PRODUCED, _FETCH: Direction.FETCHED}
-
-_SIZE: Final = Struct(">i")
-_LEAST: Final = 8  # bytes of a frame with its size and a correlation id
 
 
 class Tap:
@@ -116,9 +113,10 @@ class Tap:
             self._wait(as_request(sent), 1)
 
     def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        while self._known and _LEAST < (size := _frame_size(chunk)) < len(chunk):
-            self.sent(chunk[:size], now_ns)
-            chunk = chunk[size:]
+        if self._known and is_several(chunk):
+            for frame in whole_frames(chunk):
+                self.sent(frame, now_ns)
+            return
         self._now_ns, self.quick = now_ns, False
         self._requests.feed(memoryview(chunk))
         self._known = () if self._notes else self._requests.known
@@ -139,11 +137,13 @@ class Tap:
         self._received_otherwise(chunk, now_ns)
 
     def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        while self._is_next_again() and _LEAST < (size := _frame_size(chunk)) < len(chunk):
-            self.received(chunk[:size], now_ns)
-            chunk = chunk[size:]
-        if self._is_next_again() and self._said_otherwise(chunk, now_ns):
-            return
+        if self._is_next_again():
+            if is_several(chunk):
+                for frame in whole_frames(chunk):
+                    self.received(frame, now_ns)
+                return
+            if self._said_otherwise(chunk, now_ns):
+                return
         self._now_ns = now_ns
         self._answers.feed(memoryview(chunk))
         self._is_between = self._answers.is_between_frames
@@ -332,8 +332,3 @@ class Tap:
             self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
         if not partitions:
             self._make.request(request, answered, Direction.FETCHED, answer.error)
-
-
-def _frame_size(chunk: Frame) -> int:
-    """Of the frame at the beginning of the chunk; 0: not known yet."""
-    return _SIZE.unpack_from(chunk)[0] + _SIZE.size if len(chunk) >= _SIZE.size else 0

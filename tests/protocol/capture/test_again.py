@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,64 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import frames
+from shoal.protocol.capture import again as again_module
 from shoal.protocol.capture import tap as tap_module
 from shoal.protocol.capture.again import Form, Lane
 from shoal.protocol.capture.pending import Note, Treatment
 from shoal.protocol.compression import Codec
-from shoal.protocol.records.batch import NewRecord, encode_batch
+from tests.protocol.capture.produced import a_batch, answer, request
 from tests.protocol.capture.readable import IDS, Kept, new_tap
 
 if TYPE_CHECKING:
     from shoal.protocol.capture.tap import Tap
 
-[BY_ID] = IDS
 VERSIONS = range(3, 14)
-SIZE = Struct(">i")
-
-
-def string(value: str | None, compact: bool) -> bytes:
-    data = (value or "").encode()
-    if compact:
-        return b"\0" if value is None else frames.uvarint(len(data) + 1) + data
-    return b"\xff\xff" if value is None else len(data).to_bytes(2, "big") + data
-
-
-def array(items: list[bytes], compact: bool) -> bytes:
-    return (frames.uvarint(len(items) + 1) if compact else SIZE.pack(len(items))) + b"".join(items)
-
-
-def topic_of(name: str, version: int, partition: bytes) -> bytes:
-    compact = version >= 9
-    key = BY_ID if version >= 13 else string(name, compact)
-    return key + array([partition], compact) + b"\0" * compact
-
-
-def sized(body: bytes) -> bytes:
-    return SIZE.pack(len(body)) + body
-
-
-def request(version: int, correlation_id: int, records: bytes, **given_: Any) -> bytes:
-    compact, tags = version >= 9, b"\0" * (version >= 9)
-    length = frames.uvarint(len(records) + 1) if compact else SIZE.pack(len(records))
-    partition = SIZE.pack(given_.get("index", 0)) + length + records + tags
-    topics = array([topic_of(given_.get("topic", "orders"), version, partition)], compact)
-    head = Struct(">hhi").pack(0, version, correlation_id) + string(given_.get("client", "maker"), False) + tags
-    return sized(head + string(None, compact) + Struct(">hi").pack(given_.get("acks", -1), 30_000) + topics + tags)
-
-
-def answer(version: int, correlation_id: int, **given_: Any) -> bytes:
-    compact, tags = version >= 9, b"\0" * (version >= 9)
-    said = SIZE.pack(given_.get("index", 0)) + Struct(">hqq").pack(given_.get("error", 0), given_.get("offset", 70), -1)
-    said += Struct(">q").pack(0) * (version >= 5)
-    if version >= 8:
-        said += array([], compact) + string(given_.get("text"), compact)
-    topics = array([topic_of(given_.get("topic", "orders"), version, said + tags)], compact)
-    return sized(SIZE.pack(correlation_id) + tags + topics + SIZE.pack(given_.get("throttle", 0)) + tags)
-
-
-def a_batch(codec: Codec = Codec.NONE, records: int = 3, size: int = 40) -> bytes:
-    made = [NewRecord(1_700_000_000_000 + at, None, bytes([at % 251]) * size) for at in range(records)]
-    return encode_batch(made, base_offset=0, codec=codec, producer_id=9, producer_epoch=1, base_sequence=5)
 
 
 def seen(exchanges: list[tuple[bytes, bytes]], *, cut: int | None) -> tuple[Tap, Kept]:
@@ -204,6 +157,52 @@ def test_two_frames_in_a_chunk_are_two() -> None:
     answered = [answer(9, at) for at in range(5)]
     exchanges = [(asked[0], answered[0]), (asked[1] + asked[2], answered[1] + answered[2]), (asked[3], answered[3])]
     assert [row["request"] for row in same(exchanges).rows] == [1, 2, 3, 4]
+
+
+def test_frames_that_share_a_chunk_are_read_by_a_form(reads: list[bool]) -> None:
+    asked = [request(9, at, a_batch()) for at in range(5)]
+    answered = [answer(9, at, throttle=at // 4) for at in range(5)]
+    tap, kept = new_tap()
+    for part in (slice(0, 1), slice(1, 5)):
+        tap.sent(memoryview(b"".join(asked[part])), 1)
+        reads.clear()
+        tap.received(memoryview(b"".join(answered[part])), 2)
+    assert reads == [False, True, True, True, True]  # the chunk, and what is in it
+    assert [row["request"] for row in kept.rows] == [1, 2, 3, 4, 5]
+    assert not tap.unread
+
+
+def test_more_partitions_than_are_remembered(reads: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again_module, "_MOST_LANES", 2)
+    order = [0, 1, 2, 0, 2, 1, 0]
+    kept = same(
+        [(request(9, at, a_batch(), index=index), answer(9, at, index=index)) for at, index in enumerate(order)]
+    )
+    assert reads == [True] * 6
+    assert [row["partition"] for row in kept.rows] == order
+
+
+def test_a_topic_id_has_its_name_from_the_row_on_at_which_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    tap, kept = new_tap()
+    monkeypatch.delitem(IDS, b"i" * 16)
+    for at in range(6):
+        if at == 3:
+            IDS[b"i" * 16] = "by-id"
+        tap.sent(memoryview(request(13, at, a_batch())), 1)
+        tap.received(memoryview(answer(13, at)), 2)
+    assert [row["topic"] for row in kept.rows] == [(b"i" * 16).hex()] * 3 + ["by-id"] * 3
+
+
+def test_software_that_becomes_known_is_in_the_rows_of_what_is_answered_from_then_on() -> None:
+    hello = bytearray(frames.api_versions("maker"))
+    hello[8:12] = (3).to_bytes(4)
+    tap, kept = new_tap()
+    for at in range(3):
+        tap.sent(memoryview(request(9, at, a_batch())), 1)
+    tap.received(memoryview(answer(9, 0) + answer(9, 1)), 2)
+    tap.sent(memoryview(hello), 3)
+    tap.received(memoryview(answer(9, 2)), 4)
+    assert [row["software"] for row in kept.rows] == [None, None, "bench/1"]
 
 
 def test_what_waits_is_bounded_and_a_note_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:

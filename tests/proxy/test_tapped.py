@@ -1,0 +1,355 @@
+"""What a tapped transport puts off makes the rows that the walkers make of the same bytes at once, whatever passes and however it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench import frames
+from bench.index import TOPIC, fetch_answer
+from shoal.protocol.capture import tap as tap_module
+from shoal.protocol.capture.pending import Note, Treatment, Verdict
+from shoal.protocol.capture.rows import Place
+from shoal.protocol.capture.tap import Tap
+from shoal.protocol.compression import Codec
+from shoal.proxy import capture_backlog, tapped
+from shoal.proxy.capture_backlog import MOST, MOST_BYTES, WAKE, Backlog
+from shoal.proxy.tapped import TappedTransport
+from tests.protocol.capture.produced import a_batch, answer, request
+from tests.protocol.capture.readable import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shoal.proxy.transport import Buffer
+
+PLACE = Place(connection=7, listener="here", cluster="there", node=3)
+VIEW = memoryview(bytearray(512 * 1024))
+
+
+class Socket:
+    """Takes all it is given, and gives what it is told to."""
+
+    def __init__(self) -> None:
+        self.next = b""
+
+    def fileno(self) -> int:
+        return -1
+
+    def shutdown(self, how: int, /) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        buffer[: len(self.next)] = self.next
+        return len(self.next)
+
+    def send(self, data: Buffer, /) -> int:
+        return len(data)
+
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
+        return sum(map(len, buffers))
+
+
+class Rig:
+    """A connection as the proxy has it; times are those of `clock`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, sink: Kept | None = None) -> None:
+        self.kept = sink or Kept()
+        self.wakes = self.broke = self.ends = self.clock = 0
+        self.backlog = Backlog(self._woken, self._failed)
+        self.tap = Tap(PLACE, self.kept, None, self.backlog.settle)
+        self.socket = Socket()
+        self.transport = TappedTransport(self.socket, self.tap, self, self.backlog)
+        monkeypatch.setattr(tapped, "time_ns", lambda: self.clock)
+
+    def _woken(self) -> None:
+        self.wakes += 1
+
+    def _failed(self, tap: Tap) -> None:
+        assert tap is self.tap
+        self.transport.give_up()
+
+    def broken(self, tap: Tap) -> None:
+        self.broke += 1
+
+    def ended(self, tap: Tap) -> None:
+        self.ends += 1
+
+    def sent(self, chunk: bytes, now_ns: int = 1) -> None:
+        """From a buffer that is used again, as the proxy's is."""
+        self.clock = now_ns
+        VIEW[: len(chunk)] = chunk
+        assert self.transport.send(VIEW[: len(chunk)]) == len(chunk)
+        VIEW[: len(chunk)] = b"?" * len(chunk)
+
+    def received(self, chunk: bytes, now_ns: int = 2) -> None:
+        self.clock, self.socket.next = now_ns, chunk
+        assert self.transport.recv_into(VIEW) == len(chunk)
+        VIEW[: len(chunk)] = b"?" * len(chunk)
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    return Rig(monkeypatch)
+
+
+def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
+    rig.sent(request(9, correlation_id, a_batch(), **given_))
+    rig.received(answer(9, correlation_id, **given_))
+
+
+# -- what is put off -----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_first_of_a_producers_requests_are_looked_at_at_once(rig: Rig) -> None:
+    for at in range(10):
+        exchange(rig, at)
+    assert len(rig.kept.raw) == 1  # the second request shows that they come again: its answer is put off
+    rig.backlog.settle()
+    assert [row["request"] for row in rig.kept.rows] == list(range(1, 11))
+
+
+def test_a_row_has_the_times_of_its_traffic(rig: Rig) -> None:
+    for at in range(4):
+        rig.sent(request(9, at, a_batch()), 1000 * at)
+        rig.received(answer(9, at), 1000 * at + 70)
+    rig.backlog.settle()
+    assert [(row["time_ns"], row["latency_ns"]) for row in rig.kept.rows] == [(1000 * at, 70) for at in range(4)]
+
+
+def test_a_long_request_is_read_ahead_and_not_copied(rig: Rig) -> None:
+    exchange(rig, 0)
+    exchange(rig, 1)
+    for at in range(2, 5):
+        rig.sent(request(9, at, a_batch(records=9, size=4000)))
+        rig.received(answer(9, at))
+    assert [type(what) for *_, what in rig.backlog._waiting][-6:] == [tuple, bytes] * 3
+    rig.backlog.settle()
+    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
+    assert rig.kept.rows[-1]["record_count"] == 9
+
+
+def test_what_is_in_front_of_a_request_that_was_read_ahead_may_change_its_name(rig: Rig) -> None:
+    hello = bytearray(frames.api_versions("maker"))
+    hello[8:12] = (2).to_bytes(4)
+    exchange(rig, 0)
+    exchange(rig, 1)
+    rig.sent(bytes(hello))
+    rig.sent(request(9, 3, a_batch(records=9, size=4000)))
+    rig.received((8).to_bytes(4) + (2).to_bytes(4) + bytes(4))
+    rig.received(answer(9, 3))
+    rig.transport.close()
+    assert [(row["request"], row["software"]) for row in rig.kept.rows][2:] == [(3, "bench/1"), (4, "bench/1")]
+
+
+def test_a_connection_that_ends_has_all_its_rows(rig: Rig) -> None:
+    for at in range(5):
+        exchange(rig, at)
+    rig.sent(request(9, 5, a_batch()))
+    rig.transport.close()
+    assert [row["log_offset"] for row in rig.kept.rows] == [70] * 5 + [-1]
+    assert (rig.ends, rig.broke) == (1, 0)
+
+
+SAYINGS: dict[str, Callable[[Tap], Any]] = {
+    "note": lambda tap: tap.note(99, Note()),
+    "judge": lambda tap: tap.judge(99, {}),
+    "expect_tokens": lambda tap: tap.expect_tokens(1),
+    "unread": lambda tap: tap.unread,
+    "lost": lambda tap: tap.lost,
+    "next_number": lambda tap: tap.next_number(),
+}
+
+
+@pytest.mark.parametrize("saying", SAYINGS)
+def test_before_anything_is_said_of_a_connection_all_is_seen(rig: Rig, saying: str) -> None:
+    for at in range(5):
+        exchange(rig, at)
+    SAYINGS[saying](rig.tap)
+    assert len(rig.kept.raw) == 5
+
+
+def test_what_waits_is_bounded(rig: Rig) -> None:
+    exchange(rig, 0)
+    for at in range(1, MOST):
+        exchange(rig, at)
+        assert len(rig.backlog._waiting) < MOST
+    assert rig.wakes >= MOST // WAKE
+    assert all(len(what) <= MOST_BYTES for *_, what in rig.backlog._waiting)
+    rig.backlog.settle()
+    assert len(rig.kept.raw) == MOST
+
+
+class Angry(Kept):
+    def add(self, rows: bytes) -> None:
+        if len(self.raw) == 3:
+            raise ZeroDivisionError
+        super().add(rows)
+
+
+def test_an_error_in_shoal_ends_the_index_of_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(monkeypatch, sink=Angry())
+    for at in range(6):
+        exchange(rig, at)
+    rig.backlog.settle()
+    exchange(rig, 7)
+    rig.transport.close()
+    assert (rig.broke, rig.ends, len(rig.kept.raw)) == (1, 0, 3)
+    assert "the index no longer sees one connection" in caplog.text
+
+
+# -- the same rows -------------------------------------------------------------------------------------------------------
+
+BATCHES = {
+    "small": a_batch(), "one byte": a_batch(records=1, size=1), "large": a_batch(records=30, size=1000),
+    "zstd": a_batch(Codec.ZSTD), "lz4": a_batch(Codec.LZ4), "gzip": a_batch(Codec.GZIP), "two": a_batch() * 2,
+    "cut": a_batch()[:-1], "none": b"", "old": bytes(11), "large zstd": a_batch(Codec.ZSTD, 900, 100),
+}  # fmt: skip
+USUAL = ["small", "small", "one byte", "large", "large", "zstd"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    request: bytes
+    answer: bytes  # none, where there are no acks
+    note: Note | None = None
+
+
+@st.composite
+def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
+    kind = draw(st.sampled_from(["produce"] * 12 + ["hello", "fetch", "damaged"]))
+    if kind == "hello":
+        hello = bytearray(frames.api_versions(draw(st.sampled_from(["maker", "another"]))))
+        hello[8:12] = correlation_id.to_bytes(4)
+        return Exchange(request=bytes(hello), answer=(8).to_bytes(4) + correlation_id.to_bytes(4) + bytes(4))
+    if kind == "fetch":
+        asked, answered = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch() * draw(st.integers(0, 40)))
+        asked, answered = (frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4)))  # fmt: skip
+        return Exchange(request=asked, answer=answered, note=draw(st.sampled_from([None, Note(judged=True)])))
+    version, acks = draw(st.sampled_from([3, 7, 8, 9, 9, 9, 11, 13])), draw(st.sampled_from([-1] * 9 + [1, 0]))
+    given_ = {
+        "index": draw(st.sampled_from([0, 0, 0, 1])),
+        "topic": draw(st.sampled_from(["orders", "orders", "others"])),
+        "client": draw(st.sampled_from(["maker"] * 5 + ["another"])),
+        "transaction": draw(st.sampled_from([None] * 5 + ["mine"])),
+    }
+    batch = BATCHES[draw(st.sampled_from(USUAL) | st.sampled_from(list(BATCHES)))]
+    said: dict[str, Any] = draw(
+        st.sampled_from([{}] * 6 + [{"error": 6, "offset": -1}, {"throttle": 9}, {"text": "no"}, {"index": 3}])
+    )
+    asked = request(version, correlation_id, batch, acks=acks, **given_)
+    answered = answer(version, correlation_id, **{**given_, "offset": correlation_id, **said}) if acks else b""
+    if kind == "damaged":
+        at = draw(st.integers(12, len(asked) - 1))
+        asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
+    note = draw(st.sampled_from([None] * 20 + [Note(treatment=Treatment(reason="why"))]))
+    return Exchange(request=asked, answer=answered, note=note)
+
+
+Event = tuple[str, Any]
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> list[Event]:
+    """Chunks in both directions, and what is said: every answer behind its request, up to five of them on their way."""
+    exchanges = [draw(an_exchange(at)) for at in range(draw(st.integers(1, 14)))]
+    events: list[Event] = []
+    answered = 0
+    for at, one in enumerate(exchanges):
+        if one.note is not None:
+            events.append(("note", (at, one.note)))
+        events.append(("sent", one.request))
+        until = max(at + 1 - draw(st.integers(0, 4)), answered)
+        events += [("received", each.answer) for each in exchanges[answered:until]]
+        answered = until
+        events += [("settle", None)] * draw(st.booleans())
+    events += [("received", each.answer) for each in exchanges[answered:]]
+    return list(cut(draw, events))
+
+
+def cut(draw: st.DrawFn, events: list[Event]) -> Iterator[Event]:
+    """Frames that follow each other in a direction are joined in some chunks, and others are cut."""
+    way, data, ends = "", b"", [0]
+    for what, given_ in [*events, ("end", None)]:
+        if what == way and draw(st.booleans()):
+            data += given_
+        else:
+            if data:
+                yield from pieces(draw, way, data, ends)
+            ends = [0]
+            way, data = (what, given_) if what in ("sent", "received") else ("", b"")
+            if not way and what != "end":
+                yield what, given_
+        if way:
+            ends.append(len(data))
+
+
+def pieces(draw: st.DrawFn, way: str, data: bytes, ends: list[int]) -> Iterator[Event]:
+    """Each with the places in it at which frames begin."""
+    cuts = sorted({0, len(data), *draw(st.lists(st.integers(0, len(data)), max_size=1) | st.just([]))})
+    for start, stop in pairwise(cuts):
+        yield way, (data[start:stop], [end - start for end in ends if start <= end < stop])
+
+
+def at_once(events: list[Event]) -> tuple[Tap, Kept]:
+    """No piece is a whole frame, so the walkers read all of it."""
+    kept = Kept()
+    tap = Tap(PLACE, kept)
+    for now_ns, (what, given_) in enumerate(events):
+        if what == "note":
+            tap.note(*given_)
+        elif what in ("sent", "received"):
+            chunk, begins = given_
+            places = sorted({0, len(chunk), *(at for begin in begins for at in (begin, begin + 4) if at < len(chunk))})
+            for start, stop in pairwise(places):
+                (tap.sent if what == "sent" else tap.received)(memoryview(chunk)[start:stop], 10 * now_ns)
+        judge(tap, what, given_)
+    tap.close()
+    return tap, kept
+
+
+def judge(tap: Tap, what: str, given_: Any) -> None:
+    """As the proxy does it when it has the answer."""
+    if what == "settle":
+        for at in range(20):
+            tap.judge(at, {(TOPIC.topic_id, 0): Verdict(reason="why")})
+
+
+def put_off(rig: Rig, events: list[Event]) -> None:
+    for now_ns, (what, given_) in enumerate(events):
+        if what == "note":
+            rig.tap.note(*given_)
+        elif what == "sent":
+            rig.sent(given_[0], 10 * now_ns)
+        elif what == "received":
+            rig.received(given_[0], 10 * now_ns)
+        judge(rig.tap, what, given_)
+    rig.transport.close()
+
+
+@settings(deadline=None, max_examples=400)
+@given(traffic(), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, MOST_BYTES]), st.sampled_from([2, MOST]))
+def test_whatever_passes_the_rows_are_those_of_the_walkers(
+    events: list[Event], batches: int, most_bytes: int, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tap_module, "MAX_WAITING", batches)
+        patch.setattr(tapped, "MOST_BYTES", most_bytes)
+        patch.setattr(capture_backlog, "MOST", most)
+        patch.setattr(capture_backlog, "WAKE", 2)
+        wanted, rows = at_once(events)
+        rig = Rig(patch)
+        put_off(rig, events)
+    assert rig.kept.rows == rows.rows
+    assert (rig.tap.unread, rig.tap.lost, rig.kept.dropped) == (wanted.unread, wanted.lost, rows.dropped)
+    assert (rig.broke, rig.ends) == (0, 1)
