@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,18 +14,23 @@ from hypothesis import strategies as st
 from bench import frames
 from bench.index import TOPIC, fetch_answer
 from shoal.protocol.capture import tap as tap_module
+from shoal.protocol.capture.again import Lane
 from shoal.protocol.capture.pending import Note, Treatment, Verdict
 from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.tap import Tap
 from shoal.protocol.compression import Codec
 from shoal.proxy import capture_backlog, tapped
+from shoal.proxy.capture import Capture
 from shoal.proxy.capture_backlog import MOST, MOST_BYTES, WAKE, Backlog
+from shoal.proxy.settings import CaptureSettings
 from shoal.proxy.tapped import TappedTransport
 from tests.protocol.capture.produced import a_batch, answer, request
 from tests.protocol.capture.readable import Kept
+from tests.proxy.capture_index import whole_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from shoal.proxy.transport import Buffer
 
@@ -150,6 +156,19 @@ def test_what_is_in_front_of_a_request_that_was_read_ahead_may_change_its_name(r
     assert [(row["request"], row["software"]) for row in rig.kept.rows][2:] == [(3, "bench/1"), (4, "bench/1")]
 
 
+@pytest.mark.parametrize("size", [40, 4000])
+def test_what_is_inside_a_request_is_no_request(rig: Rig, size: int) -> None:
+    exchange(rig, 0)
+    exchange(rig, 1)
+    inside, head = request(9, 3, a_batch(size=size)), Struct(">hhih").pack(18, 99, 2, 0)
+    rig.sent((len(head) + len(inside)).to_bytes(4) + head)
+    rig.sent(inside)
+    rig.received((4).to_bytes(4) + (2).to_bytes(4))
+    exchange(rig, 4)
+    rig.transport.close()
+    assert [(row["request"], row["api_key"]) for row in rig.kept.rows] == [(1, 0), (2, 0), (3, 18), (4, 0)]
+
+
 def test_a_connection_that_ends_has_all_its_rows(rig: Rig) -> None:
     for at in range(5):
         exchange(rig, at)
@@ -206,6 +225,26 @@ def test_an_error_in_shoal_ends_the_index_of_its_connection_alone(
     rig.transport.close()
     assert (rig.broke, rig.ends, len(rig.kept.raw)) == (1, 0, 3)
     assert "the index no longer sees one connection" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_index_reads_what_was_put_off_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    capture = Capture(CaptureSettings(directory=tmp_path), {}, lambda _, __: None)
+    if fails:
+        monkeypatch.setattr(Lane, "row", lambda *_: 1 / 0)
+    socket = Socket()
+    _, transport = capture.tap(socket, PLACE)
+    for at in range(6):
+        transport.send(memoryview(request(9, at, a_batch())))
+        socket.next = answer(9, at)
+        transport.recv_into(VIEW)
+    await capture.flush()
+    found = capture.statistics()
+    transport.close()
+    capture.close()
+    assert (found.written, found.unread, len(whole_index(tmp_path))) == ((1, 1, 1) if fails else (6, 0, 6))
 
 
 # -- the same rows -------------------------------------------------------------------------------------------------------

@@ -160,14 +160,20 @@ class FrameWalker:
 
 def is_several(chunk: bytes | bytearray | memoryview) -> bool:
     """It begins with a whole frame, and goes on."""
-    return len(chunk) > _LEAST < _INT32(chunk)[0] + 4 < len(chunk)
+    return len(chunk) > _LEAST and _LEAST < _whole(chunk) < len(chunk)
+
+
+def _whole(chunk: bytes | bytearray | memoryview) -> int:
+    """Bytes of the frame that begins there."""
+    size: int = _INT32(chunk)[0]
+    return size + 4
 
 
 def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
     """One by one; the last may be cut off."""
     view = memoryview(chunk)
     while is_several(view):
-        size = _INT32(view)[0] + 4
+        size = _whole(view)
         yield view[:size]
         view = view[size:]
     yield view

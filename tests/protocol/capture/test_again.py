@@ -199,10 +199,37 @@ def test_software_that_becomes_known_is_in_the_rows_of_what_is_answered_from_the
     tap, kept = new_tap()
     for at in range(3):
         tap.sent(memoryview(request(9, at, a_batch())), 1)
-    tap.received(memoryview(answer(9, 0) + answer(9, 1)), 2)
+    tap.received(memoryview(answer(9, 0)), 2)
+    tap.received(memoryview(answer(9, 1)), 2)
     tap.sent(memoryview(hello), 3)
     tap.received(memoryview(answer(9, 2)), 4)
     assert [row["software"] for row in kept.rows] == [None, None, "bench/1"]
+
+
+@pytest.mark.parametrize(
+    "inside", [answer(9, 3), answer(9, 3, throttle=8), answer(9, 3) + answer(9, 4)], ids=["usual", "throttled", "two"]
+)
+def test_what_is_inside_an_answer_is_no_answer(inside: bytes) -> None:
+    """Whatever it looks like, and though the chunk begins with it."""
+    tap, kept = new_tap()
+    exchanges = [(request(9, at, a_batch()), answer(9, at)) for at in range(2)]
+    for asked, answered in exchanges:
+        tap.sent(memoryview(asked), 1)
+        tap.received(memoryview(answered), 2)
+    other = bytearray(frames.metadata("maker"))
+    other[8:12] = (2).to_bytes(4)
+    for asked in (bytes(other), request(9, 3, a_batch()), request(9, 4, a_batch())):
+        tap.sent(memoryview(asked), 1)
+    around = (len(inside) + 4).to_bytes(4) + (2).to_bytes(4)
+    for chunk in (around, inside, answer(9, 3, offset=1000), answer(9, 4, offset=2000)):
+        tap.received(memoryview(chunk), 2)
+    assert [(row["request"], row["log_offset"]) for row in kept.rows] == [
+        (1, 70),
+        (2, 70),
+        (3, -1),
+        (4, 1000),
+        (5, 2000),
+    ]
 
 
 def test_what_waits_is_bounded_and_a_note_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
