@@ -89,6 +89,7 @@ class Reader:
             if parts:
                 await sending.send(heads, parts, gives_way=self._hurries)
             else:
+                self.held.release()  # nobody asked for anything
                 await connection.client_out.send_all(heads)
         finally:
             self.held.settle()

@@ -48,6 +48,24 @@ async def test_for_a_client_that_does_not_read_one_portion_is_made_ahead() -> No
         assert await read_on(slow) == sent[:1400]
 
 
+async def test_who_asks_for_nothing_and_does_not_read_the_answers_keeps_nothing_from_others() -> None:
+    async with legacy_rig(chunk_bytes=CHUNK, limits=HASTY) as r:
+        slow = await r.slow_consumer()
+        await slow.ask({})
+        await until(lambda: bool(r.inner.listener.connections) and r.path.tally.fetches == 1)
+        connection = r.connection_of(slow)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_ask_for_nothing, slow)
+            await until(lambda: connection.client_out.blocked)
+            assert r.budget.leased == 0
+            nursery.cancel_scope.cancel()
+
+
+async def _ask_for_nothing(consumer: OldConsumer) -> None:
+    while True:
+        await consumer.send(consumer.question({}) * 100)
+
+
 async def test_a_source_is_taken_from_who_does_not_read_and_the_answer_goes_on_later() -> None:
     async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=900 * KIB) as r:
         sent = filled(r)
