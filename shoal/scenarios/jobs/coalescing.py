@@ -131,15 +131,15 @@ def _flags() -> Column:
     return flags
 
 
-def predictions(arriving: DataFrame, policies: Sequence[Policy]) -> DataFrame:
-    """By group and policy: what would have been sent. All policies look at one and the same shuffle."""
-    return arriving.groupBy("group").applyInArrow(_predicting(tuple(policies)), _PREDICTED)
+def predictions(arriving: DataFrame, policies: Sequence[Policy], *, by_joiner: bool = False) -> DataFrame:
+    """By group and policy: what would have been sent. All policies look at one and the same shuffle. `by_joiner`: see `predict`."""
+    return arriving.groupBy("group").applyInArrow(_predicting(tuple(policies), by_joiner), _PREDICTED)
 
 
-def _predicting(policies: tuple[Policy, ...]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+def _predicting(policies: tuple[Policy, ...], by_joiner: bool) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
     def predicting(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         columns = {name: table.column(name).to_numpy() for name in COLUMNS}
-        found = predict(read_arrivals(columns), policies)
+        found = predict(read_arrivals(columns), policies, by_joiner=by_joiner)
         return pa.Table.from_pylist([_row(key[0].as_py(), one) for one in found], schema=_SCHEMA)
 
     return predicting

@@ -1,6 +1,7 @@
 """`coalescing`: the tables `brokers` (by policy and broker) and `policies`, and what people read of them.
 
 --policy POLICY    such as linger=5ms,sets=64,group=broker (docs/spark.md); may be given often. Without it twelve are compared
+--joiner           the listener's own policy function decides, batch by batch, not its steps as they were compiled: the same, and slow
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ __all__ = ["run"]
 
 
 def run(task: Task) -> int:
-    policies = _policies(task.arguments)
+    policies, by_joiner = _asked(task.arguments)
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
-    named = groups(rows).join(predictions(arrivals(rows), policies), "group").drop("group")
+    named = groups(rows).join(predictions(arrivals(rows), policies, by_joiner=by_joiner), "group").drop("group")
     predicted = kept(named, task.out, "brokers")
     table = listed(kept(summed(predicted), task.out, "policies"))
     nodes = listed(
@@ -40,12 +41,13 @@ def run(task: Task) -> int:
     return 0
 
 
-def _policies(arguments: Sequence[str]) -> tuple[Policy, ...]:
+def _asked(arguments: Sequence[str]) -> tuple[tuple[Policy, ...], bool]:
     parser = own_parser("coalescing")
     parser.add_argument("--policy", action="append", default=[])
+    parser.add_argument("--joiner", action="store_true")
     parsed = own_arguments("coalescing", parser, arguments)
     try:
         found = tuple(map(read_policy, dict.fromkeys(parsed.policy)))
     except ValueError as error:
         raise JobError("coalescing", str(error)) from None
-    return found or POLICIES
+    return found or POLICIES, parsed.joiner

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,23 @@ def test_a_file_grows_is_torn_and_the_query_is_started_again(run: Run) -> None:
     write_index(run.captures, two, number=1)
     run.once()
     assert run.flows.count() > first
+    assert run.wrong() == [{}, {}]
+
+
+def test_a_query_that_goes_on_tells_at_each_flush_what_has_changed(run: Run) -> None:
+    one, two = _parts(2000, 2)
+    write_index(run.captures, one)
+    place = replace(run.place, flush_seconds=0.5)
+    query = start(stream_index(run.spark, str(run.captures), OPTIONS), place, CHOSEN)
+    try:
+        query.processAllAvailable()
+        first = run.flows.count()
+        write_index(run.captures, two, number=1)
+        query.processAllAvailable()
+        assert query.isActive
+    finally:
+        query.stop()
+    assert run.flows.count() > first > 0
     assert run.wrong() == [{}, {}]
 
 

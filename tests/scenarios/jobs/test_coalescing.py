@@ -82,6 +82,12 @@ def test_it_predicts_what_the_joiner_does(captured: DataFrame) -> None:
         assert row["bytes"] == sum(part["batch_bytes"] for parts in requests for part in parts)
 
 
+def test_the_joiner_itself_predicts_the_same(captured: DataFrame) -> None:
+    compiled, by_joiner = (predictions(arrivals(captured), POLICIES, by_joiner=own).collect() for own in (False, True))
+    assert {row["policy"] for row in by_joiner} == {policy.name for policy in POLICIES}
+    assert sorted(compiled) == sorted(by_joiner)
+
+
 def test_a_cut_of_time_changes_little(captured: DataFrame) -> None:
     [whole] = summed(predictions(arrivals(captured), POLICIES[1:2])).collect()
     [cut] = summed(predictions(arrivals(captured, slice_seconds=1), POLICIES[1:2])).collect()

@@ -39,6 +39,7 @@ def test_coalescing_compares_the_policies_that_are_asked_for(
     much, little = (one["requests_saved"] for one in report["coalescing"])
     assert much > 0.1 > little
     assert "Open loop" in capsys.readouterr().out
+    assert _run(spark, "coalescing", captures, *given, "--joiner")["coalescing"] == report["coalescing"]
 
 
 def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures: Path) -> None:

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from shoal.capture.batches import record_batches
+from shoal.capture.cli import main as capture
 from shoal.capture.index import IndexReader
+from shoal.capture.synthetic import Traffic, chunks
 from shoal.protocol.compression import Codec
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.options import Options, instant_ns
@@ -76,11 +77,11 @@ def test_columns_topics_and_times_are_selected_before_spark_sees_rows(spark: Spa
     assert sorted(zip(*rows.to_pydict().values(), strict=True)) == sorted(wanted)
 
 
-def test_parquet_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    whole = decoded(write_index(tmp_path / "live", one_chunk(2_000)))
-    compacted = tmp_path / "compacted" / "date=2025-06-15" / "hour=15"
-    compacted.mkdir(parents=True)
-    pq.write_table(whole, compacted / "part.parquet")
+def test_compacted_files_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    [chunk] = chunks(Traffic(rows=2_000, seconds=9_000.0))  # of several hours
+    whole = decoded(write_index(tmp_path / "live", chunk))
+    assert capture(["compact", str(tmp_path / "live"), "--out", str(tmp_path / "compacted")]) == 0
+    assert len(list((tmp_path / "compacted").glob("dt=*/hour=*"))) >= 3
     rows = read_index(spark, str(tmp_path / "compacted"))
     assert rows.columns == ROW.names
     assert same_rows(rows, whole)

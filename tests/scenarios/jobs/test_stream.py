@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from shoal.capture.synthetic import Chunk
 from shoal.scenarios.jobs.options import Options
-from shoal.scenarios.jobs.reading import stream_index
+from shoal.scenarios.jobs.reading import read_index, stream_index
 from shoal.scenarios.jobs.stream import IndexReaderStream
 from tests.scenarios.jobs.captures import one_chunk, write_index
 
@@ -52,6 +52,22 @@ def test_a_limit_makes_more_and_smaller_batches(drain: Drain, tmp_path: Path) ->
     counts = drain(index, maxBytesPerTrigger="200000")
     assert sum(counts) == 3_000
     assert len(counts) == 3
+
+
+def test_topics_and_times_are_selected_in_a_stream_too(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_index(tmp_path / "index", one_chunk(2_000))
+    rows = read_index(spark, str(path), {"columns": "topic,time_ns"}).collect()
+    times = sorted(row["time_ns"] for row in rows)
+    given = {"columns": "topic,time_ns", "topics": "orders", "from": str(times[500]), "to": str(times[1500])}
+    found: list[tuple[str, int]] = []
+    stream = stream_index(spark, str(tmp_path / "index"), given)
+    writer = stream.writeStream.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect())))
+    writer.option("checkpointLocation", str(tmp_path / "selected")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    wanted = [tuple(row) for row in rows if row["topic"] == "orders" and times[500] <= row["time_ns"] < times[1500]]
+    assert wanted
+    assert sorted(found) == sorted(wanted)
 
 
 def reader(directory: Path, **options: str) -> IndexReaderStream:

@@ -8,18 +8,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from shoal.capture.batches import record_batches
-from shoal.capture.index import IndexReader
+from shoal.capture.synthetic import Traffic, chunks
 from shoal.capture.synthetic_mirror import Faults, mirrored
 from shoal.cli import main
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.submit import command, package_zip
 from tests.scenarios.jobs.captures import one_chunk, write_index
+from tests.scenarios.jobs.outputs import check_outputs
 
 QUICK = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR")
 
@@ -33,6 +31,7 @@ def on_a_cluster(job: str, directory: Path, *arguments: str) -> tuple[subprocess
     done = subprocess.run(command, env=elsewhere, capture_output=True, text=True, timeout=300)
     report = directory / "out" / "report.json"
     assert report.exists(), done.stderr
+    check_outputs(job, directory / "out")
     return done, json.loads(report.read_text())
 
 
@@ -49,15 +48,27 @@ def test_a_job_runs_on_a_cluster_with_our_package_as_a_zip(tmp_path: Path) -> No
 @pytest.mark.spark
 def test_rows_are_folded_by_executors(tmp_path: Path) -> None:
     chunk = one_chunk(3_000)
-    path = write_index(tmp_path / "files", chunk)
-    (tmp_path / "index").mkdir()
-    batches = [one for one in record_batches(IndexReader(path=path)) if isinstance(one, pa.RecordBatch)]
-    pq.write_table(pa.Table.from_batches(batches), tmp_path / "index" / "shoal-00c0ffee-00000000.parquet")
+    write_index(tmp_path / "files", chunk)
+    assert main(["capture", "compact", str(tmp_path / "files"), "--out", str(tmp_path / "index")]) == 0
     done, report = on_a_cluster("batch-sizes", tmp_path)
     assert done.returncode == 0, done.stderr
     found = report["batch_sizes"]
     assert (found["batches"], found["records"]) == (3_000, chunk.rows["record_count"].sum())
     assert found["requests"] == len({(row["connection"], row["request"]) for row in chunk.rows})
+
+
+@pytest.mark.spark
+def test_policies_are_compiled_on_executors(tmp_path: Path) -> None:
+    [chunk] = chunks(Traffic(rows=2_000, seconds=400.0))
+    write_index(tmp_path / "index", chunk)
+    policies = ("linger=100ms,group=broker", "linger=0ms,group=broker")
+    done, report = on_a_cluster("coalescing", tmp_path, *(part for one in policies for part in ("--policy", one)))
+    assert done.returncode == 0, done.stderr
+    assert "Open loop" in done.stdout
+    much, little = report["coalescing"]
+    requests = len({(row["connection"], row["request"]) for row in chunk.rows})
+    assert (much["policy"], little["policy"], much["captured"]) == (*policies, requests)
+    assert much["requests_saved"] > 0.1 > little["requests_saved"]
 
 
 @pytest.mark.spark

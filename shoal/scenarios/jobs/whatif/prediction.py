@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from shoal.scenarios.jobs.whatif.by_joiner import join_by_joiner
 from shoal.scenarios.jobs.whatif.lanes import Lanes, Outcome, join
 from shoal.scenarios.jobs.whatif.latencies import histogram
 
@@ -41,13 +42,15 @@ class Prediction(NamedTuple):
     added: NDArray[np.int64]  # histogram of joined batches
 
 
-def predict(arrivals: Arrivals, policies: Iterable[Policy]) -> Iterator[Prediction]:
+def predict(arrivals: Arrivals, policies: Iterable[Policy], *, by_joiner: bool = False) -> Iterator[Prediction]:
+    """`by_joiner`: by the listener's own code, not by the compiled steps. The same, and a hundred times slower."""
     captured, alone = int(arrivals.first.sum()), int((arrivals.first & arrivals.alone).sum())
     made: dict[tuple[str, bool], Lanes] = {}
     for policy in policies:
         kind = policy.group, policy.client_ids
         lanes = made[kind] = made[kind] if kind in made else lanes_of(arrivals, *kind)
-        outcome = join(lanes, policy.rules, arrivals.target_count)
+        rules = policy.rules
+        outcome = join_by_joiner(lanes, rules) if by_joiner else join(lanes, rules, arrivals.target_count)
         added = _added(lanes, outcome)
         yield Prediction(
             policy=policy,
