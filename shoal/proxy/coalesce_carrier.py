@@ -13,6 +13,7 @@ from shoal.proxy.transport import Outlet, PeerLost, peer_has_left
 if TYPE_CHECKING:
     import socket
 
+    from shoal.proxy.connection import Connection
     from shoal.proxy.doors import Door
 
 __all__ = ["Carrier"]
@@ -33,7 +34,9 @@ class Carrier:
         self._door = door
         self._sock: socket.socket | None = None
         self._outlet: Outlet | None = None
-        self.leads_to_proven: bool | None = None  # of this very connection; None: it was not asked (coalesce_sets.py)
+        self.introduced: tuple[Connection, bool] | None = (
+            None  # a prover, and whether its broker is here: coalesce_sets.py
+        )
 
     @property
     def has_lost_its_broker(self) -> bool:
@@ -42,7 +45,7 @@ class Carrier:
     def close(self) -> None:
         if self._sock is not None:
             self._sock.close()
-        self._sock = self._outlet = self.leads_to_proven = None
+        self._sock = self._outlet = self.introduced = None
 
     async def exchange(self, request: bytes) -> bytes:
         """The same, of a request that has its correlation id in it."""

@@ -51,16 +51,20 @@ class ProvenSets:
                 self._provers[door] = connection
 
     async def introduce(self, door: Door, carrier: Carrier) -> None:
-        """Before what may be a set: is the proven broker behind this connection? It is asked once."""
+        """Before what may be a set: is the proven broker behind this connection? It is asked once for each prover."""
         prover = self._provers.get(door)
-        if prover is None or carrier.leads_to_proven is not None or door.node_id is None:
+        asked = carrier.introduced is not None and carrier.introduced[0] is prover
+        if prover is None or asked or door.node_id is None:
             return
         try:
             with trio.fail_after(PROBE_SECONDS):
-                carrier.leads_to_proven = await prover.cluster.proofs.still_holds(door.node_id, carrier.exchange)
+                holds = await prover.cluster.proofs.still_holds(door.node_id, carrier.exchange)
         except (UpstreamUnreachable, PeerLost, RemoteProtocolError, trio.TooSlowError):
             carrier.close()
             self.lost(door)
+        else:
+            if holds or self.allowed(door):  # or nothing is proven any more: then it says nothing of this connection
+                carrier.introduced = prover, holds
 
     def may_carry(self, door: Door, carrier: Carrier) -> bool:
         """Whether a set may go over this connection: good until the next await."""
@@ -69,7 +73,7 @@ class ProvenSets:
         if carrier.has_lost_its_broker:
             self.lost(door)
             return False
-        return carrier.leads_to_proven is True
+        return carrier.introduced == (self._provers[door], True)
 
     def lost(self, door: Door) -> None:
         """A connection of a lane was lost: the broker may come back as another one."""

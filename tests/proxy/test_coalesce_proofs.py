@@ -172,6 +172,16 @@ async def test_where_a_lane_s_connection_was_lost_sets_wait_for_another_proof(ha
         here.check()
 
 
+async def test_another_broker_that_is_proven_gets_sets_over_the_same_connections() -> None:
+    async with stage(STORES) as here:
+        await here.waves_with_sets()
+        await here.become(OTHER, carriers_only=True)
+        await here.wave()
+        here.target.sets.clear()
+        await here.waves_with_sets()
+        here.check()
+
+
 async def test_a_lane_s_new_connection_says_who_it_leads_to_before_it_carries_a_set() -> None:
     """A lane of another kind of request connects when another broker has the address."""
     async with stage(STORES) as here:
