@@ -73,7 +73,7 @@ class Reader:
         self._staying = Staying(connection)
         self._header: RequestHeader
         self._client: Release
-        _bound_what_is_not_sent(connection.client, settings.chunk_bytes)
+        _bound_the_kernel(connection.client, connection.upstream, settings.chunk_bytes)
 
     async def serve(self, question: LegacyFetch, header: RequestHeader, client: Release) -> None:
         """Raises UpstreamLost, ClientLeft, and what is wrong with the broker."""
@@ -278,7 +278,9 @@ def _working_bytes(settings: LegacySettings) -> int:
     return 2 * settings.chunk_bytes + _WINDOW
 
 
-def _bound_what_is_not_sent(client: socket.socket, chunk: int) -> None:
-    """Or the kernel takes megabytes for a client that does not read, and all of it is converted for nothing."""
+def _bound_the_kernel(client: socket.socket, upstream: socket.socket, size: int) -> None:
+    """Or it takes megabytes for a client that does not read, all of it converted for nothing; and megabytes of an answer that waits for
+    the budget, which are better off at the broker."""
     with suppress(OSError):
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, chunk)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
+        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
