@@ -45,6 +45,7 @@ __all__ = ["Reader"]
 
 _MILLISECONDS = 1000
 _WINDOW = 256 * 1024
+_RECEIVED = 128 * 1024  # below two segments of 64 KiB (loopback) TCP waits for its timers
 _AT_ONCE = 1  # min_bytes: whatever is there
 _IN_A_ROW = 4  # answers from what is left over, when partitions are asked for that may have something, too: a batch may be gigabytes
 # What Kafka has for a set that cannot be given: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
@@ -283,4 +284,4 @@ def _bound_the_kernel(client: socket.socket, upstream: socket.socket, size: int)
     the budget, which are better off at the broker."""
     with suppress(OSError):
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
-        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, max(size, _RECEIVED))
