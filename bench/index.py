@@ -1,14 +1,16 @@
-"""What the index costs for each batch that passes: the tap alone, in this process, fed as a pump feeds it.
+"""What the index costs for each batch that passes: its part of the proxy alone, in this process, fed as a pump feeds it.
 
-Chunks of 64 KiB of Fetch answers with many small batches, and Produce requests of one small batch with their answers. The sink keeps rows
-as the proxy does; packing them into blocks and writing them, which a thread does, is measured on its own.
+Chunks of 64 KiB of Fetch answers with many small batches, given to the tap; and Produce requests of one batch with their answers, through a
+tapped transport around one that does nothing, less what that costs without the tap. Such a request leaves a copy on the way
+(`hot path`) and is read later (`afterwards`), as often as the proxy does it. The sink keeps rows as the proxy does; packing them
+into blocks and writing them, which a thread does, is measured on its own.
 """
 
 from __future__ import annotations
 
 import struct
 from time import process_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench import frames
 from shoal.protocol.capture.blocks import BlockType, encode_block
@@ -16,21 +18,28 @@ from shoal.protocol.capture.columns import ROW_SIZE
 from shoal.protocol.capture.names import Names
 from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.tap import Tap
+from shoal.proxy.capture_backlog import WAKE, Backlog
+from shoal.proxy.tapped import TappedTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shoal.protocol.wire import Topic
+    from shoal.proxy.transport import Buffer, Transport
 
 __all__ = ["fetch_answer", "microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
-REQUESTS = 500
+REQUESTS = WAKE // 2  # with their answers, as many as are put off
+SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
+WARM_UP = 2  # requests that are not counted: the first are looked at as they pass
 CHUNK = 64 * 1024
 ROUNDS = 15  # the fastest counts: whatever disturbs makes it slower only
+REPEATS = 100  # the same, of what takes 100 microseconds
 _NO_TAGS = b"\0"
 _VERSION = 11  # of Produce
+_PLACE = Place(connection=1, listener="bench", cluster="bench")
 
 
 class _Rows:
@@ -63,8 +72,11 @@ class _Rows:
 def microseconds_per_batch() -> dict[str, float]:
     small = {name: frames.batch([b"x" * 100] * 3, 1, zstd=zstd) for name, zstd in (("plain", False), ("zstd", True))}
     found = {f"fetched, {name}, {BATCHES} in an answer": _fetched(batch) for name, batch in small.items()}
-    found["produced, one in a request"] = _produced(small["plain"], cut=0)
-    found["the same, a request in two chunks"] = _produced(small["plain"], cut=40)
+    for name, values in (("small", 3), ("of 16 kB", 170)):
+        costs = _produced([frames.batch([b"x" * size] * values, 1) for size in SIZES])
+        what = f"produced, one {name} in a request, with its answer"
+        found |= {f"{what}: hot path": costs.hot, f"{what}: afterwards": costs.later}
+    found["produced, as no request before"] = _read_by_walkers(small["plain"])
     found["a row to its block"] = _packed()
     return {what: round(seconds * 1e6, 2) for what, seconds in found.items()}
 
@@ -81,16 +93,91 @@ def _fetched(batch: bytes) -> float:
     return _fastest(once, BATCHES)
 
 
-def _produced(batch: bytes, cut: int) -> float:
-    """`cut`: a request comes in two chunks, and so the walkers read it and not `again.py`."""
+class _Nothing:
+    """A transport that takes all, and gives so many bytes."""
+
+    def __init__(self, gives: int) -> None:
+        self._gives = gives
+
+    def fileno(self) -> int:
+        return -1
+
+    def shutdown(self, how: int, /) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        return self._gives
+
+    def send(self, data: Buffer, /) -> int:
+        return len(data)
+
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
+        return sum(map(len, buffers))
+
+
+class _Watcher:
+    def broken(self, tap: Tap) -> None:
+        raise RuntimeError("the tap has raised")
+
+    def ended(self, tap: Tap) -> None:
+        pass
+
+
+class _Costs(NamedTuple):
+    """Seconds for each request with its answer."""
+
+    hot: float
+    later: float
+
+
+def _produced(batches: list[bytes]) -> _Costs:
+    requests = [frames.produce("bench", TOPIC, {0: batch}, version=_VERSION) for batch in batches]
+    answer = _produce_answer()
+    chunks = [memoryview(bytearray(requests[at % len(requests)])) for at in range(REQUESTS)]
+    buffer = memoryview(bytearray(CHUNK))
+    buffer[: len(answer)] = answer
+    bare = min(_exchange(_Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
+    runs = [_put_off(_Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS)]
+    hot, later = (min(costs) / REQUESTS for costs in zip(*runs, strict=True))
+    return _Costs(hot - bare / REQUESTS, later)
+
+
+def _put_off(nothing: _Nothing, chunks: list[memoryview], buffer: memoryview) -> _Costs:
+    """Of all together. Raises RuntimeError when a row is missing."""
+    sink = _Rows()
+    backlog = Backlog(lambda: None, _Watcher().broken)
+    tap = Tap(_PLACE, sink, None, backlog.settle)
+    transport = TappedTransport(nothing, tap, _Watcher(), backlog)
+    _exchange(transport, chunks[:WARM_UP], buffer)
+    backlog.settle()
+    hot = _exchange(transport, chunks, buffer)
+    start = process_time()
+    backlog.settle()
+    later = process_time() - start
+    _check_rows(len(b"".join(sink.rows)) // ROW_SIZE, WARM_UP + len(chunks))
+    return _Costs(hot, later)
+
+
+def _exchange(transport: Transport, chunks: list[memoryview], buffer: memoryview) -> float:
+    start = process_time()
+    for chunk in chunks:
+        transport.send(chunk)
+        transport.recv_into(buffer)
+    return process_time() - start
+
+
+def _read_by_walkers(batch: bytes) -> float:
+    """Requests that come in two chunks each."""
     request, answer = frames.produce("bench", TOPIC, {0: batch}, version=_VERSION), _produce_answer()
 
     def once() -> int:
         tap, sink = _tap()
-        chunks = [memoryview(chunk) for chunk in (request[:cut], request[cut:]) if chunk]
         for _ in range(REQUESTS):
-            for chunk in chunks:
-                tap.sent(chunk, 1)
+            for chunk in (request[:40], request[40:]):
+                tap.sent(memoryview(chunk), 1)
             tap.received(memoryview(answer), 2)
         return len(b"".join(sink.rows)) // ROW_SIZE
 
@@ -109,7 +196,7 @@ def _packed() -> float:
 
 def _tap() -> tuple[Tap, _Rows]:
     sink = _Rows()
-    return Tap(Place(connection=1, listener="bench", cluster="bench"), sink), sink
+    return Tap(_PLACE, sink), sink
 
 
 def _feed(see: Callable[[memoryview, int], None], data: bytes) -> None:
@@ -125,9 +212,13 @@ def _fastest(once: Callable[[], int], rows: int) -> float:
         start = process_time()
         made = once()
         best = min(best, process_time() - start)
-        if made != rows:
-            raise RuntimeError(f"{made} rows instead of {rows}")
+        _check_rows(made, rows)
     return best / rows
+
+
+def _check_rows(made: int, wanted: int) -> None:
+    if made != wanted:
+        raise RuntimeError(f"{made} rows instead of {wanted}")
 
 
 def fetch_answer(record_set: bytes) -> bytes:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from bench.runs import Forwarding, Lone
 
-__all__ = ["DIRECT", "HAPROXY", "SHOAL", "Figures", "as_json", "as_tables"]
+__all__ = ["DIRECT", "HAPROXY", "LITTLE", "SHOAL", "Figures", "as_json", "as_tables"]
 
 DIRECT, HAPROXY, SHOAL = "direct", "HAProxy", "Shoal"
 WAYS = (DIRECT, HAPROXY, SHOAL)
+LITTLE = ("produce of a tiny batch", "produce of a tiny batch, index")
+"""Workloads that are counted in requests, not in bytes."""
 
 
 @dataclass(slots=True)
@@ -35,11 +37,15 @@ def _lists() -> dict[str, list[Any]]:
 
 
 def as_json(figures: Figures, **about: object) -> dict[str, object]:
-    """Medians: CPU seconds per GiB, GiB per second, microseconds (added: against direct in the same round), MiB."""
+    """Medians: CPU seconds per GiB, GiB per second, microseconds (added: against direct in the same round), MiB.
+
+    Of the workloads LITTLE, beside bytes: CPU microseconds per request, requests per second.
+    """
     return {
         **about,
         "forwarding": {
-            name: {way: _forwarding(runs) for way, runs in ways.items()} for name, ways in figures.forwarding.items()
+            name: {way: _forwarding(runs) | (_little(runs) if name in LITTLE else {}) for way, runs in ways.items()}
+            for name, ways in figures.forwarding.items()
         },
         "latency_us": {
             name: {way: _lone(runs, ways[DIRECT]) for way, runs in ways.items()} for name, ways in figures.lone.items()
@@ -54,6 +60,13 @@ def as_json(figures: Figures, **about: object) -> dict[str, object]:
 def _forwarding(runs: list[Forwarding]) -> dict[str, float | None]:
     cpu = _median(run.cpu_s_per_gib for run in runs)
     return {"cpu_s_per_gib": cpu, "gib_per_s": _median(run.gib_per_s for run in runs)}
+
+
+def _little(runs: list[Forwarding]) -> dict[str, float | None]:
+    return {
+        "cpu_us_per_request": _median(run.cpu_us_per_request for run in runs),
+        "requests_per_s": _median(run.requests_per_s for run in runs),
+    }
 
 
 def _lone(runs: list[Lone], direct: list[Lone]) -> dict[str, float | None]:
@@ -79,7 +92,10 @@ def as_tables(report: dict[str, Any]) -> str:
         "peak_mib": _memory_table,
         "index_us_per_batch": _index_table,
     }
-    return "\n\n".join(table(report) for part, table in parts.items() if report[part])
+    tables = [table(report) for part, table in parts.items() if report[part]]
+    if LITTLE[0] in report["forwarding"]:
+        tables.append(_little_table(report))
+    return "\n\n".join(tables)
 
 
 def _forwarding_table(report: dict[str, Any]) -> str:
@@ -88,6 +104,8 @@ def _forwarding_table(report: dict[str, Any]) -> str:
         RULE,
     ]
     for name, ways in report["forwarding"].items():
+        if name in LITTLE:
+            continue
         cpu = {way: ways.get(way, {}).get("cpu_s_per_gib") for way in WAYS}
         speed = {way: ways.get(way, {}).get("gib_per_s") for way in WAYS}
         compared = ratio(cpu[SHOAL], cpu[HAPROXY], digits=2)
@@ -118,4 +136,12 @@ def _memory_table(report: dict[str, Any]) -> str:
 def _index_table(report: dict[str, Any]) -> str:
     rows = [["the index, CPU microseconds per batch", ""], RULE]
     rows += [[what, number(value, 2)] for what, value in report["index_us_per_batch"].items()]
+    return render(rows)
+
+
+def _little_table(report: dict[str, Any]) -> str:
+    rows = [["requests through Shoal", "CPU microseconds each", "requests/s"], RULE]
+    for name in LITTLE:
+        found = report["forwarding"][name][SHOAL]
+        rows.append([name, number(found["cpu_us_per_request"], 1), number(found["requests_per_s"], 0)])
     return render(rows)

@@ -43,6 +43,15 @@ class Forwarding(NamedTuple):
     cpu_s: float | None
     gib: float
     seconds: float
+    requests: int = 0
+
+    @property
+    def requests_per_s(self) -> float | None:
+        return self.requests / self.seconds if self.requests else None
+
+    @property
+    def cpu_us_per_request(self) -> float | None:
+        return None if self.cpu_s is None or not self.requests else self.cpu_s / self.requests * 1e6
 
     @property
     def cpu_s_per_gib(self) -> float | None:
@@ -70,7 +79,8 @@ def run(work: Workload, seconds: float) -> Forwarding:
         spent = None if cpu is None else (_cpu(work.peer) or 0.0) - cpu
     if work.end_offset:
         _check_appended(work, work.end_offset() - before, volume.rounds * work.records)
-    return Forwarding(cpu_s=spent, gib=work.counted(volume) / GIB, seconds=volume.seconds)
+    requests = volume.rounds * len(work.frames)
+    return Forwarding(cpu_s=spent, gib=work.counted(volume) / GIB, seconds=volume.seconds, requests=requests)
 
 
 def introduce(wire: Wire) -> None:

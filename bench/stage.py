@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bench.load import Address
 
-__all__ = ["CLIENT", "MIRROR_CLIENT", "PARTITIONS", "RECORDS", "Stage", "records_of"]
+__all__ = ["CLIENT", "MIRROR_CLIENT", "PARTITIONS", "RECORDS", "TINY", "Stage", "records_of"]
 
 CLIENT = "bench"
 MIRROR_CLIENT = "bench|replication-consumer"  # what a wrap listener takes for the data consumer of MirrorMaker 2
@@ -90,6 +90,10 @@ class Stage:
         noise = random.Random(1)
         batches = {at: frames.batch([noise.randbytes(PRODUCED_BYTES)], STAMP_MS) for at in range(PARTITIONS)}
         return [self._produce(self.produced, batches)]
+
+    def tiny_produces(self) -> list[bytes]:
+        """One batch of few records in a request."""
+        return [self._produce(self.produced, {0: frames.batch([b"x" * SMALL_BYTES] * TINY, STAMP_MS)})]
 
     def small_requests(self) -> dict[str, bytes]:
         """What a lone request may be, by name: edited by Shoal, passed undecoded, and one little record each way."""

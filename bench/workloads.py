@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.envelopes import capture
-from bench.report import DIRECT, HAPROXY, SHOAL
+from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL
 from bench.runs import Workload
-from bench.stage import PARTITIONS
+from bench.stage import PARTITIONS, TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,11 +92,13 @@ def index(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     """With an index of what passes, and, of small batches, without one."""
     (produced,) = (work for work in produce(stage, {SHOAL: peers[INDEX]}))
     tiny = stage.tiny_fetches()
+    few = replace(produced, frames=stage.tiny_produces(), records=TINY)
     return [
         _fetch("fetch, index", SHOAL, peers[INDEX], stage.fetches()),
         replace(produced, name="produce, index"),
         _fetch(TINY_PLAIN, SHOAL, peers[SHOAL], tiny),
         _fetch(TINY_INDEX, SHOAL, peers[INDEX], tiny),
+        *(replace(few, name=name, peer=peers[way]) for name, way in zip(LITTLE, (SHOAL, INDEX), strict=True)),
     ]
 
 

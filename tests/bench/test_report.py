@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from bench.report import DIRECT, HAPROXY, SHOAL, Figures, as_json, as_tables
+from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL, Figures, as_json, as_tables
 from bench.runs import Forwarding, Lone, percentile
 
 
@@ -57,6 +57,15 @@ def test_what_was_not_measured_has_no_table(figures: Figures) -> None:
 @pytest.mark.parametrize(("percent", "value"), [(50, 5), (99, 10), (100, 10), (1, 1)])
 def test_percentiles_are_by_nearest_rank(percent: int, value: int) -> None:
     assert percentile(list(range(1, 11)), percent) == value
+
+
+def test_little_requests_are_counted_and_not_weighed(figures: Figures) -> None:
+    for name, cpu in zip(LITTLE, (0.5, 0.6), strict=True):
+        figures.forwarding[name][SHOAL].append(Forwarding(cpu, 0.01, 2.0, 10_000))
+    lines = [line.split() for line in as_tables(as_json(figures)).splitlines()]
+    assert [*LITTLE[0].split(), "50.0", "5,000"] in lines
+    assert [*LITTLE[1].split(), "60.0", "5,000"] in lines
+    assert sum(line[:2] == ["produce", "of"] for line in lines) == 2
 
 
 def test_what_the_index_costs_has_a_table_of_its_own(figures: Figures) -> None:
