@@ -5,9 +5,9 @@ the batch lies inside. A consumer therefore tells a batch by 61 bytes, and what 
 lies in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (crc.py), the payload is never touched.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.compression import Codec, compress, decompress
 from shoal.protocol.crc import Buffer, combine, crc32c, patch, shift
@@ -20,7 +20,9 @@ __all__ = [
     "HEADER_SIZE",
     "BatchHeader",
     "NewRecord",
+    "Stored",
     "body_crc",
+    "body_crcs",
     "encode_batch",
     "open_batch",
     "produced_again",
@@ -51,10 +53,10 @@ _HEADER = Struct(
     "i"  # records count
 )
 _STORED = Struct(">qi4xbIhi16s14si")  # the same, with the timestamps in one piece, and the producer's fields in one
-_PRODUCIBLE = Struct(">qiibIhi16sqhii")
+PRODUCIBLE = Struct(">qiibIhi16sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
-_STAMPS_TO = 57  # the end of baseSequence
+STAMPS_TO = 57  # the end of baseSequence
 _PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
 _PRODUCER_AT = 43
 
@@ -63,19 +65,22 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is then the delete horizon
-_CLEARED = TRANSACTIONAL | DELETE_HORIZON
+CLEARED = TRANSACTIONAL | DELETE_HORIZON
 UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestamps, or make records of markers
 
 # What clearing these bits, or the producer, changes in the checksum of the 36 bytes up to baseSequence. The checksum is linear in the
 # differences of two buffers of one length, and leading bytes that are equal do not count.
-_STAMPED = _STAMPS_TO - _CRC_FROM
-_CHANGE_BY_BITS = {
+_STAMPED = STAMPS_TO - _CRC_FROM
+CHANGE_BY_BITS = {
     bits: crc32c(bits.to_bytes(2, "big") + bytes(_STAMPED - 2)) ^ crc32c(bytes(_STAMPED))
-    for bits in (0, TRANSACTIONAL, DELETE_HORIZON, _CLEARED)
+    for bits in (0, TRANSACTIONAL, DELETE_HORIZON, CLEARED)
 }
-_CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
+CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
 
 _CODECS = tuple(Codec)
+
+Stored: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, int]
+"""baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta, the timestamps' bytes, the producer's bytes, records count."""
 
 
 class BatchHeader(NamedTuple):
@@ -166,6 +171,12 @@ def body_crc(buf: Buffer, start: int, end: int) -> int:
     return crc32c(memoryview(buf)[start + _CRC_FROM : end])
 
 
+def body_crcs(buf: Buffer, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
+    """`body_crc` of each of the batches that start and end there: as many ends as starts."""
+    view = memoryview(buf)
+    return [crc32c(view[start + _CRC_FROM : end]) for start, end in zip(starts, ends, strict=True)]
+
+
 def require_crc(header: BatchHeader, buf: Buffer, start: int, end: int) -> None:
     """RemoteProtocolError unless `header` is that of exactly `buf[start:end]` and its CRC is right."""
     if header.size != end - start:
@@ -192,27 +203,26 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
     return produced_again(stored)
 
 
-def read_stored(buf: Buffer, pos: int) -> tuple[int, int, int, int, int, int, bytes, bytes, int]:
-    """Of the batch of magic 2 whose header lies whole at `pos`: baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta,
-    the timestamps' bytes, the producer's bytes, records count. Nothing is checked."""
+def read_stored(buf: Buffer, pos: int) -> Stored:
+    """Of the batch of magic 2 whose header lies whole at `pos`. Nothing is checked."""
     return _STORED.unpack_from(buf, pos)
 
 
-def produced_again(stored: tuple[int, int, int, int, int, int, bytes, bytes, int]) -> bytes:
+def produced_again(stored: Stored) -> bytes:
     """`producible_header` of the batch with these fields, of which it is known that it may be produced."""
     _, length, _, crc, attributes, last_delta, timestamps, producer, count = stored
-    change = _CHANGE_BY_BITS[attributes & _CLEARED] ^ crc32c(producer) ^ _CRC_OF_NO_PRODUCER
+    change = CHANGE_BY_BITS[attributes & CLEARED] ^ crc32c(producer) ^ CRC_OF_NO_PRODUCER
     if change:
-        crc ^= shift(change, length + LOG_OVERHEAD - _STAMPS_TO)
-    return _PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~_CLEARED, last_delta, timestamps, -1, -1, -1, count)
+        crc ^= shift(change, length + LOG_OVERHEAD - STAMPS_TO)
+    return PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~CLEARED, last_delta, timestamps, -1, -1, -1, count)
 
 
 def stamped_header(header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int) -> bytes:
     """A batch's 61 bytes with another producer id, epoch and base sequence; `payload` bytes follow, of which none is read."""
     new = bytearray(header)
     _PRODUCER.pack_into(new, _PRODUCER_AT, producer_id, epoch, sequence)
-    stamps = slice(_PRODUCER_AT, _STAMPS_TO)
-    crc = patch(int.from_bytes(new[17:21], "big"), header[stamps], new[stamps], payload + HEADER_SIZE - _STAMPS_TO)
+    stamps = slice(_PRODUCER_AT, STAMPS_TO)
+    crc = patch(int.from_bytes(new[17:21], "big"), header[stamps], new[stamps], payload + HEADER_SIZE - STAMPS_TO)
     new[17:21] = crc.to_bytes(4, "big")
     return bytes(new)
 

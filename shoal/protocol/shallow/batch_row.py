@@ -6,8 +6,8 @@ the log which one was refused, or to cut it.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
 from typing import NamedTuple, overload
 
 from shoal.protocol.compression import Codec
@@ -36,16 +36,22 @@ class SubBatch(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """`parts`: the buffers of each batch, its 61 bytes at least in the first; `records` and `sizes` (bytes): of each.
+    """`parts`: the buffers of each batch, its 61 bytes at least in the first. Or all of them in one piece, which is `parts` then.
 
+    `bounds`: where each batch begins (bytes), and the end of the last; in that piece, if there is one. `records`: of each.
     `sources` says of each which data it is: in words, or by its base offset in the source partition `origin`.
     """
 
-    parts: Sequence[tuple[Buffer, ...]]
+    parts: Sequence[tuple[Buffer, ...]] | memoryview
+    bounds: Sequence[int]
     records: Sequence[int]
-    sizes: Sequence[int]
     sources: Sequence[int | str]
     origin: str
+
+    def buffers(self, start: int, stop: int) -> Iterable[Buffer]:
+        if isinstance(self.parts, memoryview):
+            return (self.parts[self.bounds[start] : self.bounds[stop]],) if start < stop else ()
+        return chain.from_iterable(self.parts[start:stop])
 
 
 class BatchRow(Sequence[SubBatch]):
@@ -61,16 +67,21 @@ class BatchRow(Sequence[SubBatch]):
 
     @classmethod
     def of_envelope(
-        cls, origin: str, parts: list[tuple[Buffer, ...]], records: list[int], sizes: list[int], offsets: list[int]
+        cls,
+        origin: str,
+        parts: Sequence[tuple[Buffer, ...]] | memoryview,
+        bounds: list[int],
+        records: Sequence[int],
+        offsets: Sequence[int],
     ) -> "BatchRow":
-        return cls(_Columns(parts, records, sizes, offsets, origin), 0, len(parts))
+        return cls(_Columns(parts, bounds, records, offsets, origin), 0, len(records))
 
     @classmethod
     def of(cls, batches: Sequence[SubBatch]) -> "BatchRow":
         columns = _Columns(
             [batch.buffers for batch in batches],
+            list(accumulate([batch.size for batch in batches], initial=0)),
             [batch.records for batch in batches],
-            [batch.size for batch in batches],
             [batch.source for batch in batches],
             "",
         )
@@ -91,9 +102,9 @@ class BatchRow(Sequence[SubBatch]):
             if step != 1:
                 raise ValueError("a row has no gaps")
             return self.window(start, max(start, stop))
-        parts, records, _, sources, origin = self._columns
+        _, _, records, sources, origin = self._columns
         place = self._place(at)
-        source, count, buffers = sources[place], records[place], parts[place]
+        source, count, buffers = sources[place], records[place], tuple(self._columns.buffers(place, place + 1))
         if isinstance(source, int):
             source = f"{origin} offsets {source}..{source + count - 1}"
         return SubBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & CODEC_MASK), source)
@@ -114,8 +125,9 @@ class BatchRow(Sequence[SubBatch]):
         return self._columns.sources[self._start + at]
 
     @property
-    def parts(self) -> Sequence[tuple[Buffer, ...]]:
-        return self._columns.parts[self._start : self._stop]
+    def buffers(self) -> Iterable[Buffer]:
+        """The bytes of the batches, in as few pieces as there are."""
+        return self._columns.buffers(self._start, self._stop)
 
     @property
     def records(self) -> Sequence[int]:
@@ -123,8 +135,9 @@ class BatchRow(Sequence[SubBatch]):
 
     @property
     def size(self) -> int:
-        return sum(self._columns.sizes[self._start : self._stop])
+        return self._columns.bounds[self._stop] - self._columns.bounds[self._start]
 
     def fitting(self, room: int) -> int:
         """How many of the first batches are no more than `room` bytes together."""
-        return bisect_right(list(accumulate(self._columns.sizes[self._start : self._stop])), room)
+        bounds, start = self._columns.bounds, self._start
+        return max(bisect_right(bounds, bounds[start] + room, start, self._stop + 1) - 1 - start, 0)

@@ -14,7 +14,7 @@ from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader
 from shoal.protocol.records.recordset import LOG_OVERHEAD
 
-__all__ = ["Reason", "Topics", "is_plain", "raw_reason"]
+__all__ = ["PLAIN_ATTRIBUTES", "Measure", "Reason", "Topics", "is_plain", "raw_reason"]
 
 
 class Reason(StrEnum):
@@ -69,7 +69,7 @@ _RULES: tuple[tuple[Reason, Callable[[BatchHeader, Measure], bool]], ...] = (
 )
 
 # What attributes may be without any rule applying: a known codec, in a transaction or not.
-_PLAIN = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
+PLAIN_ATTRIBUTES = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
 
 
 def is_plain(fields: tuple[int, ...], measure: Measure) -> bool:
@@ -78,7 +78,7 @@ def is_plain(fields: tuple[int, ...], measure: Measure) -> bool:
     return (
         fields[0] >= measure[0] >= 0  # base offset
         and 0 < fields[12] == fields[6] + 1  # record count, last offset delta
-        and fields[5] in _PLAIN
+        and fields[5] in PLAIN_ATTRIBUTES
         and fields[1] + LOG_OVERHEAD <= measure[1]  # batch length
     )
 

@@ -18,13 +18,14 @@ the version in the key stays. A mirror's transform may have removed them.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.crc import Buffer
 from shoal.protocol.records.batch import CODEC_MASK
 from shoal.protocol.records.record import Headers
+from shoal.protocol.records.recordset import LOG_OVERHEAD
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
 __all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_facts"]
@@ -63,27 +64,26 @@ class Facts(NamedTuple):
 _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._fields)
 
 
-def facts_of(headers: Sequence[tuple[int, ...]], payloads: Sequence[Buffer], *, has_keys: bool | None = None) -> Facts:
-    """Of the batches of one envelope, one at least. `headers`: their fields, as a `BatchHeader` has them; `payloads`: what follows the
-    header of each. The codecs are known ones."""
-    fields = list(zip(*headers, strict=True))
-    codecs = [attributes & CODEC_MASK for attributes in fields[5]]
+def facts_of(fields: Sequence[Sequence[int]], payloads: Iterable[Buffer], *, has_keys: bool | None = None) -> Facts:
+    """Of the batches of one envelope, one at least. `fields`: each field of a `BatchHeader`, of all of them; `payloads`: what follows
+    the header of each, of which only as many are taken as are looked at. The codecs are known ones."""
+    codecs = {attributes & CODEC_MASK for attributes in set(fields[5])}
     return Facts(
-        batches=len(headers),
+        batches=len(fields[0]),
         records=sum(fields[12]),
-        compressed_bytes=sum(map(len, payloads)),
-        raw_bytes=_raw_bytes(codecs, payloads),
-        codec=",".join(sorted([_CODEC_NAMES[codec] for codec in set(codecs)])),
+        compressed_bytes=sum(fields[1]) + (LOG_OVERHEAD - _HEADER_SIZE) * len(fields[0]),
+        raw_bytes=_raw_bytes(fields[5], payloads),
+        codec=",".join(sorted([_CODEC_NAMES[codec] for codec in codecs])),
         min_timestamp=min(fields[7]),
         max_timestamp=max(fields[8]),
         has_keys=has_keys,
     )
 
 
-def _raw_bytes(codecs: Sequence[int], payloads: Sequence[Buffer]) -> int | None:
+def _raw_bytes(attributes: Sequence[int], payloads: Iterable[Buffer]) -> int | None:
     total = 0
-    for codec, payload in zip(codecs, payloads, strict=True):
-        size = stated_size(_CODECS[codec], payload)
+    for bits, payload in zip(attributes, payloads, strict=True):
+        size = stated_size(_CODECS[bits & CODEC_MASK], payload)
         if size is None:
             return None
         total += size

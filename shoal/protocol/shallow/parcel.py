@@ -17,8 +17,8 @@ from shoal.protocol.shallow.sequence import Shape, Stamp
 __all__ = ["Parcel", "halves"]
 
 _JOINED_BELOW = (
-    16 * 1024
-)  # bytes of a piece, on average: copying it costs less than handing it to the kernel on its own
+    8 * 1024
+)  # bytes of a buffer, on average: copying it costs less than handing it to the kernel on its own
 
 
 class Parcel(NamedTuple):
@@ -47,9 +47,12 @@ class Parcel(NamedTuple):
 
     def buffers(self) -> Sequence[Buffer]:
         """The bytes of the record set."""
-        first, *others = chain.from_iterable(piece.row.parts for piece in self.pieces)
-        buffers = [*_stamped(first, self.stamp), *chain.from_iterable(others)]
-        return [b"".join(buffers)] if self.size < _JOINED_BELOW * (len(others) + 1) else buffers
+        first, others = self.pieces[0].row, [piece.row for piece in self.pieces[1:]]
+        if self.stamp is not None:
+            others.insert(0, first.window(1, len(first)))
+            first = first.window(0, 1)
+        buffers = [*_stamped(tuple(first.buffers), self.stamp), *chain.from_iterable(row.buffers for row in others)]
+        return [b"".join(buffers)] if self.size < _JOINED_BELOW * len(buffers) else buffers
 
     def __str__(self) -> str:
         first, last, batches = self.pieces[0].row[0], self.pieces[-1].row[-1], self.batches

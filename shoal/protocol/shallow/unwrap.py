@@ -17,6 +17,7 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import sub
 from typing import NamedTuple
 
 from shoal.protocol.compression import Codec, decompress
@@ -29,12 +30,14 @@ from shoal.protocol.records.batch import (
     UNPRODUCIBLE,
     BatchHeader,
     NewRecord,
+    Stored,
     body_crc,
     encode_batch,
     produced_again,
     read_batch_header,
     read_stored,
 )
+from shoal.protocol.records.producible import produce_all_again
 from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
@@ -64,6 +67,7 @@ INVALID_RECORD = 87  # final
 
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
 _LAST_CODEC = max(Codec)
+_COPIED_BELOW = 16 * 1024  # bytes of a batch, on average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,29 +262,61 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
     origin = f"{key.cluster}/{key.topic}-{key.partition}"
-    parts, records, sizes, offsets = list[tuple[Buffer, ...]](), list[int](), list[int](), list[int]()
-    at, end = 0, len(value)
+    bounds, stored = _stored(value, origin)
+    _require_wrappable(stored, origin)
+    offsets, counts = [header[0] for header in stored], [header[8] for header in stored]
+    ends = (offsets[0], offsets[-1] + counts[-1] - 1) if stored else None
+    found = len(stored), sum(counts), ends, bounds[-1]
+    if found != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
+        raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
+    return BatchRow.of_envelope(origin, _producible(value, bounds, stored), bounds, counts, offsets)
+
+
+def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
+    """Where each batch of a value begins, and where the last one ends; their headers."""
+    bounds, stored, at, end = [0], list[Stored](), 0, len(value)
     while at <= end - HEADER_SIZE:
-        stored = read_stored(value, at)
-        base_offset, length, magic, _, attributes, last_delta, _, _, count = stored
-        stop = at + LOG_OVERHEAD + length
-        if magic != 2 or not at + HEADER_SIZE <= stop <= end:
-            raise RemoteProtocolError(f"{origin}: a batch of magic {magic} and {length} bytes at {base_offset}")
+        header = read_stored(value, at)
+        stop = at + LOG_OVERHEAD + header[1]
+        if header[2] != 2 or not at + HEADER_SIZE <= stop <= end:
+            raise RemoteProtocolError(f"{origin}: a batch of magic {header[2]} and {header[1]} bytes at {header[0]}")
+        stored.append(header)
+        bounds.append(stop)
+        at = stop
+    return bounds, stored
+
+
+def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
+    """RemoteProtocolError for the first batch that no Shoal wraps."""
+    if _are_wrappable(stored):
+        return
+    for base_offset, _, _, _, attributes, last_delta, _, _, count in stored:
         if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
         if attributes & CODEC_MASK > _LAST_CODEC:
             raise RemoteProtocolError(f"a batch of {origin} at {base_offset} has an unknown codec")
-        parts.append((produced_again(stored), value[at + HEADER_SIZE : stop]))
-        records.append(count)
-        sizes.append(stop - at)
-        offsets.append(base_offset)
-        at = stop
-    ends = (offsets[0], offsets[-1] + records[-1] - 1) if parts else None
-    if (len(parts), sum(records), ends, at) != (
-        key.batches,
-        key.records,
-        (key.first_offset, key.last_offset),
-        len(value),
-    ):
-        raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
-    return BatchRow.of_envelope(origin, parts, records, sizes, offsets)
+
+
+def _are_wrappable(stored: Sequence[Stored]) -> bool:
+    """Is it clear at a glance that all of them are? Asked by column, as in glance.py."""
+    if not stored:
+        return False
+    offsets, _, _, _, attributes, deltas, _, _, counts = zip(*stored, strict=True)
+    return (
+        min(offsets) >= 0
+        and min(counts) > 0
+        and set(map(sub, counts, deltas)) == {1}
+        and not any(bits & _NEVER_WRAPPED or bits & CODEC_MASK > _LAST_CODEC for bits in set(attributes))
+    )
+
+
+def _producible(
+    value: memoryview, bounds: Sequence[int], stored: Sequence[Stored]
+) -> Sequence[tuple[Buffer, ...]] | memoryview:
+    """The batches of a value with producible headers. Tiny ones in a copy: two buffers for each of them would cost more."""
+    if len(value) >= _COPIED_BELOW * len(stored):
+        spans = zip(stored, bounds, bounds[1:], strict=False)
+        return [(produced_again(header), value[at + HEADER_SIZE : stop]) for header, at, stop in spans]
+    copy = bytearray(value)
+    produce_all_again(copy, bounds[:-1], stored)
+    return memoryview(copy)

@@ -8,9 +8,8 @@ The checksum of the value is computed once over the whole run, and folded by lin
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from shoal.protocol.crc import Buffer, combine, crc32c
 from shoal.protocol.errors import RemoteProtocolError
@@ -90,8 +89,9 @@ def next_offset(frame: Buffer, start: int, end: int, fetch_offset: int) -> int:
 
 def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[EnvelopeKey, list[Buffer]]:
     first, last = row.headers[0], BatchHeader._make(row.headers[-1])
-    payloads = [view[at + HEADER_SIZE : stop] for at, stop in pairwise((*row.starts, row.end))]
-    facts = facts_of(row.headers, payloads, has_keys=_looked_into(row, payloads, context.sampler))
+    payloads = (view[at + HEADER_SIZE : stop] for at, stop in zip(row.starts, row.ends, strict=True))
+    fields = list(zip(*row.headers, strict=True))
+    facts = facts_of(fields, payloads, has_keys=_looked_into(view, row, context.sampler))
     value = view[row.start : row.end]
     value_crc = crc32c(value)
     key = EnvelopeKey(
@@ -101,7 +101,7 @@ def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[Envelop
         first_offset=first[0],
         last_offset=last.last_offset,
         batches=len(row.headers),
-        records=sum(fields[12] for fields in row.headers),
+        records=sum(fields[12]),
         payload=len(value),
         payload_crc=value_crc,
         flow=context.flow,
@@ -117,7 +117,7 @@ def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[Envelop
         base_offset=key.last_offset,
         leader_epoch=last.partition_leader_epoch,
         attributes=TRANSACTIONAL if keep else 0,
-        max_timestamp=max(fields[8] for fields in row.headers),
+        max_timestamp=max(fields[8]),
         producer_id=last.producer_id if keep else -1,
         producer_epoch=last.producer_epoch if keep else -1,
         body_length=len(head) + len(value) + len(tail),
@@ -126,8 +126,9 @@ def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[Envelop
     return key, [header + head, value, tail]
 
 
-def _looked_into(row: Row, payloads: Sequence[Buffer], sampler: KeySampler | None) -> bool | None:
+def _looked_into(view: memoryview, row: Row, sampler: KeySampler | None) -> bool | None:
     """Whether there are keys, where a batch of the row is one that is looked into."""
-    picks = sampler.picks(len(payloads)) if sampler is not None else ()
-    seen = [has_keys(row.headers[at][5], payloads[at]) for at in picks]
+    picks = sampler.picks(len(row.starts)) if sampler is not None else ()
+    spans = [(row.headers[at][5], row.starts[at] + HEADER_SIZE, row.ends[at]) for at in picks]
+    seen = [has_keys(attributes, view[start:end]) for attributes, start, end in spans]
     return any(seen) if any(one is not None for one in seen) else None

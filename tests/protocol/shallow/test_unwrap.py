@@ -11,11 +11,14 @@ from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import (
     CONTROL,
     DELETE_HORIZON,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     NewRecord,
     encode_batch,
+    producible_header,
 )
+from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.unwrap import (
     CORRUPT_MESSAGE,
@@ -43,11 +46,11 @@ def mirrored(log: bytes, **changes: object) -> list[Seen]:
     return poll(flat(result.parts) if result.parts else log)
 
 
-def planned(outer: bytes, **options: Codec) -> Plan | Refused | None:
+def planned(outer: bytes | bytearray, **options: Codec) -> Plan | Refused | None:
     return plan_record_set(outer, 0, len(outer), **options)
 
 
-def plan_of(outer: bytes, **options: Codec) -> Plan:
+def plan_of(outer: bytes | bytearray, **options: Codec) -> Plan:
     plan = planned(outer, **options)
     assert isinstance(plan, Plan)
     return plan
@@ -68,6 +71,10 @@ def appended(plan: Plan) -> list[NewRecord]:
     for batch in batches(plan):
         assert broker.produce(batch)[0] == 0
     return broker.log
+
+
+def spans(log: bytes) -> list[tuple[int, int]]:
+    return [(span.start, span.end) for span in split(log, 0, len(log)).spans]
 
 
 def envelope(log: bytes = LOG) -> NewRecord:
@@ -99,14 +106,32 @@ def test_every_record_comes_out_as_it_went_in(log: bytes, codec: Codec, per_batc
 
 
 @given(record_sets(kinds=("dense",)).filter(bool))
-def test_payloads_are_equal_and_not_copied(log: bytes) -> None:
+def test_payloads_are_equal(log: bytes) -> None:
     (seen,) = mirrored(log, run_limit=1 << 30)
+    sent = batches(plan_of(produced([seen])))
+    payloads = [log[at + HEADER_SIZE : end] for at, end in spans(log)]
+    assert [flat(batch.buffers)[HEADER_SIZE:] for batch in sent] == payloads
+
+
+def test_payloads_of_large_batches_are_not_copied() -> None:
+    large = [NewRecord(5, None, bytes(20_000))]
+    (seen,) = mirrored(encode_batch(large) + encode_batch(large, base_offset=1))
     outer = produced([seen])
     sent = batches(plan_of(outer))
     assert all(isinstance(batch.buffers[1], memoryview) and batch.buffers[1].obj is outer for batch in sent)
-    position = 0
-    for batch in sent:
-        position = log.index(flat(batch.buffers[1:]), position)
+
+
+def test_tiny_batches_go_out_in_one_piece() -> None:
+    log = b"".join(some_batch(base, 3, producer_id=9, base_sequence=base) for base in range(100, 400, 3))
+    outer = bytearray(produced(mirrored(log)))
+    before = bytes(outer)
+    (item,) = plan_of(outer).items
+    (piece,) = item.batches.buffers
+    assert len(piece) == len(log)
+    assert bytes(piece) == b"".join(
+        producible_header(log, at, end) + log[at + HEADER_SIZE : end] for at, end in spans(log)
+    )
+    assert outer == before
 
 
 @given(st.lists(log_records, max_size=3), st.lists(log_records, max_size=3), codecs, codecs)
@@ -275,6 +300,20 @@ def test_a_batch_that_is_never_wrapped_is_refused(at: int, place: str, code: str
     key = replace(key, payload_crc=crc32c.crc32c(forged))
     answer = refused(outer_of(record._replace(key=encode_key(key), value=bytes(forged))))
     assert answer.error_code == INVALID_RECORD
+
+
+@pytest.mark.parametrize(("base", "delta", "count"), [(-1, 5, 6), (104, -1, 0), (104, -3, -2)])
+def test_such_a_batch_is_refused_among_others_where_the_key_agrees(base: int, delta: int, count: int) -> None:
+    forged, at = bytearray(LOG + some_batch(110)), len(some_batch(100, 4))
+    for place, code, wrong in ((0, "q", base), (23, "i", delta), (57, "i", count)):
+        pack_into(f">{code}", forged, at + place, wrong)
+    record = envelope(LOG + some_batch(110))
+    key = decode_key(record.key or b"")
+    assert key
+    key = replace(key, payload_crc=crc32c.crc32c(forged), records=key.records - 6 + count)
+    answer = refused(outer_of(record._replace(key=encode_key(key), value=bytes(forged))))
+    assert answer.error_code == INVALID_RECORD
+    assert "should never have been wrapped" in answer.message
 
 
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.LZ4]))
