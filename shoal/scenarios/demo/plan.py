@@ -113,7 +113,7 @@ SMALL = Play(
         "and to a broker with Shoal's agent (each batch as it is, many in a request)."
     ),
     folder="demo-small",
-    records=1_000_000,
+    records=2_000_000,  # as above: compiling is half of what a mirror takes for 1,000,000
     warm_up=300_000,
     codec="lz4",
     layout=Layout(partitions=PARTITIONS, run=3),
