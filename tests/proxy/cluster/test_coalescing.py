@@ -132,6 +132,36 @@ async def test_java_producers(brokers: Cluster, new_stand: NewStand) -> None:
     assert joined(stand)[0]
 
 
+async def test_a_quota_of_one_client_id_slows_nobody_else(brokers: Cluster, new_stand: NewStand) -> None:
+    """A broker mutes the connection over which too much came: a lane's, so client ids have lanes of their own."""
+    topic, stand = new_topic(brokers, [[1], [1]]), coalescing(new_stand, **{"ignore-client-ids": False})
+    greedy, modest = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("greedy", "modest"))
+    quota = ("--entity-type", "clients", "--entity-name", greedy, "--alter")
+    alter = partial(run_tool, "ConfigCommand", "--bootstrap-server", brokers.bootstrap, *quota)
+    await alter("--add-config", "producer_byte_rate=2000")
+    async with running_shoal(stand.shoal):
+        slowed, not_slowed = [
+            await in_thread(_throttled, stand.bootstrap, topic, name, at) for at, name in enumerate((greedy, modest))
+        ]
+    await alter("--delete-config", "producer_byte_rate")
+    assert slowed
+    assert slowed[0] > 0
+    assert not not_slowed
+    requests, into = joined(stand)
+    assert requests == into > 0
+
+
+def _throttled(bootstrap: str, topic: str, name: str, partition: int) -> list[float]:
+    """What this client is told, when it sends what is 10 % too much for ten seconds of that quota."""
+    told: list[float] = []
+    settings = {"client.id": name, "acks": "all", "throttle_cb": lambda event: told.append(event.throttle_time)}
+    producer = Producer({**client_config(bootstrap), **settings})
+    producer.produce(topic, bytes(22_000), partition=partition)
+    assert not producer.flush(IN_TIME)
+    producer.poll(0.1)
+    return told
+
+
 async def test_transactions_beside_ordinary_producers(brokers: Cluster, new_stand: NewStand) -> None:
     topic, fed, stand = new_topic(brokers, SIX), new_topic(brokers, SAFE), coalescing(new_stand)
     async with running_shoal(stand.shoal):
