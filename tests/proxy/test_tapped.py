@@ -17,6 +17,7 @@ from shoal.protocol.capture import tap as tap_module
 from shoal.protocol.capture.again import Lane
 from shoal.protocol.capture.pending import Note, Treatment, Verdict
 from shoal.protocol.capture.rows import Place
+from shoal.protocol.capture.stream import is_whole
 from shoal.protocol.capture.tap import Tap
 from shoal.protocol.compression import Codec
 from shoal.proxy import capture_backlog, tapped
@@ -121,6 +122,33 @@ def test_only_the_first_of_a_producers_requests_are_looked_at_at_once(rig: Rig) 
     assert len(rig.kept.raw) == 1  # the second request shows that they come again: its answer is put off
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == list(range(1, 11))
+
+
+def test_requests_that_share_a_chunk_are_put_off_together(rig: Rig) -> None:
+    exchange(rig, 0)
+    exchange(rig, 1)
+    rig.sent(b"".join(request(9, at, a_batch()) for at in (2, 3, 4)))
+    rig.received(b"".join(answer(9, at) for at in (2, 3, 4)))
+    assert len(rig.backlog._waiting) == 3  # the answer to the second, and two chunks
+    rig.backlog.settle()
+    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
+
+
+WHOLE = request(9, 2, a_batch())
+NOT_WHOLE = [
+    b"\0",
+    WHOLE[:-1],
+    WHOLE + WHOLE[:8],
+    WHOLE + b"\xff\xff\xff\xf0" + bytes(8),
+    WHOLE + bytes(12),
+    bytes(40),
+]
+
+
+@pytest.mark.parametrize("chunk", NOT_WHOLE)
+def test_frames_that_are_not_whole_are_not_put_off(chunk: bytes) -> None:
+    assert is_whole(WHOLE * 3, 3 * len(WHOLE))
+    assert not is_whole(chunk, len(chunk))
 
 
 def test_a_row_has_the_times_of_its_traffic(rig: Rig) -> None:

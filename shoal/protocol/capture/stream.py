@@ -29,6 +29,7 @@ __all__ = [
     "More",
     "Step",
     "is_several",
+    "is_whole",
     "read_length",
     "read_name",
     "read_tags",
@@ -167,6 +168,17 @@ def _whole(chunk: bytes | bytearray | memoryview) -> int:
     """Bytes of the frame that begins there."""
     size: int = _INT32(chunk)[0]
     return size + 4
+
+
+def is_whole(chunk: bytes | bytearray | memoryview, size: int) -> bool:
+    """It has `size` bytes, and these are whole frames."""
+    pos = 0
+    while size - pos > _LEAST:
+        length = _INT32(chunk, pos)[0]
+        if length < _LEAST:
+            return False
+        pos += 4 + length
+    return pos == size
 
 
 def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
