@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +22,8 @@ __all__ = ["TappedTransport"]
 
 log = logging.getLogger("shoal.capture")
 
+_SIZE: Final = Struct(">i").unpack_from
+_LEAST: Final = 8  # bytes of a frame
 _MOST_RECEIVED: Final = 1024
 """Bytes. An answer to a Produce request is shorter; of a Fetch answer much may have to be read."""
 
@@ -78,7 +81,7 @@ class TappedTransport:
             if found is not None:
                 self._put_off(tap, self._held, now_ns, found)
                 return True
-        elif is_whole(chunk, size):
+        elif size > _LEAST and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
             self._put_off(tap, self._sent, now_ns, bytes(chunk))
             return True
         return False
