@@ -1,6 +1,6 @@
 """The always-on index: what the taps have seen, on its way to a file. Traffic never waits for it.
 
-    taps ── rows, names ──> here, in memory ── every `flush_seconds`, or with FLUSH_BYTES ──> a thread ──> IndexFiles
+    sockets ── what passes ──> Backlog ──> taps ── rows, names ──> here ── every `flush_seconds`, or with FLUSH_BYTES ──> a thread ──> IndexFiles
 
 What waits is bounded (MAX_WAITING_BYTES): further rows are dropped and counted, and so are those that could not be written. The file
 says how many at its next STATE block, the log once, the report every time.

@@ -12,6 +12,9 @@ A row of a Produce request waits for the answer (base offset, error, throttle, l
 answer, where Shoal may wrap it, for its verdict. Requests and answers are one to one and in order. All that waits is bounded: MAX_WAITING
 batches of a connection; those of further requests are dropped, and counted.
 
+A request like one before, and its answer, are read by a form (again.py), all else by the walkers. Whoever feeds a tap may be behind with that
+while it is `quick`: it asks to be brought up to date (`catch_up`) before anything is said of its connection or asked of it.
+
 Never raises; the proxy's traffic does not depend on it. What it cannot read it passes over (stream.py).
 """
 
