@@ -52,7 +52,8 @@ class Parcel(NamedTuple):
             others.insert(0, first.window(1, len(first)))
             first = first.window(0, 1)
         buffers = [*_stamped(tuple(first.buffers), self.stamp), *chain.from_iterable(row.buffers for row in others)]
-        return [b"".join(buffers)] if self.size < _JOINED_BELOW * len(buffers) else buffers
+        are_small = self.size < _JOINED_BELOW * len(buffers)
+        return [b"".join(buffers)] if are_small and len(buffers) > 1 else buffers
 
     def __str__(self) -> str:
         first, last, batches = self.pieces[0].row[0], self.pieces[-1].row[-1], self.batches
