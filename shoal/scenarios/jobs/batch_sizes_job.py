@@ -3,73 +3,79 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.batch_sizes import FOLDING, clients, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.batch_sizes import FOLDING, count_batches, count_gaps, sizes
 from shoal.scenarios.jobs.batch_sizes_report import Found, batch_sizes_report
+from shoal.scenarios.jobs.counts.costs import CLIENTS, FLOW, clients
+from shoal.scenarios.jobs.counts.shares import SUMS
 from shoal.scenarios.jobs.folding import fold_files
 from shoal.scenarios.jobs.reading import read_faults, read_index
-from shoal.scenarios.jobs.report import write_report
-from shoal.scenarios.jobs.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.report import Listed, write_report
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed, summed, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from shoal.scenarios.jobs.report import Listed
     from shoal.scenarios.jobs.task import Task
 
 __all__ = ["run"]
+
+_TOPICS = 25
 
 
 def run(task: Task) -> int:
     folded = fold_files(task.spark, task.source, task.options, FOLDING).persist()
     counts = kept(count_batches(folded), task.out, "counts")
     with ThreadPoolExecutor() as at_once:  # all are small, and one alone leaves most of the cores idle
+        gaps = at_once.submit(_gaps, task, folded)
         all_sizes = at_once.submit(lambda: listed(kept(sizes(counts), task.out, "sizes"), F.desc("batches")))
-        by_clients = at_once.submit(_clients, task, folded, counts)
-        bins, topics = at_once.submit(_bins, counts), at_once.submit(_topics, counts)
         faults = at_once.submit(lambda: fault_facts(read_faults(task.spark, task.source)))
-    gaps, found_clients = by_clients.result()
-    found = Found(
-        bins=bins.result(),
-        gaps=gaps.rows,
-        clients=found_clients,
-        sizes=all_sizes.result(),
-        topics=topics.result(),
-        faults=faults.result(),
-    )
+        bins = summed(task.out, "counts", [*FLOW, "bytes_bin", "records_bin"], SUMS[:3]).to_pylist()
+        found_clients = clients(bins, gaps.result())
+        written(pa.Table.from_pylist(found_clients, schema=CLIENTS), task.out, "clients")
+        found = Found(
+            bins=bins,
+            gaps=gaps.result(),
+            clients=Listed(total=len(found_clients), rows=found_clients),
+            sizes=all_sizes.result(),
+            topics=_topics(task),
+            faults=faults.result(),
+        )
     folded.unpersist()
     print(write_report(batch_sizes_report(found), task.out))
     return 0
 
 
-def _clients(task: Task, folded: DataFrame, counts: DataFrame) -> tuple[Listed, Listed]:
-    """The tables `gaps` and `clients`."""
+def _gaps(task: Task, folded: DataFrame) -> list[dict[str, Any]]:
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(FOLDING.columns)})
-    gaps = kept(count_gaps(folded, rows), task.out, "gaps")
-    return listed(gaps), listed(kept(clients(counts, gaps), task.out, "clients"), F.desc("requests_per_mb"))
+    gaps = count_gaps(folded, rows)
+    written(gaps, task.out, "gaps")
+    found: list[dict[str, Any]] = gaps.to_pylist()
+    return found
 
 
-def _bins(counts: DataFrame) -> list[dict[str, object]]:
-    """What the histograms show: partitions, codecs and hours added up."""
-    group = ("direction", "client", "bytes_bin", "records_bin")
-    summed = counts.groupBy(*group).agg(*(F.sum(name).alias(name) for name in ("batches", "records", "bytes")))
-    rows: list[dict[str, object]] = summed.toArrow().to_pylist()
-    return rows
-
-
-def _topics(counts: DataFrame) -> list[dict[str, object]]:
+def _topics(task: Task) -> list[dict[str, Any]]:
     """The topics with the smallest batches, by the number of batches."""
-    produced = counts.where(F.col("direction") == "produced").groupBy("client", "topic", "codec")
-    sums = ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")
-    summed = produced.agg(*(F.sum(name).alias(name) for name in sums)).withColumns(
-        {
-            "bytes_per_batch": F.col("bytes") / F.col("batches"),
-            "records_per_batch": F.col("records") / F.col("batches"),
-            "ratio": F.when(F.col("known_raw_bytes") > 0, F.col("known_bytes") / F.col("known_raw_bytes")),
-        }
-    )
-    rows: list[dict[str, object]] = summed.orderBy("bytes_per_batch").limit(25).toArrow().to_pylist()
-    return rows
+    found = summed(task.out, "counts", ["direction", "client", "topic", "codec"], SUMS)
+    produced = found.filter(pc.equal(found["direction"], "produced"))
+    produced = produced.append_column("bytes_per_batch", _quotient(produced, "bytes", "batches"))
+    rows: list[dict[str, Any]] = produced.sort_by("bytes_per_batch")[:_TOPICS].to_pylist()
+    return [_topic(row) for row in rows]
+
+
+def _topic(row: dict[str, Any]) -> dict[str, Any]:
+    raw = row["known_raw_bytes"]
+    return {
+        **row,
+        "records_per_batch": row["records"] / row["batches"],
+        "ratio": row["known_bytes"] / raw if raw else None,
+    }
+
+
+def _quotient(table: pa.Table, above: str, below: str) -> pa.ChunkedArray:
+    return pc.divide(table[above].cast(pa.float64()), table[below].cast(pa.float64()))

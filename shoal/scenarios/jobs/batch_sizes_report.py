@@ -19,6 +19,7 @@ __all__ = ["Found", "batch_sizes_report"]
 
 _TOP: Final = 7
 _SHOWN: Final = 25
+_FIRST: Final = 10_000  # rows of `clients` in report.json
 _SMALL: Final = 16_384
 _OTHERS: Final = "all others"
 _NAMELESS: Final = "(no client id)"
@@ -45,7 +46,10 @@ def batch_sizes_report(found: Found) -> Report:
         title="Batch sizes: how large, who makes the small ones, what they cost",
         facts=[*_facts(produced, fetched, found.clients.rows), *found.faults],
         sections=sections,
-        tables={"clients": found.clients, "sizes": found.sizes},
+        tables={
+            "clients": Listed(total=found.clients.total, rows=found.clients.rows[:_FIRST]),
+            "sizes": found.sizes,
+        },
         summary={"batch_sizes": _summary(produced, found.clients.rows)},
     )
 

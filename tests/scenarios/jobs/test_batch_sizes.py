@@ -1,17 +1,22 @@
 """The tables of batch-sizes against a plain count of the same rows in Python."""
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.scenarios.jobs.batch_sizes import FOLDING, clients, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.batch_sizes import FOLDING, count_batches, count_gaps, sizes
+from shoal.scenarios.jobs.batch_sizes_job import run
+from shoal.scenarios.jobs.counts.costs import clients
 from shoal.scenarios.jobs.folding import fold_rows
 from shoal.scenarios.jobs.reading import read_index
+from shoal.scenarios.jobs.task import Task
 from tests.scenarios.jobs.captures import one_chunk, write_index
 
 Rows = list[dict[str, Any]]
@@ -35,7 +40,11 @@ def folded(captured: DataFrame) -> Iterator[DataFrame]:
 
 @pytest.fixture(scope="module")
 def plain(captured: DataFrame) -> Rows:
-    rows: Rows = captured.toArrow().to_pylist()
+    return rows_of(captured)
+
+
+def rows_of(table: DataFrame) -> Rows:
+    rows: Rows = table.toArrow().to_pylist()
     return rows
 
 
@@ -73,7 +82,7 @@ def test_a_request_is_counted_once_however_many_batches_it_has(
     captured: DataFrame, folded: DataFrame, plain: Rows
 ) -> None:
     wanted = Counter(client for client, _, _ in {(r["client"], r["connection"], r["request"]) for r in plain})
-    table = clients(count_batches(folded), count_gaps(folded, captured)).collect()
+    table = clients(rows_of(count_batches(folded)), count_gaps(folded, captured).to_pylist())
     assert {row["client"]: row["requests"] for row in table} == wanted
     costs = [row["requests_per_mb"] for row in table]
     assert costs == sorted(costs, reverse=True)
@@ -89,7 +98,7 @@ def test_gaps_are_between_the_requests_of_a_connection(captured: DataFrame, fold
         gaps = [(later - earlier) / 1000 for earlier, later in pairwise(ordered)]
         wanted.update((client, math.floor(math.log2(gap) * 4) if gap >= 1 else -1) for gap in gaps)
         wanted[client, None] += 1
-    found = {(row["client"], row["gap_bin"]): row["requests"] for row in count_gaps(folded, captured).collect()}
+    found = {(row["client"], row["gap_bin"]): row["requests"] for row in count_gaps(folded, captured).to_pylist()}
     assert found == wanted
 
 
@@ -97,5 +106,16 @@ def test_small_batches_are_those_below_the_default_batch_size(
     captured: DataFrame, folded: DataFrame, plain: Rows
 ) -> None:
     wanted = Counter(row["client"] for row in plain if row["batch_bytes"] < 16_384)
-    table = clients(count_batches(folded), count_gaps(folded, captured)).collect()
+    table = clients(rows_of(count_batches(folded)), count_gaps(folded, captured).to_pylist())
     assert {row["client"]: row["small"] for row in table if row["small"]} == wanted
+
+
+def test_a_capture_in_which_nobody_sent_anything_has_a_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    write_index(tmp_path / "index", one_chunk(500))
+    nothing = {"topics": "no-such-topic"}
+    assert run(Task(spark=spark, source=str(tmp_path / "index"), out=tmp_path, options=nothing)) == 0
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (
+        found["batch_sizes"]["batches"] == found["tables"]["clients"]["rows"] == found["tables"]["sizes"]["rows"] == 0
+    )
+    assert (tmp_path / "batch-sizes.html").exists()

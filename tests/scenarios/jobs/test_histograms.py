@@ -2,12 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from shoal.scenarios.jobs.bins import lower_edge, middle, share_bin
-from shoal.scenarios.jobs.histograms import bin_of, cumulated, percentile
+from shoal.scenarios.jobs.bins import bins_of, lower_edge, middle, share_bin
+from shoal.scenarios.jobs.counts.shares import share_bins
+from shoal.scenarios.jobs.histograms import bin_of
 
 
 def test_a_value_is_within_the_edges_of_its_bin(spark: SparkSession) -> None:
@@ -23,15 +27,23 @@ def test_what_is_below_one_has_a_bin_and_null_has_none(spark: SparkSession) -> N
     assert [row[0] for row in rows.select(bin_of(F.col("value"))).collect()] == [-1, -1, 0, None]
 
 
-def test_percentiles_are_those_of_the_values_but_for_the_width_of_a_bin(spark: SparkSession) -> None:
-    values = {"a": [3**k % 1009 + 1 for k in range(500)], "b": [7]}
-    rows = spark.createDataFrame([(group, value) for group in values for value in values[group]], "g string, v long")
-    histogram = rows.groupBy("g", bin_of(F.col("v")).alias("number")).agg(F.count("*").alias("n"))
-    shared = histogram.withColumn("share", cumulated(["g"], "number", "n"))
-    found = {row["g"]: row for row in shared.groupBy("g").agg(percentile(0.9, "share", "number").alias("p")).collect()}
-    for group, each in values.items():
-        exact = sorted(each)[math.ceil(0.9 * len(each)) - 1]
-        assert found[group]["p"] == pytest.approx(exact, rel=0.095)
+def test_percentiles_are_those_of_the_values_but_for_the_width_of_a_bin() -> None:
+    values = [[3**k % 1009 + 1 for k in range(500)], [7]]
+    rows = [(group, number, 1) for group in (0, 1) for number in bins_of(np.array(values[group]))]
+    codes, bins, counts = np.array(rows[::-1]).T
+    for group, number in enumerate(share_bins(codes, bins, counts, 0.9)):
+        exact = sorted(values[group])[math.ceil(0.9 * len(values[group])) - 1]
+        assert middle(number) == pytest.approx(exact, rel=0.095)
+
+
+HISTOGRAM = st.lists(st.tuples(st.integers(-1, 9), st.integers(1, 2**40)), min_size=1, max_size=6)
+
+
+@given(st.lists(HISTOGRAM, min_size=1, max_size=4), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+def test_shares_of_many_groups_are_those_of_each(histograms: list[list[tuple[int, int]]], share: float) -> None:
+    rows = [(code, *each) for code, histogram in enumerate(histograms) for each in histogram]
+    codes, bins, counts = np.array(rows).T
+    assert list(share_bins(codes, bins, counts, share)) == [share_bin(each, share) for each in histograms]
 
 
 def test_a_share_is_reached_in_the_first_bin_that_has_enough() -> None:

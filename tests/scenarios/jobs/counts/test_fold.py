@@ -138,7 +138,7 @@ def test_gaps_are_those_of_all_rows_in_order_however_files_and_pieces_cut_them(s
     chance.shuffle(runs)
     everything = [row for rows in histories for row in rows]
     whole = spark.createDataFrame(pa.Table.from_pylist(everything, schema=SCHEMA)).persist()
-    found = count_gaps(spark.createDataFrame(pa.Table.from_pylist(runs, schema=FOLDED)).persist(), whole).collect()
+    found = count_gaps(spark.createDataFrame(pa.Table.from_pylist(runs, schema=FOLDED)).persist(), whole).to_pylist()
     assert {(row["client"], row["gap_bin"]): row["requests"] for row in found} == gaps_of(everything)
 
 
