@@ -139,7 +139,8 @@ class Capture:
             with trio.move_on_at(due):
                 await self._wake.wait()
             self._wake = trio.Event()
-            self._backlog.settle()
+            while self._backlog.settle_some():
+                await trio.lowlevel.checkpoint()
             if self._waiting >= FLUSH_BYTES or trio.current_time() >= due:
                 due = trio.current_time() + self.settings.flush_seconds
                 if self._rows or self._due(time.monotonic()):

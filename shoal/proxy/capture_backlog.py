@@ -13,6 +13,7 @@ the sockets' thread would wait for it all the same, at each of its system calls;
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ WAKE: Final = 256
 MOST: Final = 1024
 MOST_BYTES: Final = 4096
 """Of each. So 4 MiB may wait, in the whole process."""
+SLICE_NS: Final = 500_000
+"""Twice what WAKE chunks take that are like those before; some may turn out to be otherwise, and take twenty times as long."""
+_STEP: Final = 16
 
 
 class Backlog:
@@ -53,9 +57,21 @@ class Backlog:
 
     def settle(self) -> None:
         """Look at what waits."""
-        waiting = self._waiting[:]
-        self._waiting.clear()
-        for tap, see, now_ns, what in waiting:
+        self._look(len(self._waiting))
+
+    def settle_some(self) -> bool:
+        """For SLICE_NS, for others wait meanwhile; -> whether something is left."""
+        until = perf_counter_ns() + SLICE_NS
+        while self._waiting:
+            self._look(_STEP)
+            if perf_counter_ns() >= until:
+                break
+        return bool(self._waiting)
+
+    def _look(self, count: int) -> None:
+        first = self._waiting[:count]
+        del self._waiting[:count]
+        for tap, see, now_ns, what in first:
             try:
                 see(what, now_ns)
             except Exception:

@@ -235,6 +235,14 @@ def test_what_waits_is_bounded(rig: Rig) -> None:
     assert len(rig.kept.raw) == MOST
 
 
+def test_what_waits_is_read_in_slices(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_backlog, "SLICE_NS", 0)
+    for at in range(1 + 20):
+        exchange(rig, at)
+    assert [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)] == [(True, 9), (True, 17), (False, 21)]
+    assert [row["request"] for row in rig.kept.rows] == list(range(1, 22))
+
+
 class Angry(Kept):
     def add(self, rows: bytes) -> None:
         if len(self.raw) == 3:
@@ -339,7 +347,7 @@ def traffic(draw: st.DrawFn) -> list[Event]:
         until = max(at + 1 - draw(st.integers(0, 4)), answered)
         events += [("received", each.answer) for each in exchanges[answered:until]]
         answered = until
-        events += [("settle", None)] * draw(st.booleans())
+        events += [(draw(st.sampled_from(["settle", "some"])), None)] * draw(st.booleans())
     events += [("received", each.answer) for each in exchanges[answered:]]
     return list(cut(draw, events))
 
@@ -400,6 +408,8 @@ def put_off(rig: Rig, events: list[Event]) -> None:
             rig.sent(given_[0], 10 * now_ns)
         elif what == "received":
             rig.received(given_[0], 10 * now_ns)
+        elif what == "some":
+            rig.backlog.settle_some()
         judge(rig.tap, what, given_)
     rig.transport.close()
 
@@ -414,6 +424,8 @@ def test_whatever_passes_the_rows_are_those_of_the_walkers(
         patch.setattr(tapped, "MOST_BYTES", most_bytes)
         patch.setattr(capture_backlog, "MOST", most)
         patch.setattr(capture_backlog, "WAKE", 2)
+        patch.setattr(capture_backlog, "SLICE_NS", 0)
+        patch.setattr(capture_backlog, "_STEP", 2)
         wanted, rows = at_once(events)
         rig = Rig(patch)
         put_off(rig, events)
