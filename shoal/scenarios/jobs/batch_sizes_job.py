@@ -30,9 +30,9 @@ _TOPICS = 25
 
 def run(task: Task) -> int:
     folded = fold_files(task.spark, task.source, task.options, FOLDING).persist()
-    counts = kept(count_batches(folded), task.out, "counts")
     with ThreadPoolExecutor() as at_once:  # all are small, and one alone leaves most of the cores idle
         gaps = at_once.submit(_gaps, task, folded)
+        counts = kept(count_batches(folded), task.out, "counts")
         all_sizes = at_once.submit(lambda: listed(kept(sizes(counts), task.out, "sizes"), F.desc("batches")))
         faults = at_once.submit(lambda: fault_facts(read_faults(task.spark, task.source)))
         bins = summed(task.out, "counts", [*FLOW, "bytes_bin", "records_bin"], SUMS[:3]).to_pylist()
