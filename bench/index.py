@@ -72,9 +72,9 @@ class _Rows:
 def microseconds_per_batch() -> dict[str, float]:
     small = {name: frames.batch([b"x" * 100] * 3, 1, zstd=zstd) for name, zstd in (("plain", False), ("zstd", True))}
     found = {f"fetched, {name}, {BATCHES} in an answer": _fetched(batch) for name, batch in small.items()}
-    for name, values in (("small", 3), ("of 16 kB", 170)):
-        costs = _produced([frames.batch([b"x" * size] * values, 1) for size in SIZES])
-        what = f"produced, one {name} in a request, with its answer"
+    for partitions, name, values in ((1, "small", 3), (1, "of 16 kB", 170), (10, "small", 3), (10, "of 16 kB", 170)):
+        costs = _produced([frames.batch([b"x" * size] * values, 1) for size in SIZES], partitions)
+        what = f"produced, {partitions} {name} in a request, with its answer"
         found |= {f"{what}: hot path": costs.hot, f"{what}: afterwards": costs.later}
     found["produced, as no request before"] = _read_by_walkers(small["plain"])
     found["a row to its block"] = _packed()
@@ -127,25 +127,26 @@ class _Watcher:
 
 
 class _Costs(NamedTuple):
-    """Seconds for each request with its answer."""
+    """Seconds for each batch."""
 
     hot: float
     later: float
 
 
-def _produced(batches: list[bytes]) -> _Costs:
-    requests = [frames.produce("bench", TOPIC, {0: batch}, version=_VERSION) for batch in batches]
-    answer = _produce_answer()
+def _produced(batches: list[bytes], partitions: int) -> _Costs:
+    sets = [dict.fromkeys(range(partitions), batch) for batch in batches]
+    requests = [frames.produce("bench", TOPIC, one, version=_VERSION) for one in sets]
+    answer = _produce_answer(partitions)
     chunks = [memoryview(bytearray(requests[at % len(requests)])) for at in range(REQUESTS)]
     buffer = memoryview(bytearray(CHUNK))
     buffer[: len(answer)] = answer
     bare = min(_exchange(_Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
-    runs = [_put_off(_Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS)]
-    hot, later = (min(costs) / REQUESTS for costs in zip(*runs, strict=True))
-    return _Costs(hot - bare / REQUESTS, later)
+    runs = [_put_off(_Nothing(len(answer)), chunks, buffer, partitions) for _ in range(REPEATS)]
+    hot, later = (min(costs) / REQUESTS / partitions for costs in zip(*runs, strict=True))
+    return _Costs(hot - bare / REQUESTS / partitions, later)
 
 
-def _put_off(nothing: _Nothing, chunks: list[memoryview], buffer: memoryview) -> _Costs:
+def _put_off(nothing: _Nothing, chunks: list[memoryview], buffer: memoryview, partitions: int) -> _Costs:
     """Of all together. Raises RuntimeError when a row is missing."""
     sink = _Rows()
     backlog = Backlog(lambda: None, _Watcher().broken)
@@ -157,7 +158,7 @@ def _put_off(nothing: _Nothing, chunks: list[memoryview], buffer: memoryview) ->
     start = process_time()
     backlog.settle()
     later = process_time() - start
-    _check_rows(len(b"".join(sink.rows)) // ROW_SIZE, WARM_UP + len(chunks))
+    _check_rows(len(b"".join(sink.rows)) // ROW_SIZE, (WARM_UP + len(chunks)) * partitions)
     return _Costs(hot, later)
 
 
@@ -229,10 +230,11 @@ def fetch_answer(record_set: bytes) -> bytes:
     return _answer(_NO_TAGS + struct.pack(">ihi", 0, 0, 0) + frames.uvarint(2) + topic + _NO_TAGS)
 
 
-def _produce_answer() -> bytes:
-    part = struct.pack(">ihqqq", 0, 0, 7, -1, 0) + frames.uvarint(1) + frames.uvarint(0) + _NO_TAGS
+def _produce_answer(partitions: int = 1) -> bytes:
+    rest = struct.pack(">hqqq", 0, 7, -1, 0) + frames.uvarint(1) + frames.uvarint(0) + _NO_TAGS
+    parts = b"".join(struct.pack(">i", index) + rest for index in range(partitions))
     name = TOPIC.name.encode()
-    topic = frames.uvarint(len(name) + 1) + name + frames.uvarint(2) + part + _NO_TAGS
+    topic = frames.uvarint(len(name) + 1) + name + frames.uvarint(partitions + 1) + parts + _NO_TAGS
     return _answer(_NO_TAGS + frames.uvarint(2) + topic + struct.pack(">i", 0) + _NO_TAGS)
 
 

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shoal.protocol.capture.stream import is_whole
-from shoal.proxy.capture_backlog import MOST_BYTES
+from shoal.proxy.capture_backlog import LONG, MOST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +24,10 @@ log = logging.getLogger("shoal.capture")
 
 _SIZE: Final = Struct(">i").unpack_from
 _LEAST: Final = 8  # bytes of a frame
+_MOST_COPIED: Final = 32 * 1024
+"""Bytes of requests that cannot be read ahead: to copy more takes longer than to look at it."""
+_READ_AHEAD: Final = 256
+"""Bytes of what is kept then, about."""
 _MOST_RECEIVED: Final = 1024
 """Bytes. An answer to a Produce request is shorter; of a Fetch answer much may have to be read."""
 
@@ -56,7 +60,7 @@ class TappedTransport:
         tap = self._tap
         if tap is not None and size:
             if tap.quick and size <= _MOST_RECEIVED:
-                self._put_off(tap, self._received, time_ns(), buffer[:size].tobytes())
+                self._put_off(tap, self._received, time_ns(), buffer[:size].tobytes(), size)
             else:
                 self._look(tap, self._received, time_ns(), buffer[:size])
         return size
@@ -72,17 +76,19 @@ class TappedTransport:
         return size
 
     def _is_put_off(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
-        if size > MOST_BYTES:
+        if size > LONG:
             try:
                 found = self._ahead(chunk, now_ns)
             except Exception:
                 self.give_up()
                 return True
             if found is not None:
-                self._put_off(tap, self._held, now_ns, found)
+                self._put_off(tap, self._held, now_ns, found, _READ_AHEAD)
                 return True
-        elif size > _LEAST and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
-            self._put_off(tap, self._sent, now_ns, bytes(chunk))
+            if size > _MOST_COPIED or self._backlog.bytes + size > MOST_BYTES:
+                return False
+        if size > _LEAST and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
+            self._put_off(tap, self._sent, now_ns, bytes(chunk), size)
             return True
         return False
 
@@ -100,7 +106,7 @@ class TappedTransport:
 
     def _look(self, tap: Tap, see: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
         """At once."""
-        if tap.quick:
+        if tap.behind:
             self._backlog.settle()
         try:
             see(chunk, now_ns)

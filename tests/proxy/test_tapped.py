@@ -22,7 +22,7 @@ from shoal.protocol.capture.tap import Tap
 from shoal.protocol.compression import Codec
 from shoal.proxy import capture_backlog, tapped
 from shoal.proxy.capture import Capture
-from shoal.proxy.capture_backlog import MOST, MOST_BYTES, WAKE, Backlog
+from shoal.proxy.capture_backlog import LONG, MOST, MOST_BYTES, WAKE, Backlog
 from shoal.proxy.settings import CaptureSettings
 from shoal.proxy.tapped import TappedTransport
 from tests.protocol.capture.produced import a_batch, answer, request
@@ -116,12 +116,25 @@ def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
 # -- what is put off -----------------------------------------------------------------------------------------------------
 
 
-def test_only_the_first_of_a_producers_requests_are_looked_at_at_once(rig: Rig) -> None:
+@pytest.mark.parametrize("batches", [1, 2])
+def test_only_the_first_of_a_producers_requests_is_looked_at_at_once(rig: Rig, batches: int) -> None:
     for at in range(10):
-        exchange(rig, at)
-    assert len(rig.kept.raw) == 1  # the second request shows that they come again: its answer is put off
+        rig.sent(request(9, at, a_batch() * batches))
+        rig.received(answer(9, at))
+    assert (len(rig.kept.raw), len(rig.backlog._waiting)) == (0, 19)  # the answer to the first is put off
     rig.backlog.settle()
-    assert [row["request"] for row in rig.kept.rows] == list(range(1, 11))
+    assert [row["request"] for row in rig.kept.rows] == [at for at in range(1, 11) for _ in range(batches)]
+
+
+def test_of_who_fetches_nothing_is_put_off(rig: Rig) -> None:
+    exchange(rig, 0)
+    for waiting in (1, 0):  # it had produced before
+        rig.backlog.settle()
+        rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
+        assert len(rig.backlog._waiting) == waiting
+        rig.received(fetch_answer(a_batch() * 40))
+        assert len(rig.backlog._waiting) == 0
+    assert len(rig.kept.rows) == 81
 
 
 def test_requests_that_share_a_chunk_are_put_off_together(rig: Rig) -> None:
@@ -129,7 +142,7 @@ def test_requests_that_share_a_chunk_are_put_off_together(rig: Rig) -> None:
     exchange(rig, 1)
     rig.sent(b"".join(request(9, at, a_batch()) for at in (2, 3, 4)))
     rig.received(b"".join(answer(9, at) for at in (2, 3, 4)))
-    assert len(rig.backlog._waiting) == 3  # the answer to the second, and two chunks
+    assert len(rig.backlog._waiting) == 5  # the answer to the first, the second exchange, and two chunks
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
 
@@ -165,7 +178,7 @@ def test_a_long_request_is_read_ahead_and_not_copied(rig: Rig) -> None:
     for at in range(2, 5):
         rig.sent(request(9, at, a_batch(records=9, size=4000)))
         rig.received(answer(9, at))
-    assert [type(what) for *_, what in rig.backlog._waiting][-6:] == [tuple, bytes] * 3
+    assert [type(what) for *_, what, _ in rig.backlog._waiting][-6:] == [tuple, bytes] * 3
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
     assert rig.kept.rows[-1]["record_count"] == 9
@@ -230,16 +243,30 @@ def test_what_waits_is_bounded(rig: Rig) -> None:
         exchange(rig, at)
         assert len(rig.backlog._waiting) < MOST
     assert rig.wakes >= MOST // WAKE
-    assert all(len(what) <= MOST_BYTES for *_, what in rig.backlog._waiting)
+    assert rig.backlog.bytes == sum(len(what) for *_, what, _ in rig.backlog._waiting) < MOST_BYTES
     rig.backlog.settle()
+    assert rig.backlog.bytes == 0
     assert len(rig.kept.raw) == MOST
+
+
+def test_the_bytes_that_wait_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange(rig, 0)
+    large = request(9, 1, a_batch(records=9, size=1000) * 2)  # cannot be read ahead
+    monkeypatch.setattr(tapped, "MOST_BYTES", 3 * len(large))
+    for at in range(1, 9):
+        rig.sent(large[:8] + at.to_bytes(4) + large[12:])
+        rig.received(answer(9, at))
+        assert rig.backlog.bytes <= 3 * len(large)
+    assert 1 < len(rig.kept.rows) < 17
+    rig.backlog.settle()
+    assert [row["request"] for row in rig.kept.rows] == [1, *(at for at in range(2, 10) for _ in range(2))]
 
 
 def test_what_waits_is_read_in_slices(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_backlog, "SLICE_NS", 0)
     for at in range(1 + 20):
         exchange(rig, at)
-    assert [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)] == [(True, 9), (True, 17), (False, 21)]
+    assert [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)] == [(True, 8), (True, 16), (False, 21)]
     assert [row["request"] for row in rig.kept.rows] == list(range(1, 22))
 
 
@@ -287,10 +314,11 @@ async def test_the_index_reads_what_was_put_off_before_it_writes(
 
 BATCHES = {
     "small": a_batch(), "one byte": a_batch(records=1, size=1), "large": a_batch(records=30, size=1000),
-    "zstd": a_batch(Codec.ZSTD), "lz4": a_batch(Codec.LZ4), "gzip": a_batch(Codec.GZIP), "two": a_batch() * 2,
+    "zstd": a_batch(Codec.ZSTD), "lz4": a_batch(Codec.LZ4), "gzip": a_batch(Codec.GZIP),
+    "snappy": a_batch(Codec.SNAPPY), "two": a_batch() * 2,
     "cut": a_batch()[:-1], "none": b"", "old": bytes(11), "large zstd": a_batch(Codec.ZSTD, 900, 100),
 }  # fmt: skip
-USUAL = ["small", "small", "one byte", "large", "large", "zstd"]
+USUAL = ["small", "small", "one byte", "large", "large", "zstd", "gzip", "snappy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,13 +443,14 @@ def put_off(rig: Rig, events: list[Event]) -> None:
 
 
 @settings(deadline=None, max_examples=400)
-@given(traffic(), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, MOST_BYTES]), st.sampled_from([2, MOST]))
+@given(traffic(), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LONG]), st.sampled_from([2, MOST]))
 def test_whatever_passes_the_rows_are_those_of_the_walkers(
-    events: list[Event], batches: int, most_bytes: int, most: int
+    events: list[Event], batches: int, long: int, most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tap_module, "MAX_WAITING", batches)
-        patch.setattr(tapped, "MOST_BYTES", most_bytes)
+        patch.setattr(tapped, "LONG", long)
+        patch.setattr(tapped, "_MOST_COPIED", 2 * long)
         patch.setattr(capture_backlog, "MOST", most)
         patch.setattr(capture_backlog, "WAKE", 2)
         patch.setattr(capture_backlog, "SLICE_NS", 0)

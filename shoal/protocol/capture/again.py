@@ -24,7 +24,7 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.pending import Request
 from shoal.protocol.capture.record_sets import PartitionRows
-from shoal.protocol.capture.sizes import UNKNOWN, zstd_size
+from shoal.protocol.capture.sizes import UNKNOWN, gzip_size, snappy_size, zstd_size
 from shoal.protocol.wire import Topic, write_uvarint
 
 __all__ = ["FORMS", "Form", "Frame", "Lane", "Said", "Sent", "as_request", "form_of"]
@@ -43,9 +43,7 @@ _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attribute
 _BATCH_REST: Final = Struct("<qqqib")  # of the row's part for a batch
 _LENGTH_END: Final = 12
 _CODEC: Final = 7
-_ATTRIBUTES_END: Final = BATCH.size + 22
-_ZSTD: Final = 4
-_READ_LATER: Final = (1, 2)  # gzip and snappy: their sizes are not at the beginning
+_SAID: Final = {1: gzip_size, 2: snappy_size, 4: zstd_size}
 _INT32: Final = Struct(">i")
 _API: Final = Struct("<hhh")  # of a row
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -179,10 +177,8 @@ class Form:
             return None
         raw, codec = records - HEADER_SIZE, attributes & _CODEC
         if codec:
-            if codec in _READ_LATER:
-                return None
-            end = size - len(self._tail)
-            raw = zstd_size(frame, end - raw, end) if codec == _ZSTD else UNKNOWN
+            end, said = size - len(self._tail), _SAID.get(codec)
+            raw = said(frame, end - raw, end) if said else UNKNOWN
         lane = self._lanes.get(index) or self._lane(index)
         return lane, correlation_id, now_ns, number, size, raw, header
 
@@ -209,11 +205,7 @@ class Form:
 def form_of(frame: Frame, request: Request, only: PartitionRows) -> Form | None:
     """Of a Produce request that is just this frame and has one batch. None: its like cannot be read so."""
     [tail] = only.tails
-    if (
-        not _OLDEST <= request.api_version <= _NEWEST
-        or not request.acks
-        or tail[_ATTRIBUTES_END] & _CODEC in _READ_LATER
-    ):
+    if not _OLDEST <= request.api_version <= _NEWEST or not request.acks:
         return None
     records = _INT32.unpack_from(tail, BATCH.size + _BATCH_AT)[0] + _LENGTH_END
     is_compact = request.api_version >= _COMPACT_FROM

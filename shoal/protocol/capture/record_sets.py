@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.capture.columns import BATCH, HEADER_SIZE
+from shoal.protocol.capture.sizes import LEAST_GZIP, XERIAL, XERIAL_HEADER, preamble, zstd_size
 from shoal.protocol.capture.sizes import NOT_HERE as _NOT_HERE
 from shoal.protocol.capture.sizes import UNKNOWN as _UNKNOWN
-from shoal.protocol.capture.sizes import preamble, zstd_size
 from shoal.protocol.capture.stream import Abandon, FrameWalker, More, read_length, read_name, read_tags
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.wire import Topic
@@ -39,9 +39,6 @@ _LEGACY_END: Final = 18  # of the attributes
 _CODEC: Final = 7
 _GZIP, _SNAPPY, _ZSTD = 1, 2, 4
 _READ_LATER: Final = (_GZIP, _SNAPPY)
-_LEAST_GZIP: Final = 18
-_XERIAL: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = 16
 _ISIZE: Final = Struct("<I")
 _INT32: Final = Struct(">i")
 
@@ -244,7 +241,7 @@ class RecordSetWalker(FrameWalker):
         if codec == _SNAPPY:
             self._step = self._read_snappy
             return pos
-        if self._raw_left < _LEAST_GZIP:
+        if self._raw_left < LEAST_GZIP:
             return self._know(_UNKNOWN, pos)
         self._step = self._read_isize
         self._raw_left = _ISIZE.size
@@ -263,22 +260,22 @@ class RecordSetWalker(FrameWalker):
 
     def _read_snappy(self, view: memoryview, pos: int, stop: int) -> int:
         """Framed as the Java client does it, or one block as librdkafka does."""
-        if min(stop, len(view)) - pos < min(self._raw_left, _XERIAL_HEADER):
+        if min(stop, len(view)) - pos < min(self._raw_left, XERIAL_HEADER):
             raise More
-        if bytes(view[pos : pos + len(_XERIAL)]) == _XERIAL and self._raw_left > _XERIAL_HEADER:
+        if bytes(view[pos : pos + len(XERIAL)]) == XERIAL and self._raw_left > XERIAL_HEADER:
             return self._pass_header(pos)
         return self._know(preamble(view, pos, pos + self._raw_left), pos)
 
     def _pass_header(self, pos: int) -> int:
-        self._raw_left -= _XERIAL_HEADER
+        self._raw_left -= XERIAL_HEADER
         self._step = self._read_block
-        return pos + _XERIAL_HEADER
+        return pos + XERIAL_HEADER
 
     def _read_block(self, view: memoryview, pos: int, stop: int) -> int:
         left = self._raw_left
-        if stop - pos < min(left, _XERIAL_HEADER):
+        if stop - pos < min(left, XERIAL_HEADER):
             raise More
-        if bytes(view[pos : pos + len(_XERIAL)]) == _XERIAL and left > _XERIAL_HEADER:
+        if bytes(view[pos : pos + len(XERIAL)]) == XERIAL and left > XERIAL_HEADER:
             return self._pass_header(pos)
         size = _INT32.unpack_from(view, pos)[0] if left > _INT32.size else 0
         block = pos + _INT32.size

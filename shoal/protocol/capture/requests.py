@@ -45,11 +45,14 @@ class RequestWalker(RecordSetWalker):
         self._forms: list[Form] = []
 
     @property
+    def is_between(self) -> bool:
+        """Two frames; and it need not see the next one as it passes."""
+        return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
+
+    @property
     def known(self) -> Sequence[Form]:
         """What the next frame may be read by; none, while it must be fed."""
-        if self._left or self._carry or self.tokens or self.sampler is not None or self.lost:
-            return ()
-        return self._forms
+        return self._forms if self.is_between else ()
 
     def feed(self, chunk: memoryview) -> None:
         super().feed(chunk)

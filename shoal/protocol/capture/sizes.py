@@ -1,12 +1,23 @@
 """What a compressed batch says about its plain size, read in place while it passes.
 
-`compression.stated_size` is the same for a whole batch in memory. Here a batch may not be whole, and a microsecond counts.
+`compression.stated_size` is the same for a whole batch in memory. Here a batch may not be whole, and a microsecond counts. (gzip and
+snappy do not say it at the beginning: their functions are for a batch that is whole; record_sets.py reads it in steps.)
 """
 
 from struct import Struct
 from typing import Final
 
-__all__ = ["NOT_HERE", "UNKNOWN", "preamble", "zstd_size"]
+__all__ = [
+    "LEAST_GZIP",
+    "NOT_HERE",
+    "UNKNOWN",
+    "XERIAL",
+    "XERIAL_HEADER",
+    "gzip_size",
+    "preamble",
+    "snappy_size",
+    "zstd_size",
+]
 
 UNKNOWN: Final = -1
 NOT_HERE: Final = -2
@@ -18,6 +29,10 @@ _ZSTD_LEAST: Final = 6
 _ZSTD_HEADER: Final = 18  # the longest frame header (RFC 8878 3.1.1.1)
 _DICTIONARY_ID: Final = (0, 1, 2, 4)  # bytes
 _MOST: Final = 0x7FFFFFFF
+LEAST_GZIP: Final = 18  # RFC 1952: header, an empty block, CRC-32 and ISIZE
+XERIAL: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = 16
+_INT32: Final = Struct(">i")
 
 
 def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
@@ -40,7 +55,32 @@ def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
     return value if value <= _MOST else UNKNOWN
 
 
-def preamble(view: memoryview, pos: int, end: int) -> int:
+def gzip_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
+    """Of its last member, modulo 2^32."""
+    value = int.from_bytes(view[end - 4 : end], "little") if end - pos >= LEAST_GZIP else _MOST + 1
+    return value if value <= _MOST else UNKNOWN
+
+
+def snappy_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
+    """Of all blocks, framed as the Java client does it, or of the one that is all of it."""
+    if end - pos <= XERIAL_HEADER or bytes(view[pos : pos + len(XERIAL)]) != XERIAL:
+        return preamble(view, pos, end)
+    total = 0
+    while pos < end:
+        if end - pos > XERIAL_HEADER and bytes(view[pos : pos + len(XERIAL)]) == XERIAL:
+            pos += XERIAL_HEADER
+            continue
+        size = _INT32.unpack_from(view, pos)[0] if end - pos > _INT32.size else 0
+        pos += _INT32.size
+        plain = preamble(view, pos, pos + size) if 0 < size <= end - pos else UNKNOWN
+        if plain == UNKNOWN:
+            return UNKNOWN
+        total += plain
+        pos += size
+    return total if total <= _MOST else UNKNOWN
+
+
+def preamble(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
     """The decoded length of the raw snappy block in `view[pos:end]`: an unsigned varint of at most 32 bits."""
     value = 0
     for shift in range(0, 35, 7):

@@ -61,7 +61,9 @@ class Tap:
         catch_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.quick = False
-        """The last request was like one before, and so the next may be: what passes is read in a microsecond."""
+        """The last request was one to produce, and so the next may be: what is short can be read later."""
+        self.behind = 0
+        """Pieces that were put off. They come before anything that passes now."""
         self._catch_up = catch_up
         self._sink = sink
         self._make = RowMaker(place, sink)
@@ -122,6 +124,7 @@ class Tap:
             return
         self._now_ns, self.quick = now_ns, False
         self._requests.feed(memoryview(chunk))
+        self.quick = self.quick and self._requests.is_between and not self._notes
         self._known = () if self._notes else self._requests.known
 
     def received(self, chunk: Frame, now_ns: int) -> None:
@@ -243,9 +246,9 @@ class Tap:
         return self._requests.number
 
     def _see_all(self) -> None:
-        if self.quick:
+        if self.behind:
             self._catch_up()
-            self.quick = False
+        self.quick = False
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -256,6 +259,7 @@ class Tap:
         if self._make.software != self._requests.software:
             self._rename()
         batches = self._requests.batches
+        self.quick = request.api_key == _PRODUCE and request.acks != 0
         if request.api_key == _PRODUCE and request.acks == 0:
             self._produced(request, NO_ANSWER, {})
             return

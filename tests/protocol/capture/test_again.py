@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from shoal.protocol.capture import again as again_module
 from shoal.protocol.capture import tap as tap_module
 from shoal.protocol.capture.again import Form, Lane
 from shoal.protocol.capture.pending import Note, Treatment
+from shoal.protocol.capture.sizes import XERIAL
 from shoal.protocol.compression import Codec
 from tests.protocol.capture.produced import a_batch, answer, request
 from tests.protocol.capture.readable import IDS, Kept, new_tap
@@ -62,7 +64,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("codec", list(Codec))
 def test_all_but_the_first_are_read_by_a_form(version: int, codec: Codec, reads: list[bool]) -> None:
     sizes = ((3, 40), (1, 1), (900, 100), (3, 20_000))
     exchanges = [
@@ -92,10 +94,26 @@ def test_answers_that_are_otherwise_are_read_all_the_same(version: int, given_: 
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY])
-def test_codecs_that_say_their_size_elsewhere_are_left_to_the_walkers(codec: Codec) -> None:
+def test_codecs_that_say_their_size_elsewhere_are_understood(codec: Codec, reads: list[bool]) -> None:
     exchanges = [(request(9, at, a_batch(codec)), answer(9, at)) for at in range(3)]
     kept = same([(request(9, 9, a_batch()), answer(9, 9)), *exchanges])
+    assert reads == [True] * 3
     assert {row["raw_bytes"] for row in kept.rows} == {kept.rows[0]["raw_bytes"]}
+
+
+BLOCK = bytes(cramjam.snappy.compress_raw(b"plain" * 9))
+FRAMED = len(BLOCK).to_bytes(4) + BLOCK
+PIECES = st.sampled_from(
+    [BLOCK, FRAMED, XERIAL + bytes(8), XERIAL, b"\xff" * 9, b"\0\0\0\1", b"\0\0\0\1\x2d", bytes(4), b""]
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([1, 2]), st.lists(PIECES, max_size=5).map(b"".join) | st.binary(max_size=40))
+def test_of_any_payload_the_same_size_is_known(codec: int, payload: bytes) -> None:
+    header = bytearray(a_batch()[:61])
+    header[8:12], header[22] = (49 + len(payload)).to_bytes(4), codec
+    same([(request(9, at, batch), answer(9, at)) for at, batch in enumerate([a_batch(), bytes(header) + payload])])
 
 
 def test_two_batches_and_other_acks_are_left_to_the_walkers() -> None:
