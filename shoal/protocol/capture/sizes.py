@@ -35,6 +35,18 @@ XERIAL_HEADER: Final = 16
 _INT32: Final = Struct(">i")
 
 
+def _content_size(descriptor: int) -> tuple[int, int, int] | None:
+    """Where it begins and ends in a frame, and what is added to it; None: it is not there (RFC 8878 3.1.1.1)."""
+    flag, single = descriptor >> 6, descriptor >> 5 & 1
+    if not (flag or single):
+        return None
+    start = _ZSTD_START.size + (not single) + _DICTIONARY_ID[descriptor & 3]
+    return start, start + (1 << flag), 256 if flag == 1 else 0
+
+
+_CONTENT_SIZE: Final = tuple(map(_content_size, range(256)))
+
+
 def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
     """The content size of the frame in `view[pos:end]`; of `view` as much is looked at as is there."""
     if len(view) < min(pos + _ZSTD_HEADER, end):
@@ -42,16 +54,13 @@ def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
     if end - pos < _ZSTD_LEAST:
         return UNKNOWN
     magic, descriptor = _ZSTD_START.unpack_from(view, pos)
-    if magic != _ZSTD_MAGIC:
+    place = _CONTENT_SIZE[descriptor] if magic == _ZSTD_MAGIC else None
+    if place is None:
         return UNKNOWN
-    flag, single = descriptor >> 6, descriptor >> 5 & 1
-    if not (flag or single):
+    start, stop, more = place
+    if pos + stop > end:
         return UNKNOWN
-    at = pos + 5 + (not single) + _DICTIONARY_ID[descriptor & 3]
-    size = 1 << flag
-    if at + size > end:
-        return UNKNOWN
-    value = int.from_bytes(view[at : at + size], "little") + (256 if flag == 1 else 0)
+    value = int.from_bytes(view[pos + start : pos + stop], "little") + more
     return value if value <= _MOST else UNKNOWN
 
 
