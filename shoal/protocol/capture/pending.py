@@ -8,7 +8,7 @@ from shoal.protocol.capture.columns import Handling
 from shoal.protocol.wire import Topic
 
 if TYPE_CHECKING:
-    from shoal.protocol.capture.record_sets import PartitionRows
+    from shoal.protocol.capture.record_sets import PartitionRows, Usual
 
 __all__ = ["NO_NOTE", "PASSED", "Note", "Request", "Source", "Treatment", "Verdict"]
 
@@ -90,7 +90,7 @@ class Request:
         self.acks = NO_ACKS
         self.sent_ns = 0
         self.note = NO_NOTE
-        self.partitions: list[PartitionRows] = []
+        self.partitions: list[PartitionRows | Usual] = []
 
     @property
     def is_token(self) -> bool:

@@ -21,7 +21,7 @@ from shoal.protocol.capture.stream import Abandon, FrameWalker, More, read_lengt
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.wire import Topic
 
-__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker"]
+__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "Usual", "as_rows"]
 
 MAX_BATCHES: Final = 100_000
 """Of one frame; further ones are not looked at, and counted."""
@@ -52,6 +52,19 @@ class PartitionRows(NamedTuple):
     tails: list[bytes]
 
 
+Usual = tuple[Topic, int, int, bytes]
+"""Of a partition with one batch: topic, index, plain size, the batch's header. Its rows are made when they are wanted."""
+
+
+def as_rows(one: PartitionRows | Usual) -> PartitionRows:
+    if isinstance(one, PartitionRows):
+        return one
+    topic, index, raw, header = one
+    return PartitionRows(
+        topic, index, 0, [BATCH.pack(int.from_bytes(header[:8], "big", signed=True), -1, -1, raw, -1) + header]
+    )
+
+
 class RecordSetWalker(FrameWalker):
     __slots__ = (
         "_batch",
@@ -77,7 +90,7 @@ class RecordSetWalker(FrameWalker):
     def __init__(self, prefix: int) -> None:
         super().__init__(prefix)
         self.overlooked = 0
-        self.partitions: list[PartitionRows] = []
+        self.partitions: list[PartitionRows | Usual] = []
         self.batches = 0
         self.error = 0  # of the frame's first partition that has one
         self._compact = self._by_id = False

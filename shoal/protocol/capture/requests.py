@@ -10,8 +10,10 @@ from typing import Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.again import FORMS, Form, form_of
+from shoal.protocol.capture.columns import HEADER_SIZE
 from shoal.protocol.capture.pending import TOKEN, Request
-from shoal.protocol.capture.record_sets import RecordSetWalker
+from shoal.protocol.capture.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
+from shoal.protocol.capture.sizes import NOT_HERE, UNKNOWN, gzip_size, snappy_size, zstd_size
 from shoal.protocol.capture.stream import read_length, read_name, read_tags
 
 __all__ = ["RequestWalker"]
@@ -27,6 +29,13 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
+_HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
+_BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
+_BATCH_AT: Final = 8  # behind the base offset
+_LENGTH_END: Final = 12
+_CODEC: Final = 7
+_ZSTD: Final = 4
+_SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
 
 
 class RequestWalker(RecordSetWalker):
@@ -62,7 +71,7 @@ class RequestWalker(RecordSetWalker):
     def _learn(self, chunk: memoryview) -> None:
         """The chunk ends with a Produce request of its size, so it is nothing else."""
         if len(self.partitions) == 1 and self.batches == 1:
-            form = form_of(chunk, self._request, self.partitions[0])
+            form = form_of(chunk, self._request, as_rows(self.partitions[0]))
             if form is not None:
                 self._forms = [form, *self._forms[: FORMS - 1]]
 
@@ -139,6 +148,61 @@ class RequestWalker(RecordSetWalker):
 
     def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
         start = pos
+        if self.sampler is None and self.batches + self._partitions <= MAX_BATCHES:
+            pos = self._read_usual(view, pos, stop)
+            if pos != start:
+                return pos
         (index,) = _INDEX.unpack_from(view, pos)
         size, pos = read_length(view, pos + _INDEX.size, compact=self._compact)
         return self.enter(index, 0, size, start, pos)
+
+    def _read_usual(self, view: memoryview, pos: int, stop: int) -> int:
+        """Partitions of one batch each, as nearly all are, in one loop: as many as have their heads in view. What is otherwise is left
+        where it begins."""
+        compact, topic, left, add = self._compact, self._topic, self._partitions, self.partitions.append
+        end, last, before = pos + self._left, stop - _HEAD, self._partitions
+        while left and pos <= last:
+            (index,) = _INDEX.unpack_from(view, pos)
+            size, at = _records_length(view, pos + _INDEX.size, compact=compact)
+            behind = at + size
+            length, magic, attributes = _BATCH_START(view, at + _BATCH_AT)
+            if length + _LENGTH_END != size or magic != 2 or size < HEADER_SIZE or behind + compact > end:
+                break
+            raw, codec = size - HEADER_SIZE, attributes & _CODEC
+            if codec:
+                raw = _stated(codec, view, at + HEADER_SIZE, behind, stop)
+                if raw == NOT_HERE:
+                    break
+            if compact and (behind >= stop or view[behind]):
+                break
+            add((topic, index, raw, bytes(view[at : at + HEADER_SIZE])))
+            pos, left = behind + compact, left - 1
+        if left != before:
+            self.batches += before - left
+            self._partitions = left
+            self._step = self.read_partition if left else self._end_topic
+        return pos
+
+
+def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
+    """As `read_length`, where four bytes are there; a compact one that has more gives 0."""
+    if not compact:
+        return _INDEX.unpack_from(view, pos)[0], pos + _INDEX.size
+    value = view[pos]
+    if value < 0x80:
+        return value - 1, pos + 1
+    value += (view[pos + 1] << 7) - 0x80
+    if value < 0x4000:
+        return value - 1, pos + 2
+    value += (view[pos + 2] << 14) - 0x4000
+    return (value - 1 if value < 0x200000 else 0), pos + 3
+
+
+def _stated(codec: int, view: memoryview, pos: int, end: int, stop: int) -> int:
+    """The plain size of a batch whose records are there; NOT_HERE: what says it has not come."""
+    if codec == _ZSTD:
+        return zstd_size(view, pos, end)
+    said = _SAID_BEHIND.get(codec)
+    if said is None:
+        return UNKNOWN
+    return said(view, pos, end) if end <= stop else NOT_HERE

@@ -1,15 +1,15 @@
 """Rows out of what the walkers have found: the part that is equal for all batches of a partition is packed once, and put in front."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
 from shoal.protocol.capture.again import Lane
-from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, Direction, Handling, Kind
+from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.pending import Request, Source, Treatment, Verdict
-from shoal.protocol.capture.record_sets import PartitionRows
+from shoal.protocol.capture.record_sets import PartitionRows, Usual
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.wire import Topic
 
@@ -74,10 +74,18 @@ class Answered(NamedTuple):
 
 
 NO_ANSWER: Final = Answered()
+_NOTHING_SAID: Final = (UNKNOWN_ERROR, -1)
 
 
 _WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
 _NAMES: Final = Struct("<IIIII")  # client, software, listener, cluster, topic
+_USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
+"""CONTEXT, BATCH and the header, with fields that are the same in all rows of a request in one piece."""
+_FOUR_NAMES: Final = Struct("<IIII")
+_API: Final = Struct("<hhh")
+_NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
+_NOT_LOOKED: Final = -1  # for keys
+assert _USUAL.size == ROW_SIZE
 _NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
 _PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 
@@ -126,6 +134,39 @@ class RowMaker:
             error=rows.error,
         )
         self._sink.add(context + context.join(rows.tails))
+
+    def usual(
+        self,
+        request: Request,
+        answered: Answered,
+        partitions: Sequence[Usual],
+        said: Mapping[tuple[Topic, int], tuple[int, int]],
+    ) -> None:
+        """Of a Produce request with one batch for each partition."""
+        place, number, topic_number, treatment = self._place, self._number, self._sink.topic, request.note.treatment
+        is_answered = answered.at_ns >= 0
+        latency = max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY
+        client = number(str(request.client, "utf-8", "replace"))
+        names = _FOUR_NAMES.pack(client, number(self.software), number(place.listener), number(place.cluster))
+        elsewhere = self._from(treatment)
+        api = _API.pack(request.api_key, request.api_version, request.acks)
+        what = bytes((Kind.BATCH, Direction.PRODUCED, treatment.handling, 0))
+        rows = []
+        for topic, index, raw, header in partitions:
+            error, offset = said.get((topic, index), _NOTHING_SAID)
+            rows.append(
+                _USUAL.pack(
+                    request.sent_ns, latency, place.connection, request.number, names,
+                    topic_number(place.cluster, topic) if topic else 0, elsewhere, index, answered.throttle_ms,
+                    request.size, answered.size, api, error, what, offset, _NO_OFFSETS, raw, _NOT_LOOKED, header,
+                )
+            )  # fmt: skip
+        self._sink.add(b"".join(rows))
+
+    def _from(self, treatment: Treatment) -> bytes:
+        number = self._number
+        reason, topic = (number(name) if name else 0 for name in (treatment.reason, treatment.source_topic))
+        return _NO_SOURCE.pack(reason, topic, treatment.source_partition, self._place.node)
 
     def unwrapped(
         self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]

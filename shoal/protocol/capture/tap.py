@@ -27,7 +27,7 @@ from shoal.protocol.capture.again import Form, Frame, Sent, as_request
 from shoal.protocol.capture.answers import AnswerWalker, Said, read_produced
 from shoal.protocol.capture.columns import Direction, Handling
 from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Treatment, Verdict
-from shoal.protocol.capture.record_sets import PartitionRows
+from shoal.protocol.capture.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.requests import RequestWalker
 from shoal.protocol.capture.rows import (
     NO_ANSWER,
@@ -312,10 +312,15 @@ class Tap:
 
     def _produced(self, request: Request, answered: Answered, said: Said) -> None:
         """A request has all that it will get."""
-        note = request.note
+        note, usual = request.note, [one for one in request.partitions if not isinstance(one, PartitionRows)]
+        if usual and len(usual) == len(request.partitions) and not note.sources:
+            self._waiting_batches -= len(usual) if request.acks else 0
+            self._make.usual(request, answered, usual, said)
+            return
+        partitions = [as_rows(one) for one in request.partitions]
         if answered is not NO_ANSWER or request.acks:
-            self._waiting_batches -= sum(len(one.tails) for one in request.partitions)
-        for one in request.partitions:
+            self._waiting_batches -= sum(len(one.tails) for one in partitions)
+        for one in partitions:
             error, offset = said.get((one.topic, one.partition), (UNKNOWN_ERROR, -1))
             rows = PartitionRows(one.topic, one.partition, error, appended(one.tails, offset))
             sources = note.sources.get((one.topic, one.partition))
@@ -323,12 +328,12 @@ class Tap:
                 self._make.batches(request, answered, Direction.PRODUCED, note.treatment, rows)
             else:
                 self._make.unwrapped(request, answered, rows, sources)
-        if not request.partitions:
+        if not partitions:
             error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
             self._make.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
 
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
-        partitions = answer.partitions
+        partitions = [as_rows(one) for one in answer.partitions]
         if request.note.judged:
             self.judge(request.correlation_id, {})  # one that was forgotten
             if not self._hold(answer.batches):
