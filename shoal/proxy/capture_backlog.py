@@ -28,7 +28,7 @@ T = TypeVar("T")
 WAKE: Final = 256
 MOST: Final = 1024
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""That wait, in the whole process."""
+"""Of requests that wait, in the whole process."""
 LONG: Final = 4096
 """Bytes of a request: to read such a one ahead takes less than to copy it."""
 SLICE_NS: Final = 500_000

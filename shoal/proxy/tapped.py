@@ -85,8 +85,10 @@ class TappedTransport:
             if found is not None:
                 self._put_off(tap, self._held, now_ns, found, _READ_AHEAD)
                 return True
-            if size > _MOST_COPIED or self._backlog.bytes + size > MOST_BYTES:
+            if size > _MOST_COPIED:
                 return False
+        if self._backlog.bytes + size > MOST_BYTES:
+            return False
         if size > _LEAST and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
             self._put_off(tap, self._sent, now_ns, bytes(chunk), size)
             return True

@@ -249,14 +249,15 @@ def test_what_waits_is_bounded(rig: Rig) -> None:
     assert len(rig.kept.raw) == MOST
 
 
-def test_the_bytes_that_wait_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [40, 1000])
+def test_the_bytes_that_wait_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     exchange(rig, 0)
-    large = request(9, 1, a_batch(records=9, size=1000) * 2)  # cannot be read ahead
+    large = request(9, 1, a_batch(records=9, size=size) * 2)  # cannot be read ahead
     monkeypatch.setattr(tapped, "MOST_BYTES", 3 * len(large))
     for at in range(1, 9):
         rig.sent(large[:8] + at.to_bytes(4) + large[12:])
         rig.received(answer(9, at))
-        assert rig.backlog.bytes <= 3 * len(large)
+        assert rig.backlog.bytes <= 3 * len(large) + 9 * 100  # and answers
     assert 1 < len(rig.kept.rows) < 17
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, *(at for at in range(2, 10) for _ in range(2))]
