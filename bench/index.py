@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Topic
     from shoal.proxy.transport import Buffer, Transport
 
-__all__ = ["fetch_answer", "microseconds_per_batch"]
+__all__ = ["Nothing", "fetch_answer", "microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
@@ -93,7 +93,7 @@ def _fetched(batch: bytes) -> float:
     return _fastest(once, BATCHES)
 
 
-class _Nothing:
+class Nothing:
     """A transport that takes all, and gives so many bytes."""
 
     def __init__(self, gives: int) -> None:
@@ -140,13 +140,13 @@ def _produced(batches: list[bytes], partitions: int) -> _Costs:
     chunks = [memoryview(bytearray(requests[at % len(requests)])) for at in range(REQUESTS)]
     buffer = memoryview(bytearray(CHUNK))
     buffer[: len(answer)] = answer
-    bare = min(_exchange(_Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
-    runs = [_put_off(_Nothing(len(answer)), chunks, buffer, partitions) for _ in range(REPEATS)]
+    bare = min(_exchange(Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
+    runs = [_put_off(Nothing(len(answer)), chunks, buffer, partitions) for _ in range(REPEATS)]
     hot, later = (min(costs) / REQUESTS / partitions for costs in zip(*runs, strict=True))
     return _Costs(hot - bare / REQUESTS / partitions, later)
 
 
-def _put_off(nothing: _Nothing, chunks: list[memoryview], buffer: memoryview, partitions: int) -> _Costs:
+def _put_off(nothing: Nothing, chunks: list[memoryview], buffer: memoryview, partitions: int) -> _Costs:
     """Of all together. Raises RuntimeError when a row is missing."""
     sink = _Rows()
     backlog = Backlog(lambda: None, _Watcher().broken)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
-from tests.protocol.multibatch.broker import BatchBroker, Habits
+from tests.protocol.multibatch.broker import Habits
 from tests.proxy.batch_brokers import Behind
 from tests.proxy.coalesce_rig import NODE, ORDERS, CoalesceRig, batch, coalesce_rig, values
 from tests.proxy.rig import api_key
+from tests.proxy.unproven_brokers import Watching, bad
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,40 +30,8 @@ if TYPE_CHECKING:
     from tests.proxy.shallow_rig import Producer
 
 STORES = Habits(node_ids=(NODE,))
-BAD: dict[str, Habits] = {
-    "refuses": replace(STORES, refuses=ErrorCode.invalid_record),
-    "closes": replace(STORES, closes=True),
-    "loses": replace(STORES, keeps=1),
-    "counts the first": replace(STORES, counts_first=True),
-    "wrong base offset": replace(STORES, answers_late_by=2),
-    "reverses": replace(STORES, reverses=True),
-    "in part": replace(STORES, in_part=True),
-    "no rights": replace(STORES, create_error=ErrorCode.topic_authorization_failed),
-}
+BAD = bad(STORES)
 LINGER = 0.003
-
-
-@dataclass
-class Target(BatchBroker):
-    """`early`: sets for other topics than the probe's that came before all of a probe was answered, or to bad habits."""
-
-    proven: bool = False
-    early: int = 0
-
-    def change(self, habits: Habits) -> None:
-        self.habits, self.proven = habits, False
-
-    def delete(self, request: Any, schema: Any) -> Any:
-        self.proven = self.habits in (STORES, OTHER)
-        return super().delete(request, schema)
-
-    def produce(self, request: Any, schema: Any) -> Any:
-        (topic,) = request.topic_data
-        before = self.sets[topic.name]
-        answer = super().produce(request, schema)
-        is_set = self.sets[topic.name] > before
-        self.early += is_set and not self.proven and not topic.name.startswith(SCRATCH_PREFIX)
-        return answer
 
 
 OTHER = replace(STORES, cluster_id="another")
@@ -72,7 +40,7 @@ OTHER = replace(STORES, cluster_id="another")
 @dataclass
 class Stage:
     rig: CoalesceRig
-    target: Target
+    target: Watching
     carriers: list[BrokerSide]
     numbers: count[int] = field(default_factory=count)
     clients: list[Producer] = field(default_factory=list)
@@ -130,7 +98,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(habits: Habits) -> AsyncIterator[Stage]:
-    target = Target(habits)
+    target = Watching(habits, good=(STORES, OTHER))
     target.with_topic(ORDERS)
     behind, carriers = Behind(target), []
 

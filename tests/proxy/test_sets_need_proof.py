@@ -16,64 +16,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
 from shoal.proxy.interlock import Interlock
 from shoal.proxy.produce_path import UnwrapPath
 from shoal.proxy.settings import Limits
-from tests.protocol.multibatch.broker import BatchBroker, Habits
+from tests.protocol.multibatch.broker import Habits
 from tests.protocol.shallow.world import plain, poll, some_batch
 from tests.proxy.batch_brokers import Behind
 from tests.proxy.rig import FakeBroker, Rig, rig, until
 from tests.proxy.shallow_batches import outer, records
 from tests.proxy.shallow_brokers import ORDERS
 from tests.proxy.shallow_rig import Producer
+from tests.proxy.unproven_brokers import Watching, bad
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from shoal.protocol.records.batch import NewRecord
 
-REFUSES = Habits(refuses=ErrorCode.invalid_record)
 STORES = Habits()
-BAD: dict[str, Habits] = {
-    "refuses": REFUSES,
-    "closes": Habits(closes=True),
-    "loses": Habits(keeps=1),
-    "counts the first": Habits(counts_first=True),
-    "wrong base offset": Habits(answers_late_by=2),
-    "reverses": Habits(reverses=True),
-    "in part": Habits(in_part=True),
-    "no rights": Habits(create_error=ErrorCode.topic_authorization_failed),
-}
-
-
-@dataclass
-class Target(BatchBroker):
-    """`early`: sets for other topics than the probe's that came before all of a probe was answered, or to bad habits."""
-
-    proven: bool = False
-    early: int = 0
-
-    def restart(self, habits: Habits) -> None:
-        self.habits, self.proven = habits, False
-
-    def delete(self, request: Any, schema: Any) -> Any:
-        self.proven = self.habits == STORES
-        return super().delete(request, schema)
-
-    def produce(self, request: Any, schema: Any) -> Any:
-        (topic,) = request.topic_data
-        before = self.sets[topic.name]
-        answer = super().produce(request, schema)
-        is_set = self.sets[topic.name] > before
-        self.early += is_set and not self.proven and not topic.name.startswith(SCRATCH_PREFIX)
-        return answer
+BAD = bad(STORES)
 
 
 @dataclass
 class Stage:
     rig: Rig
-    target: Target
+    target: Watching
     fake: FakeBroker
     port: int
     client: Producer | None = None
@@ -99,7 +66,7 @@ class Stage:
 
     async def restart(self, habits: Habits) -> None:
         """Every connection is lost."""
-        self.target.restart(habits)
+        self.target.change(habits)
         ended = sum(self.rig.listener.tally.closed.values())
         for side in self.fake.sides:
             await side.stream.aclose()
@@ -114,7 +81,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(habits: Habits) -> AsyncIterator[Stage]:
-    target = Target(habits)
+    target = Watching(habits, good=(STORES,))
     target.with_topic(ORDERS)
     fake = FakeBroker(Behind(target).answer)
     async with rig(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import frames
-from bench.index import TOPIC, fetch_answer
+from bench.index import TOPIC, Nothing, fetch_answer
 from shoal.protocol.capture import tap as tap_module
 from shoal.protocol.capture.again import Lane
 from shoal.protocol.capture.pending import Note, Treatment, Verdict
@@ -30,39 +30,24 @@ from tests.protocol.capture.readable import Kept
 from tests.proxy.capture_index import whole_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from shoal.proxy.transport import Buffer
 
 PLACE = Place(connection=7, listener="here", cluster="there", node=3)
 VIEW = memoryview(bytearray(512 * 1024))
 
 
-class Socket:
+class Socket(Nothing):
     """Takes all it is given, and gives what it is told to."""
 
     def __init__(self) -> None:
+        super().__init__(0)
         self.next = b""
-
-    def fileno(self) -> int:
-        return -1
-
-    def shutdown(self, how: int, /) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def recv_into(self, buffer: memoryview, /) -> int:
         buffer[: len(self.next)] = self.next
         return len(self.next)
-
-    def send(self, data: Buffer, /) -> int:
-        return len(data)
-
-    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
-        return sum(map(len, buffers))
 
 
 class Rig:
