@@ -125,7 +125,8 @@ class Sending:
                 break
             await self._resume(part)
         if owed and not portion:
-            raise UpstreamLost(f"{owed} bytes of a message that was begun cannot be had any more")
+            place = f"{part.wanted.topic!r}-{part.wanted.partition}"
+            raise UpstreamLost(f"a message of {place} was begun, and its last {owed} bytes cannot be had any more")
         return portion
 
     async def _resume(self, part: Part) -> None:

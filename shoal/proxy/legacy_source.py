@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from trio.lowlevel import checkpoint
 
-from shoal.proxy.in_flight import UpstreamLost
-
 if TYPE_CHECKING:
     from shoal.protocol.legacy.down import DownConversion
     from shoal.protocol.legacy.failure import Failure
@@ -90,7 +88,7 @@ class Source:
     async def portion(self, room: int, enough: int, *, whole: bool = False) -> list[bytes]:
         """Pieces for at most `room` bytes, about `enough` of them. `whole`: one at least, however large. Empty: no piece that
         fits, or none at all (`ended`, `wants`). Others get their turn between two pieces. Of a large piece, a part: the rest (`owed`)
-        comes next. Raises UpstreamLost where the log has something else now than what was begun."""
+        comes next. It ends where the log has something else now than what was begun."""
         pieces: list[bytes] = []
         size = 0
         while self._make(room - size):
@@ -138,12 +136,11 @@ class Source:
             if not self.wants:
                 self._end(conversion)
             return False
+        if self._begun and made and len(made) != self._begun:  # the log has something else there now
+            self._end(conversion)
+            return False
         self._piece = made
         self._hold(conversion.working_bytes + len(made))
-        if self._begun and made and len(made) != self._begun:
-            raise UpstreamLost(
-                f"the log has changed under a message of {self._begun} bytes, of which {self._given} were given"
-            )
         return True
 
     def _end(self, conversion: DownConversion) -> None:
