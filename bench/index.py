@@ -33,6 +33,16 @@ TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
 REQUESTS = WAKE // 2  # with their answers, as many as are put off
 SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
+PRODUCED = (
+    (1, "small", 3, 0),
+    (1, "of 16 kB", 170, 0),
+    (2, "of 16 kB", 170, 0),
+    (3, "of 16 kB", 170, 0),
+    (10, "small", 3, 0),
+    (10, "of 16 kB", 170, 0),
+    (10, "of 16 kB, in pieces of 64 KiB,", 170, 64 * 1024),
+)
+"""Batches of a request, what they are, values in each, bytes of the pieces in which the request comes (0: whole)."""
 WARM_UP = 2  # requests that are not counted: the first are looked at as they pass
 CHUNK = 64 * 1024
 ROUNDS = 15  # the fastest counts: whatever disturbs makes it slower only
@@ -72,8 +82,8 @@ class _Rows:
 def microseconds_per_batch() -> dict[str, float]:
     small = {name: frames.batch([b"x" * 100] * 3, 1, zstd=zstd) for name, zstd in (("plain", False), ("zstd", True))}
     found = {f"fetched, {name}, {BATCHES} in an answer": _fetched(batch) for name, batch in small.items()}
-    for partitions, name, values in ((1, "small", 3), (1, "of 16 kB", 170), (10, "small", 3), (10, "of 16 kB", 170)):
-        costs = _produced([frames.batch([b"x" * size] * values, 1) for size in SIZES], partitions)
+    for partitions, name, values, piece in PRODUCED:
+        costs = _produced([frames.batch([b"x" * size] * values, 1) for size in SIZES], partitions, piece)
         what = f"produced, {partitions} {name} in a request, with its answer"
         found |= {f"{what}: hot path": costs.hot, f"{what}: afterwards": costs.later}
     found["produced, as no request before"] = _read_by_walkers(small["plain"])
@@ -133,11 +143,11 @@ class _Costs(NamedTuple):
     later: float
 
 
-def _produced(batches: list[bytes], partitions: int) -> _Costs:
+def _produced(batches: list[bytes], partitions: int, piece: int) -> _Costs:
     sets = [dict.fromkeys(range(partitions), batch) for batch in batches]
     requests = [frames.produce("bench", TOPIC, one, version=_VERSION) for one in sets]
     answer = _produce_answer(partitions)
-    chunks = [memoryview(bytearray(requests[at % len(requests)])) for at in range(REQUESTS)]
+    chunks = [_cut(bytearray(requests[at % len(requests)]), piece) for at in range(REQUESTS)]
     buffer = memoryview(bytearray(CHUNK))
     buffer[: len(answer)] = answer
     bare = min(_exchange(Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
@@ -146,7 +156,12 @@ def _produced(batches: list[bytes], partitions: int) -> _Costs:
     return _Costs(hot - bare / REQUESTS / partitions, later)
 
 
-def _put_off(nothing: Nothing, chunks: list[memoryview], buffer: memoryview, partitions: int) -> _Costs:
+def _cut(frame: bytearray, piece: int) -> list[memoryview]:
+    view = memoryview(frame)
+    return [view[pos : pos + piece] for pos in range(0, len(view), piece)] if piece else [view]
+
+
+def _put_off(nothing: Nothing, chunks: list[list[memoryview]], buffer: memoryview, partitions: int) -> _Costs:
     """Of all together. Raises RuntimeError when a row is missing."""
     sink = _Rows()
     backlog = Backlog(lambda: None, _Watcher().broken)
@@ -162,10 +177,11 @@ def _put_off(nothing: Nothing, chunks: list[memoryview], buffer: memoryview, par
     return _Costs(hot, later)
 
 
-def _exchange(transport: Transport, chunks: list[memoryview], buffer: memoryview) -> float:
+def _exchange(transport: Transport, chunks: list[list[memoryview]], buffer: memoryview) -> float:
     start = process_time()
-    for chunk in chunks:
-        transport.send(chunk)
+    for pieces in chunks:
+        for piece in pieces:
+            transport.send(piece)
         transport.recv_into(buffer)
     return process_time() - start
 

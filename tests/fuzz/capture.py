@@ -10,9 +10,11 @@ from shoal.protocol.capture.picking import Picker, Wanted
 from shoal.protocol.capture.rows import Place
 from shoal.protocol.capture.stream import MAX_PIECE
 from shoal.protocol.capture.tap import Tap
+from shoal.protocol.compression import Codec
 from shoal.protocol.wire import Topic
 from tests.fuzz.frames import examples
 from tests.fuzz.target import Target
+from tests.protocol.capture.produced import a_batch, request_of
 
 __all__ = ["TARGETS"]
 
@@ -68,6 +70,34 @@ def _seeds() -> list[bytes]:
     return found
 
 
+_USUAL = [request_of(9, at, {"orders": dict.fromkeys(range(at), a_batch())}) for at in (1, 2)]
+
+
+def _ahead(data: bytes) -> None:
+    """What a producer sends after its usual requests. The first byte: how large the chunks are."""
+    tap = Tap(Place(connection=1, listener="l", cluster="c"), _Sink())
+    for frame in _USUAL:
+        tap.sent(memoryview(frame), 1)
+    size = 16 * data[0] + 1 if data else 1
+    for pos in range(1, len(data), size):
+        chunk = memoryview(data)[pos : pos + size]
+        kept = tap.keep(chunk, len(chunk)) if tap.quick and tap.ahead.begun is None else None
+        found = tap.ahead.read(chunk) if tap.quick and kept is None else None
+        if kept is not None:
+            tap.held(kept, 1)
+        elif found is not None:
+            tap.read(found, 1)
+        else:
+            tap.sent_now(chunk, 1)
+    tap.close()
+
+
+def _ahead_seeds() -> list[bytes]:
+    sets = {"orders": {0: a_batch(), 1: a_batch(Codec.ZSTD, 900, 100)}, "others": {9: a_batch(Codec.GZIP)}}
+    asked = b"".join([request_of(9, 3, sets), request_of(9, 4, {"orders": {0: a_batch(size=300)}})])
+    return [bytes([size]) + asked for size in (7, 20, 255)]
+
+
 def _raw(data: bytes) -> None:
     """The first byte: whether there is a filter on topics."""
     decoder = Decoder()
@@ -93,4 +123,8 @@ def _raw_seeds() -> list[bytes]:
     return found
 
 
-TARGETS = [Target("capture.tap", _tap, _seeds), Target("capture.raw", _raw, _raw_seeds)]
+TARGETS = [
+    Target("capture.tap", _tap, _seeds),
+    Target("capture.ahead", _ahead, _ahead_seeds),
+    Target("capture.raw", _raw, _raw_seeds),
+]

@@ -25,7 +25,7 @@ from shoal.proxy.capture import Capture
 from shoal.proxy.capture_backlog import LONG, MOST, MOST_BYTES, WAKE, Backlog
 from shoal.proxy.settings import CaptureSettings
 from shoal.proxy.tapped import TappedTransport
-from tests.protocol.capture.produced import a_batch, answer, request
+from tests.protocol.capture.produced import Sets, a_batch, answer, answer_of, request, request_of
 from tests.protocol.capture.readable import Kept
 from tests.proxy.capture_index import whole_index
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 PLACE = Place(connection=7, listener="here", cluster="there", node=3)
-VIEW = memoryview(bytearray(512 * 1024))
+VIEW = memoryview(bytearray(32 * 1024 * 1024))
 
 
 class Socket(Nothing):
@@ -98,6 +98,11 @@ def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
     rig.received(answer(9, correlation_id, **given_))
 
 
+def is_amid(rig: Rig) -> bool:
+    """Some of a request has been read ahead."""
+    return rig.tap.ahead.begun is not None
+
+
 # -- what is put off -----------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +111,7 @@ def test_only_the_first_of_a_producers_requests_is_looked_at_at_once(rig: Rig, b
     for at in range(10):
         rig.sent(request(9, at, a_batch() * batches))
         rig.received(answer(9, at))
-    assert (len(rig.kept.raw), len(rig.backlog._waiting)) == (0, 19)  # the answer to the first is put off
+    assert (len(rig.kept.raw), len(rig.backlog.waiting)) == (0, 19)  # the answer to the first is put off
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [at for at in range(1, 11) for _ in range(batches)]
 
@@ -116,9 +121,9 @@ def test_of_who_fetches_nothing_is_put_off(rig: Rig) -> None:
     for waiting in (1, 0):  # it had produced before
         rig.backlog.settle()
         rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
-        assert len(rig.backlog._waiting) == waiting
+        assert len(rig.backlog.waiting) == waiting
         rig.received(fetch_answer(a_batch() * 40))
-        assert len(rig.backlog._waiting) == 0
+        assert len(rig.backlog.waiting) == 0
     assert len(rig.kept.rows) == 81
 
 
@@ -127,7 +132,7 @@ def test_requests_that_share_a_chunk_are_put_off_together(rig: Rig) -> None:
     exchange(rig, 1)
     rig.sent(b"".join(request(9, at, a_batch()) for at in (2, 3, 4)))
     rig.received(b"".join(answer(9, at) for at in (2, 3, 4)))
-    assert len(rig.backlog._waiting) == 5  # the answer to the first, the second exchange, and two chunks
+    assert len(rig.backlog.waiting) == 5  # the answer to the first, the second exchange, and two chunks
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
 
@@ -163,10 +168,24 @@ def test_a_long_request_is_read_ahead_and_not_copied(rig: Rig) -> None:
     for at in range(2, 5):
         rig.sent(request(9, at, a_batch(records=9, size=4000)))
         rig.received(answer(9, at))
-    assert [type(what) for *_, what, _ in rig.backlog._waiting][-6:] == [tuple, bytes] * 3
+    assert [type(what) for *_, what, _ in rig.backlog.waiting][-6:] == [tuple, bytes] * 3
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, 2, 3, 4, 5]
     assert rig.kept.rows[-1]["record_count"] == 9
+
+
+@pytest.mark.parametrize("names", [("orders", "a" * 90), ("a" * 90, "orders")])
+def test_what_was_kept_for_one_topic_is_not_read_as_for_another(rig: Rig, names: tuple[str, str]) -> None:
+    for at in range(8):
+        exchange(rig, at, topic=names[at % 2])
+    rig.backlog.settle()
+    for at in range(8, 12):
+        rig.sent(request(9, at, a_batch(records=9, size=4000), topic=names[at % 2]))
+        rig.received(answer(9, at, topic=names[at % 2]))
+    assert [see.__name__ for _, see, *_ in rig.backlog.waiting] == ["held", "received"] * 4
+    rig.backlog.settle()
+    assert [row["topic"] for row in rig.kept.rows] == [*names] * 6
+    assert rig.broke == 0
 
 
 def test_what_is_in_front_of_a_request_that_was_read_ahead_may_change_its_name(rig: Rig) -> None:
@@ -226,12 +245,126 @@ def test_what_waits_is_bounded(rig: Rig) -> None:
     exchange(rig, 0)
     for at in range(1, MOST):
         exchange(rig, at)
-        assert len(rig.backlog._waiting) < MOST
+        assert len(rig.backlog.waiting) < MOST
     assert rig.wakes >= MOST // WAKE
-    assert rig.backlog.bytes == sum(len(what) for *_, what, _ in rig.backlog._waiting) < MOST_BYTES
+    copied = [what for _, see, _, what, _ in rig.backlog.waiting if see == rig.tap.sent]
+    assert rig.backlog.bytes == sum(map(len, copied)) < MOST_BYTES
     rig.backlog.settle()
     assert rig.backlog.bytes == 0
     assert len(rig.kept.raw) == MOST
+
+
+def test_long_requests_of_many_partitions_are_read_ahead(rig: Rig) -> None:
+    exchange(rig, 0)
+    sets = {topic: dict.fromkeys(range(5), a_batch(records=9, size=400)) for topic in ("orders", "others")}
+    for at in range(1, 4):
+        rig.sent(request_of(9, at, sets))
+        rig.received(answer_of(9, at, sets))
+    assert len(rig.kept.raw) == 0
+    assert rig.backlog.bytes == 3 * 10 * tapped._OF_A_BATCH
+    rig.backlog.settle()
+    assert rig.backlog.bytes == 0
+    places = [(topic, index) for topic in sets for index in range(5)]
+    assert [(row["request"], row["topic"], row["partition"]) for row in rig.kept.rows] == [
+        (1, "orders", 0), *((at, *place) for at in (2, 3, 4) for place in places),
+    ]  # fmt: skip
+
+
+def test_a_request_that_comes_in_pieces_is_read_as_they_pass(rig: Rig) -> None:
+    exchange(rig, 0)
+    sets = {"orders": dict.fromkeys(range(3), a_batch(records=9, size=4000))}
+    asked = request_of(9, 1, sets)
+    for at in range(0, len(asked), 20_000):
+        rig.sent(asked[at : at + 20_000], at)
+    rig.received(answer_of(9, 1, sets), 1_000_000)
+    assert [see.__name__ for _, see, *_ in rig.backlog.waiting] == ["received", "read", "received"]
+    rig.backlog.settle()
+    assert [(row["partition"], row["time_ns"], row["latency_ns"]) for row in rig.kept.rows[1:]] == [
+        (at, 100_000, 900_000) for at in range(3)
+    ]
+
+
+def test_the_walker_goes_on_where_a_piece_is_not_as_usual(rig: Rig) -> None:
+    exchange(rig, 0)
+    sets = {"orders": {0: a_batch(records=9, size=4000), 1: a_batch(records=9, size=4000) * 2, 2: a_batch()}}
+    asked = request_of(9, 1, sets)
+    begun = []
+    for piece in (asked[:20_000], asked[20_000:50_000], asked[50_000:]):
+        rig.sent(piece)
+        begun.append(is_amid(rig))
+    assert begun == [True, False, False]
+    rig.received(answer_of(9, 1, sets))
+    exchange(rig, 2)
+    rig.backlog.settle()
+    assert [(row["request"], row["partition"]) for row in rig.kept.rows] == [
+        (1, 0), (2, 0), (2, 1), (2, 1), (2, 2), (3, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("saying", ["note", "unread", "next_number"])
+def test_in_the_midst_of_a_request_the_walker_takes_over(rig: Rig, saying: str) -> None:
+    exchange(rig, 0)
+    sets = {"orders": dict.fromkeys(range(3), a_batch(records=9, size=4000))}
+    asked = request_of(9, 1, sets)
+    rig.sent(asked[:50_000])
+    assert is_amid(rig)
+    SAYINGS[saying](rig.tap)
+    assert not is_amid(rig)
+    rig.sent(asked[50_000:])
+    rig.received(answer_of(9, 1, sets))
+    rig.backlog.settle()
+    assert [(row["request"], row["partition"]) for row in rig.kept.rows] == [(1, 0), (2, 0), (2, 1), (2, 2)]
+
+
+def test_what_was_read_ahead_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange(rig, 0)
+    sets = {"orders": dict.fromkeys(range(100), a_batch(size=400))}
+    most = 250 * tapped._OF_A_BATCH
+    monkeypatch.setattr(tapped, "MOST_BYTES", most)
+    for at in range(1, 6):
+        rig.sent(request_of(9, at, sets))
+        assert rig.backlog.bytes <= most
+        rig.received(answer_of(9, at, sets))
+    rig.backlog.settle()
+    assert len(rig.kept.rows) == 501
+
+
+def test_requests_without_batches_take_no_room_from_those_with_some(rig: Rig) -> None:
+    """They were taken to have as many as the one before."""
+    exchange(rig, 0)
+    for at in range(1, 6):
+        rig.sent(request(9, 2 * at, a_batch() * 3))
+        rig.received(answer(9, 2 * at))
+        hello = bytearray(frames.api_versions("maker"))
+        hello[8:12] = (2 * at + 1).to_bytes(4)
+        rig.sent(bytes(hello))
+        rig.received((4).to_bytes(4) + (2 * at + 1).to_bytes(4))
+    rig.backlog.settle()
+    assert rig.tap._waiting_batches == 0
+
+
+def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture_backlog, "_STEP", 1)
+    seen: list[str] = []
+    received = rig.tap.received
+
+    def told(chunk: bytes, now_ns: int) -> None:
+        seen.append(f"begins {now_ns}")
+        received(chunk, now_ns)
+        seen.append(f"ends {now_ns}")
+
+    monkeypatch.setattr(rig.transport, "_received", told)
+    exchange(rig, 0)
+    rig.backlog.settle()
+    fetch, fetched = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch())
+    rig.tap.note(1, Note(judged=True))
+    rig.sent(fetch[:8] + (1).to_bytes(4) + fetch[12:])
+    rig.sent(request(9, 2, a_batch()))
+    rig.received(fetched[:4] + (1).to_bytes(4) + fetched[8:], 11)
+    rig.received(answer(9, 2), 12)
+    while rig.backlog.settle_some():
+        pass
+    assert seen[2:] == ["begins 11", "ends 11", "begins 12", "ends 12"]
 
 
 @pytest.mark.parametrize("size", [40, 1000])
@@ -314,6 +447,13 @@ class Exchange:
     note: Note | None = None
 
 
+LONG_NAME = "a-topic-whose-name-is-longer-than-the-others"
+SET = (st.sampled_from(USUAL) | st.sampled_from(list(BATCHES))).map(BATCHES.__getitem__)
+SETS = st.dictionaries(st.integers(0, 4), SET, min_size=1, max_size=5) | st.integers(1, 40).map(
+    lambda many: dict.fromkeys(range(many), BATCHES["large"])
+)
+
+
 @st.composite
 def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
     kind = draw(st.sampled_from(["produce"] * 12 + ["hello", "fetch", "damaged"]))
@@ -326,20 +466,29 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
         asked, answered = (frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4)))  # fmt: skip
         return Exchange(request=asked, answer=answered, note=draw(st.sampled_from([None, Note(judged=True)])))
     version, acks = draw(st.sampled_from([3, 7, 8, 9, 9, 9, 11, 13])), draw(st.sampled_from([-1] * 9 + [1, 0]))
-    given_ = {
+    given_: dict[str, Any] = {
         "index": draw(st.sampled_from([0, 0, 0, 1])),
-        "topic": draw(st.sampled_from(["orders", "orders", "others"])),
+        "topic": draw(st.sampled_from(["orders", "orders", "others", LONG_NAME])),
         "client": draw(st.sampled_from(["maker"] * 5 + ["another"])),
         "transaction": draw(st.sampled_from([None] * 5 + ["mine"])),
     }
-    batch = BATCHES[draw(st.sampled_from(USUAL) | st.sampled_from(list(BATCHES)))]
+    index, topic = given_.pop("index"), given_.pop("topic")
+    one: Sets = {topic: {index: draw(SET)}}
+    sets: Sets = draw(
+        st.just(one) | st.dictionaries(st.sampled_from(["orders", "others", LONG_NAME]), SETS, min_size=1)
+    )
     said: dict[str, Any] = draw(
         st.sampled_from([{}] * 6 + [{"error": 6, "offset": -1}, {"throttle": 9}, {"text": "no"}, {"index": 3}])
     )
-    asked = request(version, correlation_id, batch, acks=acks, **given_)
-    answered = answer(version, correlation_id, **{**given_, "offset": correlation_id, **said}) if acks else b""
+    asked = request_of(version, correlation_id, sets, acks=acks, **given_)
+    sets = {topic: {said.pop("index", at): b"" for at in each} for topic, each in sets.items()}
+    answered = answer_of(version, correlation_id, sets, **{"offset": correlation_id, **said}) if acks else b""
     if kind == "damaged":
-        at = draw(st.integers(12, len(asked) - 1))
+        at = draw(
+            st.integers(12, len(asked) - 1)
+            | st.integers(12, min(150, len(asked) - 1))
+            | st.integers(len(asked) - 9, len(asked) - 1)
+        )
         asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
     note = draw(st.sampled_from([None] * 20 + [Note(treatment=Treatment(reason="why"))]))
     return Exchange(request=asked, answer=answered, note=note)
@@ -349,9 +498,25 @@ Event = tuple[str, Any]
 
 
 @st.composite
-def traffic(draw: st.DrawFn) -> list[Event]:
+def an_exchange_like_the_others(draw: st.DrawFn, correlation_id: int, version: int) -> Exchange:
+    """Of one producer, with long requests."""
+    sets = draw(st.dictionaries(st.sampled_from(["orders", "others", LONG_NAME]), SETS, min_size=1))
+    acks = draw(st.sampled_from([-1] * 30 + [0]))
+    asked = request_of(version, correlation_id, sets, acks=acks)
+    if draw(st.integers(0, 30)) == 30:
+        at = draw(st.integers(30, 150))  # behind acks
+        asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
+    return Exchange(request=asked, answer=answer_of(version, correlation_id, sets) if acks else b"")
+
+
+@st.composite
+def traffic(draw: st.DrawFn, *, alike: bool = False) -> list[Event]:
     """Chunks in both directions, and what is said: every answer behind its request, up to five of them on their way."""
-    exchanges = [draw(an_exchange(at)) for at in range(draw(st.integers(1, 14)))]
+    version = draw(st.sampled_from([3, 8, 9, 13]))
+    exchanges = [
+        draw(an_exchange_like_the_others(at, version) if alike else an_exchange(at))
+        for at in range(draw(st.integers(1, 14)))
+    ]
     events: list[Event] = []
     answered = 0
     for at, one in enumerate(exchanges):
@@ -385,9 +550,11 @@ def cut(draw: st.DrawFn, events: list[Event]) -> Iterator[Event]:
 
 def pieces(draw: st.DrawFn, way: str, data: bytes, ends: list[int]) -> Iterator[Event]:
     """Each with the places in it at which frames begin."""
-    cuts = sorted({0, len(data), *draw(st.lists(st.integers(0, len(data)), max_size=1) | st.just([]))})
+    cuts = sorted({0, len(data), *draw(st.lists(st.integers(0, len(data)), max_size=3) | st.just([]))})
     for start, stop in pairwise(cuts):
         yield way, (data[start:stop], [end - start for end in ends if start <= end < stop])
+        if draw(st.integers(0, 9)) == 9:
+            yield draw(st.sampled_from(["settle", "some"])), None
 
 
 def at_once(events: list[Event]) -> tuple[Tap, Kept]:
@@ -429,7 +596,10 @@ def put_off(rig: Rig, events: list[Event]) -> None:
 
 
 @settings(deadline=None, max_examples=400)
-@given(traffic(), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LONG]), st.sampled_from([2, MOST]))
+@given(
+    traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LONG]),
+    st.sampled_from([2, MOST]),
+)  # fmt: skip
 def test_whatever_passes_the_rows_are_those_of_the_walkers(
     events: list[Event], batches: int, long: int, most: int
 ) -> None:
@@ -439,6 +609,7 @@ def test_whatever_passes_the_rows_are_those_of_the_walkers(
         patch.setattr(tapped, "_MOST_COPIED", 2 * long)
         patch.setattr(capture_backlog, "MOST", most)
         patch.setattr(capture_backlog, "WAKE", 2)
+        patch.setattr(tapped, "WAKE", 2)
         patch.setattr(capture_backlog, "SLICE_NS", 0)
         patch.setattr(capture_backlog, "_STEP", 2)
         wanted, rows = at_once(events)

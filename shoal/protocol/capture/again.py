@@ -11,6 +11,8 @@ Every byte that is not a number to be read, or of a record, is compared; whateve
 says its size elsewhere, tags, an error with a text) is left to the walkers, which read it as ever. So this adds nothing that could
 be understood in another way; it takes a twentieth of the time. FORMS of a connection are kept, for a producer of some topics.
 
+Of a long frame that is to be read later all is kept that stands in front of its records, where the lengths show that it has one batch.
+
 What makes it fast: one `unpack` for a frame and one `pack` for a row, with all that is constant in one piece each; plain tuples
 instead of objects; lengths are not decoded but compared with what they must be.
 """
@@ -18,7 +20,7 @@ instead of objects; lengths are not decoded but compared with what they must be.
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, ROW_SIZE, Direction, Handling, Kind
@@ -27,7 +29,9 @@ from shoal.protocol.capture.record_sets import PartitionRows
 from shoal.protocol.capture.sizes import UNKNOWN, gzip_size, snappy_size, zstd_size
 from shoal.protocol.wire import Topic, write_uvarint
 
-__all__ = ["FORMS", "Form", "Frame", "Lane", "Said", "Sent", "as_request", "form_of"]
+__all__ = ["FORMS", "Form", "Frame", "Lane", "Sent", "as_request", "form_of"]
+
+Frame = bytes | bytearray | memoryview
 
 FORMS: Final = 4
 _MOST_LANES: Final = 256
@@ -48,8 +52,12 @@ _INT32: Final = Struct(">i")
 _API: Final = Struct("<hhh")  # of a row
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _LEAST: Final = HEADER_SIZE + 4  # of bytes behind the index
-_ROOMS: Final = (128, 1 << 14)
+_ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
 """Bytes at most of a length of 1 or 2 bytes and the records behind it."""
+_MORE: Final = 18  # bytes at most of a zstd frame that say its size
+_NONE, _LZ4 = 0, 3
+_Long = tuple[Callable[[Frame], tuple[int, int, int]], int, Callable[[Frame], tuple[bytes]]]
+"""What reads the size of the frame, the length of the batch and its attributes; bytes around that length's; what copies all that is no record."""
 _ROW: Final = Struct("<qqII44si16sq16sib61s").pack
 """CONTEXT, BATCH and the header, with fields that are the same each time in one piece."""
 _NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
@@ -60,7 +68,6 @@ _WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 assert Struct("<qqII44si16sq16sib61s").size == ROW_SIZE
 assert Struct("<qqII44si16s").size == CONTEXT.size
 
-Frame = bytes | bytearray | memoryview
 Sent = tuple["Lane", int, int, int, int, int, bytes]
 """A request that waits for its answer: lane, correlation id, when (ns), number, size of the frame, plain size of the records, the header
 of the batch. No NamedTuple: making one takes three times as long."""
@@ -77,14 +84,6 @@ def as_request(sent: Sent) -> Request:
     return request
 
 
-class Said(NamedTuple):
-    """What an answer says."""
-
-    error: int
-    base_offset: int
-    throttle_ms: int
-
-
 class Lane:
     """A partition of a form. `names` and `connection` are what `RowMaker.name` has put there, good while `epoch` is the sink's."""
 
@@ -98,7 +97,7 @@ class Lane:
         self.epoch, self.connection, self.names = -1, 0, b""
 
     def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
-        """None: it is not the answer to this, or says something that is not usual (`Form.answer`)."""
+        """None: it is not the answer to this, or says something that is not usual (`answers.read_whole`)."""
         if len(frame) != self._length:
             return None
         size, answered, start, base_offset, end = self._unpack(frame)
@@ -125,7 +124,6 @@ class Form:
     """`api`: API, version and acks as a row has them."""
 
     __slots__ = (
-        "_answer",
         "_answer_end",
         "_answer_start",
         "_api",
@@ -133,7 +131,12 @@ class Form:
         "_encoded",
         "_lanes",
         "_layouts",
+        "_long",
+        "_long_from",
+        "_longer",
+        "_longer_from",
         "_middle",
+        "_records_at",
         "_tail",
         "_usual",
         "acks",
@@ -155,17 +158,37 @@ class Form:
         self._around = index_at + _INT32.size + len(self._tail)
         widths = (1, 2, 3) if is_compact else (_INT32.size,) * 3
         self._layouts = [(_layout(len(self._middle), width), width) for width in widths]
+        self._long, self._longer = (_long_layout(len(self._middle), width, len(self._tail)) for width in widths[1:])
+        self._long_from, self._longer_from = self._around + _ROOM_OF_1 + _MORE, self._around + _ROOM_OF_2
+        self._records_at = _HEAD + len(self._middle) + _INT32.size + HEADER_SIZE  # and the width
         self._answer_start, self._answer_end = _around(version, self.topic)
-        self._answer, self._usual = _answer_layouts(version, len(self._answer_start), len(self._answer_end))
+        self._usual = _answer_layout(version, len(self._answer_start), len(self._answer_end))
         self._lanes: dict[int, Lane] = {}
 
-    def read(self, frame: Frame, now_ns: int, number: int) -> Sent | None:
-        """None: it is something else."""
-        size = len(frame)
+    def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
+        """Of a frame of `size` bytes, not a short one, all that `read` needs. None: all of it may be needed.
+
+        Where the batch ends with the frame, there is nothing in between but its records.
+        """
+        if size > self._longer_from:
+            peek, around, copy = self._longer
+        elif size > self._long_from:
+            peek, around, copy = self._long
+        else:
+            return None
+        length, batch_length, attributes = peek(frame)
+        if length + 4 != size or batch_length + around != size or _NONE < attributes & _CODEC < _LZ4:
+            return None
+        return copy(frame)
+
+    def read(self, frame: Frame, size: int, now_ns: int, number: int) -> Sent | None:
+        """`frame`: all of its `size` bytes, or what was kept of them. None: it is something else."""
         room = size - self._around  # for the length of the records, and these
         if room < _LEAST:
             return None
-        unpack, width = self._layouts[0 if room <= _ROOMS[0] else 1 if room <= _ROOMS[1] else 2]
+        unpack, width = self._layouts[0 if room <= _ROOM_OF_1 else 1 if room <= _ROOM_OF_2 else 2]
+        if len(frame) < self._records_at + width:  # kept by another form
+            return None
         length, api, correlation_id, middle, index, records_length, header = unpack(frame)
         if length + 4 != size or middle != self._middle or api != self._api:
             return None
@@ -173,12 +196,12 @@ class Form:
         batch_length, magic, attributes = _BATCH_START(header, _BATCH_AT)
         if batch_length + _LENGTH_END != records or magic != 2 or records_length != self._encoded(records):
             return None
-        if self._tail and _TAGS(frame, size - _NO_TAGS_SIZE)[0] != _NO_TAGS:
+        if self._tail and len(frame) == size and _TAGS(frame, size - _NO_TAGS_SIZE)[0] != _NO_TAGS:
             return None
         raw, codec = records - HEADER_SIZE, attributes & _CODEC
         if codec:
-            end, said = size - len(self._tail), _SAID.get(codec)
-            raw = said(frame, end - raw, end) if said else UNKNOWN
+            pos, said = self._records_at + width, _SAID.get(codec)
+            raw = said(frame, pos, pos + raw) if said else UNKNOWN
         lane = self._lanes.get(index) or self._lane(index)
         return lane, correlation_id, now_ns, number, size, raw, header
 
@@ -190,35 +213,24 @@ class Form:
         lane = self._lanes[partition] = Lane(self, partition, self._usual, (start, end))
         return lane
 
-    def answer(self, sent: Sent, frame: Frame) -> Said | None:
-        """With an error or a throttle time. None: it is something else."""
-        if len(frame) != self._answer.size:
-            return None
-        size, correlation_id, start, index, error, base_offset, end, throttle_ms, tail = self._answer.unpack(frame)
-        if size + 4 != len(frame) or correlation_id != sent[1] or index != sent[0].partition:
-            return None
-        if start != self._answer_start or end != self._answer_end or tail != self._tail[:1]:
-            return None
-        return Said(error, base_offset, throttle_ms)
-
 
 def form_of(frame: Frame, request: Request, only: PartitionRows) -> Form | None:
-    """Of a Produce request that is just this frame and has one batch. None: its like cannot be read so."""
+    """Of a Produce request that is this frame, or what was kept of it, and has one batch. None: its like cannot be read so."""
     [tail] = only.tails
     if not _OLDEST <= request.api_version <= _NEWEST or not request.acks:
         return None
     records = _INT32.unpack_from(tail, BATCH.size + _BATCH_AT)[0] + _LENGTH_END
     is_compact = request.api_version >= _COMPACT_FROM
-    at = len(frame) - (len(_NO_TAGS) if is_compact else 0) - records
+    at = request.size - (len(_NO_TAGS) if is_compact else 0) - records
     at -= (len(write_uvarint(records + 1)) if is_compact else 4) + _INT32.size
     if at < _HEAD:
         return None
     form = Form(frame, at, request, only.topic)
-    found = form.read(frame, 0, 0)
+    found = form.read(frame, request.size, 0, 0)
     return form if found is not None and found[0].partition == only.partition else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_ROOM_OF_2)
 def _compact_length(records: int) -> bytes:
     return write_uvarint(records + 1)
 
@@ -230,6 +242,13 @@ def _plain_length(records: int) -> bytes:
 def _layout(middle: int, width: int) -> Callable[[Frame], tuple[int, bytes, int, bytes, int, bytes, bytes]]:
     """Size, API, correlation id, the form, index, length of the records, header of the batch."""
     return Struct(f">i4si{middle}si{width}s{HEADER_SIZE}s").unpack_from
+
+
+def _long_layout(middle: int, width: int, tail: int) -> _Long:
+    head = Struct(f">i4si{middle}si{width}s{HEADER_SIZE}s").size
+    batch = head - HEADER_SIZE
+    peek = Struct(f">i{batch + _BATCH_AT - _INT32.size}xi9xh")
+    return peek.unpack_from, batch + _LENGTH_END + tail, Struct(f"{head + _MORE}s").unpack_from
 
 
 def _around(version: int, topic: Topic) -> tuple[bytes, bytes]:
@@ -245,10 +264,10 @@ def _around(version: int, topic: Topic) -> tuple[bytes, bytes]:
     ) + b"\xff\xff" if version >= _ERRORS_FROM else b""
 
 
-def _answer_layouts(version: int, start: int, end: int) -> tuple[Struct, Struct]:
-    """All that may differ; and with index and error, throttle time and tags as parts of what is around them.
+def _answer_layout(version: int, start: int, end: int) -> Struct:
+    """Index and error, throttle time and tags are parts of what is around the base offset.
 
     Log append time, and the log's first offset from v5 on, are passed over.
     """
     passed, tags = 16 if version >= _START_FROM else 8, int(version >= _COMPACT_FROM)
-    return Struct(f">ii{start}sihq{passed}x{end}si{tags}s"), Struct(f">ii{start + 6}sq{passed}x{end + 4 + tags}s")
+    return Struct(f">ii{start + 6}sq{passed}x{end + 4 + tags}s")

@@ -18,7 +18,7 @@ from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Topic
 
-__all__ = ["AnswerWalker", "Said", "read_produced"]
+__all__ = ["AnswerWalker", "Said", "read_produced", "read_whole"]
 
 _PREFIX: Final = Struct(">ii")  # size, correlation id
 _SIZE: Final = Struct(">i")
@@ -157,6 +157,14 @@ class AnswerWalker(RecordSetWalker):
     def _read_after_aborted(self, view: memoryview, pos: int, stop: int) -> int:
         size, behind = read_length(view, pos + self._preferred, compact=self._compact)
         return self.enter(self._index, self._error, size, pos, behind)
+
+
+def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
+    """As `read_produced`. None: it is not all of the answer to this Produce request, or it is a long one."""
+    size = len(frame)
+    if not _PREFIX.size <= size <= HELD or _PREFIX.unpack_from(frame) != (size - _SIZE.size, request.correlation_id):
+        return None
+    return read_produced(request, bytes(frame))
 
 
 def read_produced(request: Request, frame: bytes) -> tuple[Said, int]:

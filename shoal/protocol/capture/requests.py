@@ -10,6 +10,7 @@ from typing import Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.again import FORMS, Form, form_of
+from shoal.protocol.capture.ahead import MOST_KNOWN, AheadReader, Begun, known_of
 from shoal.protocol.capture.columns import HEADER_SIZE
 from shoal.protocol.capture.pending import TOKEN, Request
 from shoal.protocol.capture.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
@@ -29,6 +30,7 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
+_NO_TAGS: Final = 3  # bytes behind a request's last records: of the partition, the topic and the whole request
 _HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
 _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
 _BATCH_AT: Final = 8  # behind the base offset
@@ -41,7 +43,7 @@ _SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
 class RequestWalker(RecordSetWalker):
     """Tells `sent(request)` of each, when it is whole. `tokens`: frames to come that are SASL tokens without a header."""
 
-    __slots__ = ("_forms", "_request", "_sent", "number", "software", "tokens", "unknown")
+    __slots__ = ("_forms", "_head", "_request", "_sent", "ahead", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
         super().__init__(_PREFIX.size)
@@ -52,6 +54,20 @@ class RequestWalker(RecordSetWalker):
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._forms: list[Form] = []
+        self.ahead = AheadReader()
+        self._head = b""  # of a Produce request unlike those before
+
+    def take_over(self, begun: Begun) -> None:
+        """Go on where a request was read ahead so far."""
+        known = begun.known
+        self.number += 1
+        self.begin_topics(known.version, flexible_from=_COMPACT_FROM)
+        request = self._request = Request(_PRODUCE, known.version, begun.correlation_id, begun.size, self.number)
+        request.client, request.acks = known.client, known.acks
+        self.partitions, self.batches = [*begun.usual], len(begun.usual)
+        self._topic, self._topics, self._partitions = begun.topic, begun.topics, begun.partitions + 1
+        self._left, self._skip = begun.left, begun.gap
+        self._step = self._end_partition
 
     @property
     def is_between(self) -> bool:
@@ -68,10 +84,17 @@ class RequestWalker(RecordSetWalker):
         if self._request.api_key == _PRODUCE and self._request.size == len(chunk) and not (self._left or self._carry):
             self._learn(chunk)
 
-    def _learn(self, chunk: memoryview) -> None:
-        """The chunk ends with a Produce request of its size, so it is nothing else."""
+    def feed_kept(self, frame: bytes, size: int) -> None:
+        """What a form has kept of a frame of `size` bytes."""
+        super().feed(memoryview(frame))
+        self.pass_over(size - len(frame) - (_NO_TAGS if self._compact else 0))
+        if self._request.api_key == _PRODUCE and self._request.size == size and self.is_between_frames:
+            self._learn(memoryview(frame))
+
+    def _learn(self, frame: memoryview) -> None:
+        """It is a Produce request, or what was kept of one, and nothing else."""
         if len(self.partitions) == 1 and self.batches == 1:
-            form = form_of(chunk, self._request, as_rows(self.partitions[0]))
+            form = form_of(frame, self._request, as_rows(self.partitions[0]))
             if form is not None:
                 self._forms = [form, *self._forms[: FORMS - 1]]
 
@@ -92,7 +115,7 @@ class RequestWalker(RecordSetWalker):
             return 0
         whole: int = size + _SIZE.size
         self._request = Request(key, version, correlation_id, whole, self.number)
-        self.partitions = []
+        self.partitions, self.batches = [], 0
         self._step = self._read_header
         return whole
 
@@ -100,13 +123,16 @@ class RequestWalker(RecordSetWalker):
         size: int = max(_SIZE.unpack_from(view, pos)[0], 0) + _SIZE.size
         self.expect_tokens(self.tokens - 1)
         self._request = Request(TOKEN, 0, 0, size, self.number)
-        self.partitions = []
+        self.partitions, self.batches = [], 0
         self._step = self._pass
         return size
 
     def ended(self) -> None:
         self.finish()
         self._request.partitions = self.partitions
+        if self._head:
+            self.ahead.learn(known_of(memoryview(self._head), self._request))
+            self._head = b""
         self._sent(self._request)
 
     def _read_header(self, view: memoryview, pos: int, stop: int) -> int:
@@ -119,6 +145,8 @@ class RequestWalker(RecordSetWalker):
         if request.api_key == _PRODUCE:
             if 0 <= request.api_version <= _NEWEST_PRODUCE:
                 self.begin_topics(request.api_version, flexible_from=_COMPACT_FROM)
+                head = view[start : start + MOST_KNOWN]
+                self._head = b"" if self.ahead.known.begins(head) else bytes(head)
                 self._step = self._read_produce
                 return pos
             self.unknown += 1

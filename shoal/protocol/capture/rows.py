@@ -6,10 +6,11 @@ from itertools import zip_longest
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
+from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.again import Lane
 from shoal.protocol.capture.columns import BATCH, CONTEXT, HEADER_SIZE, NO_RECORDS, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.pending import Request, Source, Treatment, Verdict
-from shoal.protocol.capture.record_sets import PartitionRows, Usual
+from shoal.protocol.capture.record_sets import PartitionRows, Usual, as_rows
 from shoal.protocol.compression import Codec, stated_size
 from shoal.protocol.wire import Topic
 
@@ -74,6 +75,7 @@ class Answered(NamedTuple):
 
 
 NO_ANSWER: Final = Answered()
+_DIRECTIONS: Final = {int(ApiKey.PRODUCE): Direction.PRODUCED, int(ApiKey.FETCH): Direction.FETCHED}
 _NOTHING_SAID: Final = (UNKNOWN_ERROR, -1)
 
 
@@ -135,7 +137,30 @@ class RowMaker:
         )
         self._sink.add(context + context.join(rows.tails))
 
-    def usual(
+    def produced(self, request: Request, answered: Answered, said: Mapping[tuple[Topic, int], tuple[int, int]]) -> int:
+        """Of a request that is no Fetch, with the error code and base offset of each partition; -> how many batches it had."""
+        usual = [one for one in request.partitions if not isinstance(one, PartitionRows)]
+        if usual and len(usual) == len(request.partitions) and not request.note.sources:
+            self._usual(request, answered, usual, said)
+            return len(usual)
+        partitions = [as_rows(one) for one in request.partitions]
+        for one in partitions:
+            self._produced(request, answered, one, said.get((one.topic, one.partition), _NOTHING_SAID))
+        if not partitions:
+            error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
+            self.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
+        return sum(len(one.tails) for one in partitions)
+
+    def _produced(self, request: Request, answered: Answered, one: PartitionRows, said: tuple[int, int]) -> None:
+        error, offset = said
+        rows = PartitionRows(one.topic, one.partition, error, appended(one.tails, offset))
+        sources = request.note.sources.get((one.topic, one.partition))
+        if sources is None:
+            self.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
+        else:
+            self.unwrapped(request, answered, rows, sources)
+
+    def _usual(
         self,
         request: Request,
         answered: Answered,

@@ -33,6 +33,7 @@ __all__ = [
     "read_length",
     "read_name",
     "read_tags",
+    "size_of",
     "whole_frames",
 ]
 
@@ -149,6 +150,22 @@ class FrameWalker:
                 self.ended()
         return pos
 
+    def pass_over(self, size: int) -> None:
+        """The frame's rest are `size` bytes of records that nobody has kept, and then what says that there is no more."""
+        if self.lost:
+            return
+        if self._skip >= size and not self._carry:
+            self._skip -= size
+            self._left -= size
+            if self._left:
+                self.feed(memoryview(bytes(self._left)))
+            else:
+                self.ended()
+        else:
+            self.abandon()
+            self._carry, self._skip, self._left = b"", 0, 0
+            self.ended()
+
     def abandon(self) -> int:
         """Pass over the rest of the frame; -> how much that is."""
         self.abandoned += 1
@@ -161,10 +178,10 @@ class FrameWalker:
 
 def is_several(chunk: bytes | bytearray | memoryview) -> bool:
     """It begins with a whole frame, and goes on."""
-    return len(chunk) > _LEAST and _LEAST < _whole(chunk) < len(chunk)
+    return len(chunk) > _LEAST and _LEAST < size_of(chunk) < len(chunk)
 
 
-def _whole(chunk: bytes | bytearray | memoryview) -> int:
+def size_of(chunk: bytes | bytearray | memoryview) -> int:
     """Bytes of the frame that begins there."""
     size: int = _INT32(chunk)[0]
     return size + 4
@@ -185,7 +202,7 @@ def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
     """One by one; the last may be cut off."""
     view = memoryview(chunk)
     while is_several(view):
-        size = _whole(view)
+        size = size_of(view)
         yield view[:size]
         view = view[size:]
     yield view

@@ -13,7 +13,8 @@ answer, where Shoal may wrap it, for its verdict. Requests and answers are one t
 batches of a connection; those of further requests are dropped, and counted.
 
 A request like one before, and its answer, are read by a form (again.py), all else by the walkers. Whoever feeds a tap may be behind with that
-while it is `quick`: it asks to be brought up to date (`catch_up`) before anything is said of its connection or asked of it.
+while it is `quick`: it asks to be brought up to date (`catch_up`) before anything is said of its connection or asked of it. What need
+not wait for the others is read ahead of them, long requests (ahead.py) or what a form keeps of them; and they are told in their order.
 
 Never raises; the proxy's traffic does not depend on it. What it cannot read it passes over (stream.py).
 """
@@ -24,21 +25,15 @@ from typing import Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.again import Form, Frame, Sent, as_request
-from shoal.protocol.capture.answers import AnswerWalker, Said, read_produced
+from shoal.protocol.capture.ahead import Read
+from shoal.protocol.capture.ahead import as_request as read_request
+from shoal.protocol.capture.answers import AnswerWalker, Said, read_produced, read_whole
 from shoal.protocol.capture.columns import Direction, Handling
 from shoal.protocol.capture.pending import NO_NOTE, Note, Request, Treatment, Verdict
 from shoal.protocol.capture.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.requests import RequestWalker
-from shoal.protocol.capture.rows import (
-    NO_ANSWER,
-    UNKNOWN_ERROR,
-    Answered,
-    Place,
-    RowMaker,
-    Sink,
-    appended,
-)
-from shoal.protocol.capture.stream import is_several, whole_frames
+from shoal.protocol.capture.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, Place, RowMaker, Sink
+from shoal.protocol.capture.stream import is_several, size_of, whole_frames
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.wire import Topic
 
@@ -49,7 +44,6 @@ MAX_WAITING: Final = 100_000
 _MAX_NOTES: Final = 10_000
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = Verdict()
-_DIRECTIONS: Final = {_PRODUCE: Direction.PRODUCED, _FETCH: Direction.FETCHED}
 
 
 class Tap:
@@ -62,12 +56,12 @@ class Tap:
     ) -> None:
         self.quick = False
         """The last request was one to produce, and so the next may be: what is short can be read later."""
-        self.behind = 0
-        """Pieces that were put off. They come before anything that passes now."""
         self._catch_up = catch_up
         self._sink = sink
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
+        self.ahead = self._requests.ahead
+        """Reads long requests while others are yet to be `sent`, or `held`; what it has `read` is to be told in their order."""
         self._answers = AnswerWalker(self._due, self._answered)
         self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request | Sent] = deque()
@@ -75,17 +69,39 @@ class Tap:
         self._notes: dict[int, Note] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
-        self._known: Sequence[Form] = ()  # by which the next request may be read
+        self.forms: Sequence[Form] = ()
+        """By which the next request may be read."""
         self._is_between = True  # two answers
 
     # -- what passes -----------------------------------------------------------------------------------------------
 
     def sent(self, chunk: Frame, now_ns: int) -> None:
         """The broker was given these bytes. The chunk is only lent."""
+        if not self._sent_again(chunk, len(chunk), now_ns):
+            self._sent_otherwise(chunk, now_ns)
+
+    def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
+        """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be needed."""
+        for form in self.forms:
+            kept = form.keep(frame, size)
+            if kept is not None:
+                return kept
+        return None
+
+    def held(self, kept: tuple[bytes], now_ns: int) -> None:
+        """What a form has kept of a frame."""
+        [frame] = kept
+        size = size_of(frame)
+        if not self._sent_again(frame, size, now_ns):
+            self._now_ns, self.quick = now_ns, False
+            self._requests.feed_kept(frame, size)
+            self._is_fed()
+
+    def _sent_again(self, frame: Frame, size: int, now_ns: int) -> bool:
         requests = self._requests
         number = requests.number + 1
-        for form in self._known:
-            found = form.read(chunk, now_ns, number)
+        for form in self.forms:
+            found = form.read(frame, size, now_ns, number)
             if found is not None:
                 requests.number = number
                 self.quick = True
@@ -94,38 +110,39 @@ class Tap:
                     self._waiting.append(found)
                 else:
                     self._wait(as_request(found), 1)
-                return
-        self._sent_otherwise(chunk, now_ns)
+                return True
+        return False
 
-    def ahead(self, chunk: Frame, now_ns: int) -> Sent | None:
-        """What is to be `held` in place of a chunk to be `sent`; None: there is no such thing.
+    def read(self, found: list[Read], now_ns: int) -> None:
+        """Requests that have passed."""
+        for one in found:
+            self._requests.number += 1
+            request = read_request(one, self._requests.number, now_ns)
+            self._wait(request, len(request.partitions))
 
-        It may be asked for while whole frames in front are yet to be sent.
-        """
-        for form in self._known:
-            found = form.read(chunk, now_ns, 0)
-            if found is not None:
-                return found
-        return None
+    def sent_now(self, chunk: Frame, now_ns: int) -> None:
+        """All that was in front has been told."""
+        self._take_over()
+        self.sent(chunk, now_ns)
 
-    def held(self, sent: Sent, _now_ns: int) -> None:
-        self._requests.number += 1
-        sent = (*sent[:3], self._requests.number, *sent[4:])
-        if sent[0].form in self._known and self._waiting_batches < MAX_WAITING:
-            self._waiting_batches += 1
-            self._waiting.append(sent)
-        else:  # too many; or what was in front has changed what is known, and it has to be named anew
-            self._wait(as_request(sent), 1)
+    def _take_over(self) -> None:
+        begun, self.ahead.begun = self.ahead.begun, None
+        if begun is not None:
+            self.quick = False
+            self._requests.take_over(begun)
 
     def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        if self._known and is_several(chunk):
+        if self.forms and is_several(chunk):
             for frame in whole_frames(chunk):
                 self.sent(frame, now_ns)
             return
         self._now_ns, self.quick = now_ns, False
         self._requests.feed(memoryview(chunk))
+        self._is_fed()
+
+    def _is_fed(self) -> None:
         self.quick = self.quick and self._requests.is_between and not self._notes
-        self._known = () if self._notes else self._requests.known
+        self.forms = () if self._notes else self._requests.known
 
     def received(self, chunk: Frame, now_ns: int) -> None:
         """The broker has given these bytes."""
@@ -143,38 +160,28 @@ class Tap:
         self._received_otherwise(chunk, now_ns)
 
     def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        if self._is_next_again():
-            if is_several(chunk):
-                for frame in whole_frames(chunk):
-                    self.received(frame, now_ns)
-                return
-            if self._said_otherwise(chunk, now_ns):
-                return
+        if self._is_between and self._waiting:
+            first = self._waiting[0]
+            request = as_request(first) if isinstance(first, tuple) else first
+            if request.api_key == _PRODUCE:
+                if is_several(chunk):
+                    for frame in whole_frames(chunk):
+                        self.received(frame, now_ns)
+                    return
+                said = read_whole(request, chunk)
+                if said is not None:
+                    self._waiting.popleft()
+                    self._produced(request, Answered(now_ns, len(chunk), said[1]), said[0])
+                    return
         self._now_ns = now_ns
         self._answers.feed(memoryview(chunk))
         self._is_between = self._answers.is_between_frames
-
-    def _is_next_again(self) -> bool:
-        return self._is_between and bool(self._waiting) and type(self._waiting[0]) is tuple
-
-    def _said_otherwise(self, chunk: Frame, now_ns: int) -> bool:
-        """The answer that is due, if it is this and says no more than numbers."""
-        first = self._waiting[0]
-        assert isinstance(first, tuple)
-        said = first[0].form.answer(first, chunk)
-        if said is None:
-            return False
-        self._waiting.popleft()
-        place = first[0].form.topic, first[0].partition
-        answered = Answered(now_ns, len(chunk), said.throttle_ms)
-        self._produced(as_request(first), answered, {place: (said.error, said.base_offset)})
-        return True
 
     def expect_tokens(self, count: int) -> None:
         """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
         self._see_all()
         self._requests.expect_tokens(count)
-        self._known = ()
+        self.forms = ()
 
     def close(self) -> None:
         """The connection has ended: what waits will not be answered."""
@@ -182,7 +189,7 @@ class Tap:
         while (request := self._next()) is not None:
             self._produced(request, NO_ANSWER, {})
         for correlation_id in list(self._unjudged):
-            self.judge(correlation_id, {})
+            self._judge(correlation_id, {})
 
     # -- what Shoal says ---------------------------------------------------------------------------------------------
 
@@ -192,7 +199,7 @@ class Tap:
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
         self._notes[correlation_id] = note
-        self._known = ()
+        self.forms = ()
 
     def judge(
         self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
@@ -202,6 +209,11 @@ class Tap:
         Of an answer that is still on its way: raw, for the reason of `otherwise`.
         """
         self._see_all()
+        self._judge(correlation_id, verdicts, otherwise)
+
+    def _judge(
+        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+    ) -> None:
         on_its_way: tuple[Request | None, Answered, list[PartitionRows], int] = (
             self._answers.request,
             NO_ANSWER,
@@ -246,8 +258,8 @@ class Tap:
         return self._requests.number
 
     def _see_all(self) -> None:
-        if self.behind:
-            self._catch_up()
+        self._catch_up()
+        self._take_over()
         self.quick = False
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -312,30 +324,13 @@ class Tap:
 
     def _produced(self, request: Request, answered: Answered, said: Said) -> None:
         """A request has all that it will get."""
-        note, usual = request.note, [one for one in request.partitions if not isinstance(one, PartitionRows)]
-        if usual and len(usual) == len(request.partitions) and not note.sources:
-            self._waiting_batches -= len(usual) if request.acks else 0
-            self._make.usual(request, answered, usual, said)
-            return
-        partitions = [as_rows(one) for one in request.partitions]
-        if answered is not NO_ANSWER or request.acks:
-            self._waiting_batches -= sum(len(one.tails) for one in partitions)
-        for one in partitions:
-            error, offset = said.get((one.topic, one.partition), (UNKNOWN_ERROR, -1))
-            rows = PartitionRows(one.topic, one.partition, error, appended(one.tails, offset))
-            sources = note.sources.get((one.topic, one.partition))
-            if sources is None:
-                self._make.batches(request, answered, Direction.PRODUCED, note.treatment, rows)
-            else:
-                self._make.unwrapped(request, answered, rows, sources)
-        if not partitions:
-            error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
-            self._make.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
+        batches = self._make.produced(request, answered, said)
+        self._waiting_batches -= batches if request.acks else 0
 
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
         partitions = [as_rows(one) for one in answer.partitions]
         if request.note.judged:
-            self.judge(request.correlation_id, {})  # one that was forgotten
+            self._judge(request.correlation_id, {})  # one that was forgotten
             if not self._hold(answer.batches):
                 partitions = []
             self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench import frames
 from shoal.protocol.capture import again as again_module
 from shoal.protocol.capture import tap as tap_module
-from shoal.protocol.capture.again import Form, Lane
+from shoal.protocol.capture.again import Lane
 from shoal.protocol.capture.pending import Note, Treatment
 from shoal.protocol.capture.sizes import XERIAL
 from shoal.protocol.compression import Codec
@@ -47,19 +47,14 @@ def same(exchanges: list[tuple[bytes, bytes]]) -> Kept:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each answer was read by a form."""
     found: list[bool] = []
-    row, answer = Lane.row, Form.answer
+    row = Lane.row
 
     def usual(self: Lane, *given_: Any) -> Any:
         made = row(self, *given_)
         found.append(made is not None)
         return made
 
-    def otherwise(self: Form, *given_: Any) -> Any:
-        found[-1] = (said := answer(self, *given_)) is not None
-        return said
-
     monkeypatch.setattr(Lane, "row", usual)
-    monkeypatch.setattr(Form, "answer", otherwise)
     return found
 
 
@@ -68,10 +63,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_all_but_the_first_are_read_by_a_form(version: int, codec: Codec, reads: list[bool]) -> None:
     sizes = ((3, 40), (1, 1), (900, 100), (3, 20_000))
     exchanges = [
-        (
-            request(version, at, a_batch(codec, *size), index=at),
-            answer(version, at, index=at, offset=at, throttle=9 * at),
-        )
+        (request(version, at, a_batch(codec, *size), index=at), answer(version, at, index=at, offset=at))
         for at, size in enumerate(sizes)
     ]
     kept = same(exchanges)
@@ -87,7 +79,9 @@ def test_a_connection_with_some_topics_has_a_form_for_each(reads: list[bool]) ->
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
-@pytest.mark.parametrize("given_", [{"error": 6, "offset": -1}, {"error": 6, "text": "no"}, {"index": 5}])
+@pytest.mark.parametrize(
+    "given_", [{"error": 6, "offset": -1}, {"error": 6, "text": "no"}, {"index": 5}, {"throttle": 9}]
+)
 def test_answers_that_are_otherwise_are_read_all_the_same(version: int, given_: dict[str, Any]) -> None:
     rest = [(request(version, at, a_batch()), answer(version, at)) for at in (3, 4)]
     same([*rest, (request(version, 5, a_batch()), answer(version, 5, **given_)), *rest])
@@ -179,7 +173,7 @@ def test_two_frames_in_a_chunk_are_two() -> None:
 
 def test_frames_that_share_a_chunk_are_read_by_a_form(reads: list[bool]) -> None:
     asked = [request(9, at, a_batch()) for at in range(5)]
-    answered = [answer(9, at, throttle=at // 4) for at in range(5)]
+    answered = [answer(9, at) for at in range(5)]
     tap, kept = new_tap()
     for part in (slice(0, 1), slice(1, 5)):
         tap.sent(memoryview(b"".join(asked[part])), 1)
