@@ -145,10 +145,9 @@ class AheadReader:
         self.known = NOTHING
         self.begun: Begun | None = None
         self._cut: Begun | None = None
-        self._first = (
-            b""  # what was known of the last request, its number of topics, the first one and its number of partitions;
-        )
-        self._said: tuple[int, Topic, int] | None = None  # the last three as what they say,
+        # What the last request began with: what was known, the number of topics, the first one, the number of its partitions;
+        self._first = b""
+        self._said: tuple[int, Topic, int] | None = None  # the last three as what they say;
         self._unpack = _beginning(0)  # and what reads so much of the next
         self._width = 3  # of the last length that was compact
         self.batches = 0
