@@ -71,7 +71,8 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
         await put(pair, topic, 3_000, seed=3)
         counts = await flow.check_faithful(topic, duplicates=6_000)
         assert counts.source == 9_000
-        await put(pair, topic, 300, seed=4)  # to a task that was restarted only what nobody was given before can tell anything
+        # Its task may have been restarted: then only records that nobody was given before can tell anything.
+        await put(pair, topic, 300, seed=4)
         assert f"Does {setting} " in (await until_told(flow, "no evidence", times=2))[1]
         assert await pair.envelopes() == []
     handed_out, opened = envelopes(flow)
