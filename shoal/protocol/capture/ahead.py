@@ -21,7 +21,7 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.capture.columns import HEADER_SIZE
 from shoal.protocol.capture.pending import Request
 from shoal.protocol.capture.record_sets import Usual
-from shoal.protocol.capture.sizes import NOT_HERE, UNKNOWN, gzip_size, snappy_size, zstd_size
+from shoal.protocol.capture.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.stream import Abandon, More, read_length, read_name, read_tags
 from shoal.protocol.wire import Topic
 
@@ -41,8 +41,7 @@ _BATCH_AT: Final = 8
 _LENGTH_END: Final = 12
 _LEAST_LENGTH: Final = HEADER_SIZE - _LENGTH_END
 _INDEX_AND_LENGTH_END: Final = 4 + _LENGTH_END
-_CODEC, _ZSTD = 7, 4
-_SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
+_CODEC: Final = 7
 
 _PLAIN: Final = 4
 _Set = tuple[int, int, int, bytes]
@@ -273,7 +272,9 @@ class AheadReader:
                 continue
             raw, pos = length - _LEAST_LENGTH, pos + width + length + _INDEX_AND_LENGTH_END
             if attributes & _CODEC:
-                raw = _stated(attributes & _CODEC, chunk, pos - raw, pos)
+                raw = said_size(attributes & _CODEC, chunk, pos - raw, pos, end)
+                if raw == NOT_HERE:
+                    raise _Otherwise
             add((topic, index, raw, header))
             left -= 1
             if pos >= end and (pos > end or pos < self._stop):
@@ -295,21 +296,6 @@ class AheadReader:
 def _width(chunk: memoryview, pos: int) -> int:
     """Bytes of the compact length behind the index there."""
     return 1 if chunk[pos + 4] < 0x80 else 2 if chunk[pos + 5] < 0x80 else 3
-
-
-def _stated(codec: int, chunk: memoryview, pos: int, end: int) -> int:
-    """The plain size of a batch."""
-    if codec == _ZSTD:
-        raw = zstd_size(chunk, pos, end)
-        if raw == NOT_HERE:
-            raise _Otherwise
-        return raw
-    said = _SAID_BEHIND.get(codec)
-    if said is None:
-        return UNKNOWN
-    if end > len(chunk):
-        raise _Otherwise
-    return said(chunk, pos, end)
 
 
 def known_of(frame: memoryview, request: Request) -> Known | None:

@@ -14,7 +14,7 @@ from shoal.protocol.capture.ahead import MOST_KNOWN, AheadReader, Begun, known_o
 from shoal.protocol.capture.columns import HEADER_SIZE
 from shoal.protocol.capture.pending import TOKEN, Request
 from shoal.protocol.capture.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
-from shoal.protocol.capture.sizes import NOT_HERE, UNKNOWN, gzip_size, snappy_size, zstd_size
+from shoal.protocol.capture.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.stream import read_length, read_name, read_tags
 
 __all__ = ["RequestWalker"]
@@ -36,8 +36,6 @@ _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attribute
 _BATCH_AT: Final = 8  # behind the base offset
 _LENGTH_END: Final = 12
 _CODEC: Final = 7
-_ZSTD: Final = 4
-_SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
 
 
 class RequestWalker(RecordSetWalker):
@@ -198,7 +196,7 @@ class RequestWalker(RecordSetWalker):
                 break
             raw, codec = size - HEADER_SIZE, attributes & _CODEC
             if codec:
-                raw = _stated(codec, view, at + HEADER_SIZE, behind, stop)
+                raw = said_size(codec, view, at + HEADER_SIZE, behind, stop)
                 if raw == NOT_HERE:
                     break
             if compact and (behind >= stop or view[behind]):
@@ -224,13 +222,3 @@ def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, 
         return value - 1, pos + 2
     value += (view[pos + 2] << 14) - 0x4000
     return (value - 1 if value < 0x200000 else 0), pos + 3
-
-
-def _stated(codec: int, view: memoryview, pos: int, end: int, stop: int) -> int:
-    """The plain size of a batch whose records are there; NOT_HERE: what says it has not come."""
-    if codec == _ZSTD:
-        return zstd_size(view, pos, end)
-    said = _SAID_BEHIND.get(codec)
-    if said is None:
-        return UNKNOWN
-    return said(view, pos, end) if end <= stop else NOT_HERE

@@ -15,6 +15,7 @@ __all__ = [
     "XERIAL_HEADER",
     "gzip_size",
     "preamble",
+    "said_size",
     "snappy_size",
     "zstd_size",
 ]
@@ -87,6 +88,21 @@ def snappy_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int
         total += plain
         pos += size
     return total if total <= _MOST else UNKNOWN
+
+
+_ZSTD: Final = 4
+_SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
+"""By codec; lz4 does not say it."""
+
+
+def said_size(codec: int, view: bytes | bytearray | memoryview, pos: int, end: int, stop: int) -> int:
+    """By any codec, of compressed records in `view[pos:end]` that have come up to `stop`; NOT_HERE: what says it has not."""
+    if codec == _ZSTD:
+        return zstd_size(view, pos, end)
+    said = _SAID_BEHIND.get(codec)
+    if said is None:
+        return UNKNOWN
+    return said(view, pos, end) if end <= stop else NOT_HERE
 
 
 def preamble(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
