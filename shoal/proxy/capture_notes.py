@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.unwrap import Item
     from shoal.protocol.shallow.wrap import Wrapped
     from shoal.protocol.wire import Topic
+    from shoal.proxy.topic_names import Naming
 
 __all__ = ["CONVERTED", "JUDGED", "NOT_UNWRAPPED", "OWN", "Judgement", "raw", "unwrapped"]
 
@@ -59,10 +60,11 @@ class Judgement:
             tap.judge(correlation_id, self._verdicts)
 
 
-def unwrapped(parcels: Mapping[Target, Parcel], items: Mapping[Target, Sequence[Item]]) -> Note:
+def unwrapped(parcels: Mapping[Target, Parcel], items: Mapping[Target, Sequence[Item]], naming: Naming) -> Note:
     """A request with these parcels, which are made of these items."""
     sources = {
-        (target.topic, target.partition): list(_sources(parcel, items[target])) for target, parcel in parcels.items()
+        (naming.said(target), target.partition): list(_sources(parcel, items[target]))
+        for target, parcel in parcels.items()
     }
     return Note(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
 

@@ -16,7 +16,7 @@ from shoal.proxy.multi_batch import MultiBatchProofs
 from shoal.proxy.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.protocol.capture.tap import Tap
     from shoal.protocol.messages.metadata import MetadataResponse
@@ -53,7 +53,9 @@ class Cluster:
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
         self.capture: Capture | None = None  # the index of what passes
+        self.when_made_anew: list[Callable[[str], None]] = []  # called with the name of a topic that has another id now
         self._names: OrderedDict[bytes, str] = OrderedDict()
+        self._ids: OrderedDict[str, bytes] = OrderedDict()
         self._partition_counts: OrderedDict[str, int] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -87,15 +89,24 @@ class Cluster:
     def learn(self, metadata: MetadataResponse) -> None:
         """Take the cluster's id, its topics' ids and their numbers of partitions from a Metadata answer."""
         self.cluster_id = metadata.cluster_id or self.cluster_id
-        names, counts = self._names, self._partition_counts
+        names, ids, counts = self._names, self._ids, self._partition_counts
         for (name, topic_id), count in zip(metadata.topics, metadata.partition_counts, strict=True):
             if name is not None and topic_id is not None:
                 names[topic_id] = name
+                if ids.setdefault(name, topic_id) != topic_id:
+                    ids[name] = topic_id
+                    self._made_anew(name)
             if name is not None and count:
                 counts[name] = count
-        for known in (names, counts):
+        for known in (names, ids, counts):
             while len(known) > _TOPIC_LIMIT:
                 known.popitem(last=False)
+
+    def _made_anew(self, name: str) -> None:
+        """The topic was deleted, and there is one with its name."""
+        log.info("topic %s of cluster %r was made anew", name, self.name)
+        for forget in self.when_made_anew:
+            forget(name)
 
     async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
         """Ask a bootstrap broker over a connection of its own, without authentication; None = all topics.

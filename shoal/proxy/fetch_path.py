@@ -21,7 +21,6 @@ import trio
 from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.fetch import limit_fetch, read_fetch_request, read_fetch_response, replace_record_sets
-from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.eligible import Reason, Topics
@@ -30,13 +29,14 @@ from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_se
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.proxy.capture_notes import JUDGED, Judgement, raw
 from shoal.proxy.fetch_hold import Part, wait_for_interlock
-from shoal.proxy.fetch_question import Consumer, Question, topic_name
+from shoal.proxy.fetch_question import Consumer, Question
 from shoal.proxy.fetch_streams import FetchStreams
 from shoal.proxy.identity import envelope_headers
-from shoal.proxy.in_flight import Hold, blaming_the_broker
+from shoal.proxy.in_flight import Hold
 from shoal.proxy.plain_path import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.routes import Route, RouteTable, table
 from shoal.proxy.shallow_statistics import ShallowTally
+from shoal.proxy.topic_names import learn_names, topic_name, unknown_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,6 @@ _NO_MIRROR = raw("none of mirror-clients")
 _STRANGERS = 20  # client ids that are told of
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
-_METADATA_VERSION = 12  # the oldest that can be asked for topic ids; a broker with Fetch v13 has it
 _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
 # this, so that a mirror that cannot be proven goes on as fast as without Shoal. Of each new topic of a proven flow, the same.
@@ -148,18 +147,13 @@ class WrapPath:
                 self.interlock.rules.fetched(consumer.flow, read, now)
 
     async def _learn_names(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
-        """A client that knows topic ids from before a restart of Shoal need not ask for metadata; so Shoal does."""
         now = trio.current_time()
         if now - consumer.asked_names_at < _ASK_AGAIN_SECONDS:
             return
-        unknown = list({one.topic for one in request.partitions if topic_name(connection, one.topic) is None})
-        if not unknown:
-            return
-        consumer.asked_names_at = now
-        question = encode_metadata_request(_METADATA_VERSION, 0, consumer.flow.client_id, unknown)
-        answer = await connection.ask([question])
-        with blaming_the_broker():
-            connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
+        unknown = unknown_ids(connection, (one.topic for one in request.partitions))
+        if unknown:
+            consumer.asked_names_at = now
+            await learn_names(connection, consumer.flow.client_id, unknown)
 
     # -- answer ------------------------------------------------------------------------------------------------------
 

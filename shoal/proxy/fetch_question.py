@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.sessions import FetchSessions
 from shoal.protocol.shallow.flow import Fetched
+from shoal.proxy.topic_names import topic_name
 
 if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchRequest
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
 
-__all__ = ["Consumer", "Question", "topic_name"]
+__all__ = ["Consumer", "Question"]
 
 _PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
 _TRIAL_SECONDS = 2.0  # so does one that is proven and reads nothing that could be wrapped
@@ -75,7 +76,3 @@ class Question(NamedTuple):
             return None
         following = max(next_offset if next_offset >= 0 else high_watermark, offset)
         return Fetched(self.consumer.number, name, partition, offset, following)
-
-
-def topic_name(connection: Connection, topic: Topic) -> str | None:
-    return connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic

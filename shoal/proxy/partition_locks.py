@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from shoal.protocol.shallow.delivery import Target
-    from shoal.protocol.wire import Topic
 
 __all__ = ["PartitionLocks"]
 
@@ -28,7 +27,7 @@ class PartitionLocks:
     async def held(self, targets: Iterable[Target]) -> AsyncIterator[None]:
         """All of `targets`, taken in one global order, so that two requests never wait for each other."""
         async with AsyncExitStack() as stack:
-            for target in sorted(targets, key=_order):
+            for target in sorted(targets):
                 await stack.enter_async_context(self._one(target))
             yield
 
@@ -43,7 +42,3 @@ class PartitionLocks:
             self._users[target] -= 1
             if not self._users[target]:
                 del self._users[target], self._locks[target]
-
-
-def _order(target: Target) -> tuple[bool, Topic, int]:
-    return isinstance(target.topic, bytes), target.topic, target.partition

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response, read_produce_response
-from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.proxy.in_flight import blaming_the_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal.protocol.shallow.delivery import Target
     from shoal.protocol.wire import Topic
+    from shoal.proxy.topic_names import Naming
     from shoal.proxy.transport import Buffer
 
 __all__ = ["ProduceAnswer"]
@@ -31,8 +32,9 @@ _BASE_OFFSET_AT = 6  # of a partition response: behind Index (int32) and ErrorCo
 class ProduceAnswer:
     """`lookup` gives a broker's address as the client must see it."""
 
-    def __init__(self, version: int, lookup: Callable[[int, str, int], tuple[str, int]]) -> None:
+    def __init__(self, version: int, naming: Naming, lookup: Callable[[int, str, int], tuple[str, int]]) -> None:
         self._version = version
+        self._naming = naming
         self._lookup = lookup
         self._parts: dict[Target, bytes] = {}
         self._said: dict[Target, dict[int, bytes]] = {}  # error code -> the last answer with it
@@ -52,7 +54,8 @@ class ProduceAnswer:
             self._node_endpoints = bytes(answer[slice(*response.node_endpoints)])
         answered = {}
         for one in response.partitions:
-            target = Target(one.topic, one.partition)
+            with blaming_the_broker():
+                target = self._naming.target(one.topic, one.partition)
             self._parts[target] = said = bytes(answer[one.start : one.end])
             self._said.setdefault(target, {})[one.error_code] = said
             answered[target] = one.error_code, one.base_offset
@@ -85,7 +88,7 @@ class ProduceAnswer:
     def encode(self, correlation_id: int) -> list[Buffer]:
         topics: dict[Topic, list[Buffer]] = {}
         for target, part in self._parts.items():
-            topics.setdefault(target.topic, []).append(part)
+            topics.setdefault(self._naming.said(target), []).append(part)
         return encode_produce_response(
             self._version,
             correlation_id,

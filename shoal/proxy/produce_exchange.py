@@ -19,7 +19,6 @@ import trio
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
 from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED, named
-from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_producers import Prepared
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
@@ -36,12 +35,14 @@ if TYPE_CHECKING:
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.shallow.batch_row import SubBatch
+    from shoal.protocol.shallow.delivery import Target
     from shoal.protocol.shallow.parcel import Parcel
     from shoal.protocol.shallow.sequence import Sequences
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Asked
     from shoal.proxy.produce_path import UnwrapPath
+    from shoal.proxy.topic_names import Naming
     from shoal.proxy.transport import Buffer
 
     _Plain = tuple[Target, Sequence[Buffer]]  # a partition without an envelope, and its record set
@@ -58,12 +59,16 @@ _RECORDS_CUT_HERE = 300
 
 
 def encode_sets(
-    frame: bytearray, request: ProduceRequest, header: RequestHeader, sets: Sequence[tuple[Target, Sequence[Buffer]]]
+    frame: bytearray,
+    request: ProduceRequest,
+    header: RequestHeader,
+    naming: Naming,
+    sets: Sequence[tuple[Target, Sequence[Buffer]]],
 ) -> list[Buffer]:
     """A request like `request`, which lies in `frame`, with these record sets."""
     topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
     for target, pieces in sets:
-        topics.setdefault(target.topic, []).append((target.partition, pieces))
+        topics.setdefault(naming.said(target), []).append((target.partition, pieces))
     return encode_produce_request(frame, request, header.correlation_id, list(topics.items()))
 
 
@@ -77,12 +82,14 @@ class Exchange:
         frame: bytearray,
         request: ProduceRequest,
         header: RequestHeader,
+        naming: Naming,
         plans: Mapping[Target, Plan | Prepared | Refused],
     ) -> None:
         self._path = path
         self._connection = connection
         self._frame = frame
         self._header = header
+        self._naming = naming
         self._silent = request.acks == _NOBODY_ASKED
         # An answer to each batch is what keeps the order, whether the mirror wants one or not.
         self._request = replace(request, acks=_LEADER) if self._silent else request
@@ -92,11 +99,11 @@ class Exchange:
         works = {**self._plans, **{target: prepared.plan for target, prepared in self._stamped.items()}}
         self._items = {target: plan.items for target, plan in works.items()}
         self._plain: list[_Plain] = [
-            (Target(one.topic, one.partition), path.record_set(frame, one))
+            (target, path.record_set(frame, one))
             for one in request.partitions
-            if Target(one.topic, one.partition) not in plans
+            if (target := naming.target(one.topic, one.partition)) not in plans
         ]
-        self._answer = ProduceAnswer(header.api_version, connection.lookup)
+        self._answer = ProduceAnswer(header.api_version, naming, connection.lookup)
         self._posted: deque[tuple[Asked, dict[Target, Parcel], list[_Plain]]] = deque()
 
     async def run(self) -> None:
@@ -169,8 +176,8 @@ class Exchange:
             return False
         plain, self._plain = self._plain, []
         path.tally.produce_requests += 1
-        request = encode_sets(self._frame, self._request, self._header, sends)
-        note = unwrapped(parcels, self._items) if connection.tap is not None else OWN
+        request = encode_sets(self._frame, self._request, self._header, self._naming, sends)
+        note = unwrapped(parcels, self._items, self._naming) if connection.tap is not None else OWN
         asked = await connection.post(request, note=note)
         self._posted.append((asked, parcels, plain))
         return True

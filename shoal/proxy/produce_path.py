@@ -18,7 +18,8 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import read_produce_request
-from shoal.protocol.shallow.delivery import Deliveries, Target
+from shoal.protocol.shallow.answers import UNKNOWN_TOPIC_ID
+from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
@@ -32,12 +33,14 @@ from shoal.proxy.producer_ids import WATCHED_VERSIONS, ProducerIds
 from shoal.proxy.producers_file import ProducersFile
 from shoal.proxy.routes import Route, RouteTable, Verdict, table
 from shoal.proxy.shallow_statistics import ShallowTally
+from shoal.proxy.topic_names import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
+    from shoal.protocol.shallow.delivery import Target
     from shoal.proxy.connection import Connection
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.listeners import Listener
@@ -48,6 +51,9 @@ __all__ = ["UnwrapPath"]
 
 _OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
 _NOBODY_ASKED = 0  # acks
+_UNKNOWN = Refused(
+    error_code=UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
+)
 
 
 class UnwrapPath:
@@ -67,6 +73,7 @@ class UnwrapPath:
         self._plain_codec = Codec[codec.upper()] if codec else None
         self._file = ProducersFile(listener.settings.name, listener.settings.producers_file)
         self._producers = MirrorProducers(self._file.slots, plain_codec=self._plain_codec)
+        listener.cluster.when_made_anew.append(self._forget)
         produce = Route(since=_OLDEST, handle=self._handle)
         own: dict[int, Route] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable = table({**PLAIN_ROUTES, **own})
@@ -83,26 +90,38 @@ class UnwrapPath:
     def proofs(self, connection: Connection) -> MultiBatchProofs:
         return connection.cluster.proofs
 
+    def _forget(self, topic: str) -> None:
+        """What was known of a topic that was deleted says nothing of the one that has its name."""
+        self.deliveries.forget(topic)
+        self.ids.forget_topic(topic)
+        self.books.reconciler.forget(topic)
+
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         request = read_produce_request(frame, header.api_version)
-        plans = {
-            Target(topic, index): plan
-            for topic, index, start, end in request.partitions
-            if (plan := plan_record_set(frame, start, end, plain_codec=self._plain_codec)) is not None
-        }
-        self._show(connection, frame, request, plans)
-        targets = [Target(topic, index) for topic, index, _, _ in request.partitions]
+        naming = await Naming.learn(connection, header.client_id, [one.topic for one in request.partitions])
+        plans: dict[Target, Plan | Refused] = {}
+        targets = []
+        for topic, index, start, end in request.partitions:
+            target = naming.target(topic, index)
+            targets.append(target)
+            plan = _UNKNOWN if target.topic in naming.unknown else self._plan(frame, start, end)
+            if plan is not None:
+                plans[target] = plan
+        self._show(connection, frame, request, naming, plans)
         if len(set(targets)) != len(targets):
             raise RemoteProtocolError(
                 "a partition stands twice in a produce request: Kafka would lose the first silently"
             )
         await self._prove(connection)
         async with self._locks.held(targets):
-            works = self._prepared(frame, request, plans)
+            works = self._prepared(frame, request, naming, plans)
             if works:
-                await Exchange(self, connection, frame, request, header, works).run()
+                await Exchange(self, connection, frame, request, header, naming, works).run()
         if not works:
-            await self._forward(connection, frame, request, header)
+            await self._forward(connection, frame, request, header, naming)
+
+    def _plan(self, frame: bytearray, start: int, end: int) -> Plan | Refused | None:
+        return plan_record_set(frame, start, end, plain_codec=self._plain_codec)
 
     async def _prove(self, connection: Connection) -> None:
         """Also where there is no envelope yet: as long as nothing is proven, tiny batches come raw only."""
@@ -117,12 +136,12 @@ class UnwrapPath:
         self._interlock.takes_sets = all(self._takes_sets.values())
 
     def _prepared(
-        self, frame: bytearray, request: ProduceRequest, plans: dict[Target, Plan | Refused]
+        self, frame: bytearray, request: ProduceRequest, naming: Naming, plans: dict[Target, Plan | Refused]
     ) -> dict[Target, Plan | Prepared | Refused]:
         """The partitions of which something changes. Whoever asks holds their locks."""
         works: dict[Target, Plan | Prepared | Refused] = dict(plans)
         for topic, index, start, end in request.partitions:
-            target = Target(topic, index)
+            target = naming.target(topic, index)
             plan = plans.get(target)
             if isinstance(plan, Refused):
                 continue
@@ -132,13 +151,20 @@ class UnwrapPath:
         return works
 
     async def _forward(
-        self, connection: Connection, frame: bytearray, request: ProduceRequest, header: RequestHeader
+        self,
+        connection: Connection,
+        frame: bytearray,
+        request: ProduceRequest,
+        header: RequestHeader,
+        naming: Naming,
     ) -> None:
         """A request without envelopes: as it is, or with its plain batches compressed where that was asked for."""
         buffers: Sequence[Buffer] = [frame]
         if self._plain_codec is not None:
-            sets = [(Target(one.topic, one.partition), self.record_set(frame, one)) for one in request.partitions]
-            buffers = encode_sets(frame, request, header, sets)
+            sets = [
+                (naming.target(one.topic, one.partition), self.record_set(frame, one)) for one in request.partitions
+            ]
+            buffers = encode_sets(frame, request, header, naming, sets)
         if request.acks == _NOBODY_ASKED:
             return await connection.forward(buffers, Verdict.SILENT, note=NOT_UNWRAPPED)
         edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE]
@@ -151,17 +177,21 @@ class UnwrapPath:
         return compressed or [memoryview(frame)[one.start : one.end]]
 
     def _show(
-        self, connection: Connection, frame: bytearray, request: ProduceRequest, plans: dict[Target, Plan | Refused]
+        self,
+        connection: Connection,
+        frame: bytearray,
+        request: ProduceRequest,
+        naming: Naming,
+        plans: dict[Target, Plan | Refused],
     ) -> None:
         """Tell the interlock what has come: envelopes, and, where it waits for evidence, plain records."""
         for topic, index, start, end in request.partitions:
-            plan = plans.get(Target(topic, index))
+            target = naming.target(topic, index)
+            plan = plans.get(target)
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
                 self._interlock.arrived(connection, plan.envelopes)
-            elif isinstance(plan, Refused):
+            elif plan is None:
+                self._interlock.produced(connection, target.topic, index, memoryview(frame)[start:end])
+            elif plan is not _UNKNOWN:
                 self.books.reconciler.refused()
-            else:
-                name = connection.cluster.topic_name(topic) if isinstance(topic, bytes) else topic
-                if name is not None:
-                    self._interlock.produced(connection, name, index, memoryview(frame)[start:end])

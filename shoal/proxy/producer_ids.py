@@ -40,7 +40,6 @@ log = logging.getLogger("shoal.unwrap")
 
 # A broker remembers five batches of a producer since 1.0, which takes Produce v5; one in 0.11 (KAFKA-5494).
 _OLDEST_PRODUCE = 5
-_TOPIC_IDS_FROM = 13  # Produce
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT: the next request asks again.
 # A broker that just started has to fetch a block of ids from its controller.
 _NOT_YET = frozenset({14, 15, 16, 7})
@@ -84,7 +83,7 @@ class ProducerIds:
     """Of one unwrapping listener."""
 
     def __init__(self, listener: str) -> None:
-        self._by_name, self._by_id = Sequences(), Sequences()
+        self._sequences = Sequences()
         self._cluster_id: str | None = None
         self._listener = listener
         self._losses = 0  # in a row; connections that are lost at the same time count once
@@ -101,7 +100,7 @@ class ProducerIds:
         if rights.refused or self._useless:
             return None
         self._note_cluster(connection.cluster.cluster_id)
-        sequences = self._by_id if header.api_version >= _TOPIC_IDS_FROM else self._by_name
+        sequences = self._sequences
         if sequences.producer_id is None and trio.current_time() >= self._ask_from:
             await self._ask(connection, rights, header, sequences)
         return sequences if sequences.producer_id is not None else None
@@ -109,7 +108,7 @@ class ProducerIds:
     def _note_cluster(self, cluster_id: str | None) -> None:
         """Another cluster behind the same address may give our id to somebody else."""
         if self._cluster_id is not None and cluster_id != self._cluster_id:
-            self._by_name, self._by_id = Sequences(), Sequences()
+            self._sequences = Sequences()
         self._cluster_id = cluster_id or self._cluster_id
 
     async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader, sequences: Sequences) -> None:
@@ -140,7 +139,10 @@ class ProducerIds:
 
     def forget(self, target: Target) -> None:
         """The partition needs another producer id."""
-        (self._by_id if isinstance(target.topic, bytes) else self._by_name).forget(target)
+        self._sequences.forget(target)
+
+    def forget_topic(self, topic: str) -> None:
+        self._sequences.forget_topic(topic)
 
     def give_up(self) -> None:
         """A broker appended what stood behind a gap."""

@@ -103,8 +103,9 @@ class Script:
 
 @dataclass
 class TargetBroker:
-    """`requests`: of each produce request, its partitions and their record sets, in order."""
+    """`requests`: of each produce request, its partitions and their record sets, in order. Topics by the names of `topics`."""
 
+    topics: dict[UUID, str] = field(default_factory=lambda: {ORDERS_ID: ORDERS})
     scripts: dict[int, Script] = field(default_factory=dict)  # by the number of the produce request
     logs: dict[Place, Partition] = field(default_factory=lambda: defaultdict(Partition))
     gives_ids: int = 0  # the error code of InitProducerId
@@ -114,6 +115,7 @@ class TargetBroker:
     requests: list[dict[Place, bytes]] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
+    asked: list[Entity] = field(default_factory=list)  # Metadata
     _asking: list[BrokerSide] = field(default_factory=list)
 
     def log(self, partition: int = 0, topic: Topic = ORDERS) -> list[NewRecord]:
@@ -128,6 +130,16 @@ class TargetBroker:
             await side.send(response(correlation_id(frame), self._new_id()))
         elif api_key(frame) == ApiKey.PRODUCE:
             await self._produce(side, frame)
+        elif api_key(frame) == ApiKey.METADATA:
+            await side.send(self._metadata(frame))
+
+    def _metadata(self, frame: bytes) -> bytes:
+        _, request = decode_request(frame, load_request_schema(api_key(frame), version(frame)))
+        self.asked.append(request)
+        ids = [one.topic_id for one in request.topics]
+        topics = {one: (self.topics[one], 1) for one in ids if one in self.topics}
+        schema = load_response_schema(api_key(frame), version(frame))
+        return response_frame(metadata(schema, topics, "the target"), correlation_id(frame))
 
     async def _lose(self, side: BrokerSide) -> None:
         self._asking.append(side)
@@ -144,14 +156,15 @@ class TargetBroker:
         _, request = decode_request(frame, load_request_schema(0, version(frame)))
         script = self.scripts.get(len(self.requests), Script())
         sent = {
-            (topic_of(topic), one.index): bytes(one.records)
+            (self._name(topic_of(topic)), one.index): bytes(one.records)
             for topic in request.topic_data
             for one in topic.partition_data
         }
         self.requests.append(sent)
         self.frames.append(frame)
         self.acks.append(request.acks)
-        answers = self._append(sent, script)
+        said = {self._name(topic_of(topic)): topic_of(topic) for topic in request.topic_data}
+        answers = {(said[name], index): answer for (name, index), answer in self._append(sent, script).items()}
         if script.gate is not None:
             await script.gate.wait()
         if script.closes:
@@ -159,6 +172,9 @@ class TargetBroker:
         elif request.acks:
             entity = produced(load_response_schema(0, version(frame)), answers, script)
             await side.send(response_frame(entity, correlation_id(frame)))
+
+    def _name(self, topic: Topic) -> Topic:
+        return self.topics[topic] if isinstance(topic, UUID) else topic
 
     def _append(self, sent: Mapping[Place, bytes], script: Script) -> dict[Place, tuple[ErrorCode, int]]:
         if self.refuses_stamps and any(stamp_of(records) for records in sent.values()):
@@ -261,33 +277,38 @@ class SourceBroker:
 
     def _metadata(self, request: Entity, schema: type[Entity]) -> Entity:
         self.asked.append(request)
-        return make(
-            schema,
-            "MetadataResponse",
-            throttle_time=NO_TIME,
-            brokers=(),
-            cluster_id="the source",
-            topics=tuple(
-                make(
-                    schema,
-                    "MetadataResponseTopic",
-                    error_code=ErrorCode.none,
-                    name=name,
-                    topic_id=topic_id,
-                    partitions=tuple(
-                        make(
-                            schema,
-                            "MetadataResponsePartition",
-                            error_code=ErrorCode.none,
-                            partition_index=index,
-                            leader_id=1,
-                        )
-                        for index in range(partitions)
-                    ),
-                )
-                for topic_id, (name, partitions) in self.topics.items()
-            ),
-        )
+        return metadata(schema, self.topics, "the source")
+
+
+def metadata(schema: type[Entity], topics: Mapping[UUID, tuple[str, int]], cluster_id: str) -> Entity:
+    """`topics`: id -> name, number of partitions."""
+    return make(
+        schema,
+        "MetadataResponse",
+        throttle_time=NO_TIME,
+        brokers=(),
+        cluster_id=cluster_id,
+        topics=tuple(
+            make(
+                schema,
+                "MetadataResponseTopic",
+                error_code=ErrorCode.none,
+                name=name,
+                topic_id=topic_id,
+                partitions=tuple(
+                    make(
+                        schema,
+                        "MetadataResponsePartition",
+                        error_code=ErrorCode.none,
+                        partition_index=index,
+                        leader_id=1,
+                    )
+                    for index in range(partitions)
+                ),
+            )
+            for topic_id, (name, partitions) in topics.items()
+        ),
+    )
 
 
 def _fetched_partition(schema: type[Entity], index: int, records: bytes) -> Entity:

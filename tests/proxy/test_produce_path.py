@@ -93,9 +93,9 @@ async def test_envelopes_of_several_partitions_go_out_in_rounds(version: int) ->
         assert [[place[1] for place in sent] for sent in r.target.requests] == [[0, 1, 2], [0, 1], [0]]
         assert payloads(r) == of(*BATCHES)
         assert payloads(r, 1) == of(*OTHERS)
-        assert r.target.log(0, topic) == records(*BATCHES)
-        assert r.target.log(1, topic) == records(*OTHERS)
-        assert r.target.log(2, topic) == records(BATCHES[0])
+        assert r.target.log(0) == records(*BATCHES)
+        assert r.target.log(1) == records(*OTHERS)
+        assert r.target.log(2) == records(BATCHES[0])
 
 
 async def test_the_answer_is_folded() -> None:

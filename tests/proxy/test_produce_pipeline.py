@@ -31,7 +31,7 @@ from tests.proxy.shallow_batches import (
     outer,
     records,
 )
-from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Script
+from tests.proxy.shallow_brokers import ORDERS, Script
 from tests.proxy.shallow_proofs import Vouched, vouch
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
@@ -167,20 +167,6 @@ async def test_a_broker_that_always_closes_when_it_is_asked_for_an_id_is_left_al
         assert not await is_stamped(r, BATCHES)
         monkeypatch.setattr(r.unwrap.ids, "_ask_from", trio.current_time())
         assert await is_stamped(r, OTHERS)
-
-
-async def test_a_topic_has_another_producer_id_by_its_name_than_by_its_id() -> None:
-    """One partition with two sequences of one id: the broker would take the second's data for the first's again."""
-    async with shallow_rig() as r:
-        log = Partition()
-        r.target.logs[ORDERS, 0] = r.target.logs[ORDERS_ID, 0] = log
-        client = await r.producer(agrees=True)
-        await client.produce(outer(*BATCHES))
-        assert await client.answers() == {0: (NONE, 14)}
-        client.version = 13
-        await client.produce(outer(*OTHERS), topic=ORDERS_ID)
-        assert await client.answers() == {0: (NONE, 19)}
-        assert log.log == records(*BATCHES, *OTHERS)
 
 
 async def test_another_cluster_gives_another_producer_id() -> None:

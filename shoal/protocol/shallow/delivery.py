@@ -14,8 +14,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from shoal.protocol.wire import Topic
-
 __all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Target", "recall"]
 
 # A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by default.
@@ -24,9 +22,9 @@ MAX_DELIVERIES = 16_384
 
 
 class Target(NamedTuple):
-    """A partition of the target cluster, as the produce request names its topic."""
+    """A partition of the target cluster. Its topic is named, whatever the produce request says: one partition, one identity."""
 
-    topic: Topic
+    topic: str
     partition: int
 
 
@@ -101,6 +99,11 @@ class Deliveries:
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
             self._forgotten += 1
+
+    def forget(self, topic: str) -> None:
+        """It was deleted, and with it what was delivered."""
+        for key in [key for key in self._known if key[0].topic == topic]:
+            del self._known[key]
 
     def statistics(self) -> DeliveryStatistics:
         return DeliveryStatistics(remembered=len(self._known), forgotten=self._forgotten, repeats_avoided=self._avoided)

@@ -85,6 +85,11 @@ class Reconciler:
         books, self._books = self._books, Books()
         return books
 
+    def forget(self, topic: str) -> None:
+        """It was deleted: offsets begin again."""
+        for target in [target for target in self._ends if target.topic == topic]:
+            del self._ends[target]
+
     def refused(self) -> None:
         """A record set with an envelope that cannot be opened: whoever refuses it says why."""
         self._books.mismatches[Mismatch.REFUSED] += 1

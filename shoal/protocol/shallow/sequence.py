@@ -98,8 +98,7 @@ class Sequence:
 class Sequences:
     """All partitions of one target cluster. `producer_id` is None until the cluster has given one.
 
-    A partition must never have two sequences of one producer id: a broker would take new data for a duplicate. So topics that
-    are named by id and topics that are named by name need a `Sequences` each, with an id each.
+    A partition must never have two sequences of one producer id: a broker would take new data for a duplicate.
     """
 
     def __init__(self, limit: int = MAX_PARTITIONS) -> None:
@@ -126,3 +125,7 @@ class Sequences:
         known = self._known.pop(target, None)
         if known is not None and known.producer_id == self.producer_id:
             self.producer_id = None
+
+    def forget_topic(self, topic: str) -> None:
+        for target in [target for target in self._known if target.topic == topic]:
+            self.forget(target)

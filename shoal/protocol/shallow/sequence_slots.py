@@ -71,8 +71,7 @@ class Lineage:
 
 def slot_key(producer_id: int, target: Target) -> bytes:
     digest = blake2b(producer_id.to_bytes(8, "big", signed=True), digest_size=_KEY_SIZE)
-    topic = target.topic
-    digest.update(b"i" + topic if isinstance(topic, bytes) else b"n" + topic.encode())
+    digest.update(b"n" + target.topic.encode())
     digest.update(target.partition.to_bytes(4, "big", signed=True))
     return digest.digest()
 

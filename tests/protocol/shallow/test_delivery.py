@@ -12,7 +12,6 @@ def test_an_item_is_known_in_its_partition_only() -> None:
     deliveries.record(TARGET, "x", Delivered(batches=2, first=5, last=9))
     assert deliveries.recall(TARGET, "x").batches == 2
     assert deliveries.recall(Target("t", 1), "x").batches == 0
-    assert deliveries.recall(Target(b"t", 0), "x").batches == 0
 
 
 def test_the_least_recently_recorded_is_forgotten() -> None:
