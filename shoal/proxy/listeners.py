@@ -174,9 +174,15 @@ class Listener:
             try:
                 write_state(nodes.state_file, self.name, self.endpoints.nodes)
             except OSError as error:
+                self.state_failed()
                 self.complain(
-                    f"cannot write {nodes.state_file}: {error.strerror}: brokers may get other ports after a restart"
+                    f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get other ports after a "
+                    "restart. Make room, or choose another state-dir, and restart Shoal"
                 )
+
+    def state_failed(self) -> None:
+        """A file of the state directory could not be written."""
+        self.tally.state_errors += 1
 
     def learn(self, frame: Buffer, version: int) -> None:
         """Take from a Metadata answer on its way to a client what shallow mirroring and the index need to know."""
@@ -195,11 +201,11 @@ class Listener:
                     await self._draining.wait()
                     self._accepting.cancel_scope.cancel()
                 self._accepting = None
-                self.close()
+                self._close_doors()
                 self._drain_connections()
         finally:
             self._accepting = None
-            self.close()
+            self.close()  # what the path keeps in files is used until the last connection has ended
 
     def _drain_connections(self) -> None:
         for connection in list(self.connections):
@@ -208,9 +214,13 @@ class Listener:
     def drain(self) -> None:
         self._draining.set()
 
-    def close(self) -> None:
+    def _close_doors(self) -> None:
         for door in self.doors.values():
             door.sock.close()
+
+    def close(self) -> None:
+        """For good: no connection is left."""
+        self._close_doors()
         self.path.end()
 
     def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
@@ -274,6 +284,7 @@ class Listener:
             traffic=traffic,
             ports={node_id: door.port for node_id, door in self.doors.items() if node_id is not None},
             in_flight=sum(connection.unanswered for connection in self.connections),
+            state_errors=self.tally.state_errors,
         )
 
 

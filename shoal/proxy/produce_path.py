@@ -71,12 +71,18 @@ class UnwrapPath:
         self.sets_lost: Counter[int | None] = Counter()  # connections in a row that ended on a set, by node id
         codec = listener.settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
-        self._file = ProducersFile(listener.settings.name, listener.settings.producers_file)
-        self._producers = MirrorProducers(self._file.slots, plain_codec=self._plain_codec)
+        self._file = ProducersFile(
+            listener.settings.name, listener.settings.producers_file, gave_up=listener.state_failed
+        )
+        self._producers = self._mirror_producers()
         listener.cluster.when_made_anew.append(self._forget)
         produce = Route(since=_OLDEST, handle=self._handle)
         own: dict[int, Route] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable = table({**PLAIN_ROUTES, **own})
+
+    def _mirror_producers(self) -> MirrorProducers:
+        file = self._file
+        return MirrorProducers(file.slots, keep=file.write, plain_codec=self._plain_codec)
 
     def opened(self, connection: Connection) -> None:
         self._interlock.producer_opened(connection)

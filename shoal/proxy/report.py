@@ -121,6 +121,7 @@ _COUNTS = (
     "reconciled_envelopes",
 )
 _TRAFFIC = ("requests", "from_client", "to_client")
+_HAPPENED = (*_COUNTS, "raw_batches", "mismatches", "closed", "opened", "state_errors")
 
 
 class _Change(NamedTuple):
@@ -138,7 +139,7 @@ class _Change(NamedTuple):
         values = self.values()
         size = self.traffic("from_client") + self.traffic("to_client")
         is_chatter = size < _CHATTER * self.seconds * max(self.now.active, 1)
-        return not is_chatter or any(values[key] for key in (*_COUNTS, "raw_batches", "mismatches", "closed", "opened"))
+        return not is_chatter or any(values[key] for key in _HAPPENED)
 
     def traffic(self, name: str) -> int:
         value: int = getattr(self.now.traffic, name)
@@ -147,6 +148,10 @@ class _Change(NamedTuple):
     @property
     def opened(self) -> int:
         return self.now.opened - (self.before.opened if self.before else 0)
+
+    @property
+    def state_errors(self) -> int:
+        return self.now.state_errors - (self.before.state_errors if self.before else 0)
 
     @property
     def closed(self) -> dict[str, int]:
@@ -163,6 +168,7 @@ class _Change(NamedTuple):
             "in_flight": self.now.in_flight,
             "opened": self.opened,
             "closed": self.closed,
+            "state_errors": self.state_errors,
             **{name: self.traffic(name) for name in _TRAFFIC},
             **{name: self.shallow.more(name) for name in _COUNTS},
             "raw_batches": self.shallow.raw,
@@ -214,6 +220,8 @@ class _Change(NamedTuple):
         if wrong := self.shallow.mismatches:
             told = ", ".join(f"{why}: {count:,}" for why, count in wrong.items())
             yield f"{counted(sum(wrong.values()), 'mismatch')} ({told})"
+        if failed := self.state_errors:
+            yield f"{counted(failed, 'state file')} could not be written"
         if closed := self.closed:
             yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
 

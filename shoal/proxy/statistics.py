@@ -93,6 +93,7 @@ class Tally:
     opened: int = 0
     closed: dict[CloseCause, int] = field(default_factory=lambda: dict.fromkeys(CloseCause, 0))
     traffic: Traffic = field(default_factory=Traffic)
+    state_errors: int = 0  # files of the state directory that could not be written
 
     @property
     def active(self) -> int:
@@ -108,6 +109,7 @@ class ListenerStatistics:
     traffic: Traffic
     ports: Mapping[int, int]  # node id -> listening port
     in_flight: int = 0  # requests of clients without an answer, at this moment: polls that wait for data among them
+    state_errors: int = 0  # files of the state directory that could not be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

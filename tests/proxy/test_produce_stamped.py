@@ -10,8 +10,6 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import BatchHeader, encode_batch, read_batch_header
-from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.producers_file import ProducersFile
 from shoal.proxy.settings import Limits
 from tests.proxy.rig import until
 from tests.proxy.shallow_batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, leave, records
@@ -149,59 +147,3 @@ async def test_a_lost_file_makes_the_mirror_begin_anew(tmp_path: Path) -> None:
             await client.produce(opened(*BATCHES, sequence=0) if name == "one" else opened(*OTHERS, sequence=1))
             assert await client.answers() == {0: (NONE, 14) if name == "one" else (OUT_OF_ORDER, -1)}
     assert target.log() == records(*BATCHES)
-
-
-def test_two_processes_cannot_share_the_file(tmp_path: Path) -> None:
-    first = ProducersFile("to", tmp_path / "file")
-    with pytest.raises(OperatorError, match="in use by another process"):
-        ProducersFile("to", tmp_path / "file")
-    first.close()
-    ProducersFile("to", tmp_path / "file").close()
-
-
-def test_a_file_that_cannot_be_had_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "no directory").write_text("")
-    ProducersFile("to", tmp_path / "no directory" / "file").close()
-    assert "a restart makes transactional mirrors abort" in caplog.text
-
-
-def reopened(path: Path, boot: Path) -> bytes:
-    """What another process finds in the first byte of the slots."""
-    file = ProducersFile("to", path, boot=boot)
-    found = bytes(file.slots[:1])
-    file.close()
-    return found
-
-
-def test_a_file_is_good_for_the_boot_that_wrote_it_or_once_closed(tmp_path: Path) -> None:
-    boot, path = tmp_path / "boot", tmp_path / "file"
-    boot.write_text("this boot\n")
-    file = ProducersFile("to", path, boot=boot)
-    file.slots[:1] = b"x"
-    image = path.read_bytes()
-    file.close()
-    assert reopened(path, boot) == b"x"
-    boot.write_text("another boot\n")
-    assert reopened(path, boot) == b"x", "it was closed in order"
-    path.write_bytes(image)  # as the machine left it when it stopped
-    assert reopened(path, boot) == b"\0"
-    assert reopened(path, tmp_path / "no proc") == b"\0"
-
-
-def test_the_file_of_a_killed_process_is_good(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    file = ProducersFile("to", path)
-    file.slots[:1] = b"x"
-    image = path.read_bytes()
-    file.close()
-    path.write_bytes(image)
-    file = ProducersFile("to", path)
-    assert bytes(file.slots[:1]) == b"x"
-    file.close()
-
-
-def test_a_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"rubbish")
-    file = ProducersFile("to", tmp_path / "file")
-    assert not bytes(file.slots[:100]).strip(b"\0")
-    file.close()

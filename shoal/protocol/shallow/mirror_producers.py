@@ -16,6 +16,7 @@ from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_sequences import Misplaced, OuterStamp, SequenceMap, SequenceStatistics, outer_stamp
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
+from shoal.protocol.shallow.sequence_slots import Keep
 from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, Item, Plan, Refused
 
 __all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Prepared"]
@@ -35,10 +36,12 @@ class Prepared(NamedTuple):
 
 
 class MirrorProducers:
-    """`slots`: memory that is zero at first, and should outlive the process (sequence_slots.py)."""
+    """`slots`: memory that is zero at first, and should outlive the process: `keep` is told what changes there (sequence_slots.py)."""
 
-    def __init__(self, slots: bytearray | memoryview, *, plain_codec: Codec | None = None) -> None:
-        self._sequences = SequenceMap(slots)
+    def __init__(
+        self, slots: bytearray | memoryview, *, keep: Keep | None = None, plain_codec: Codec | None = None
+    ) -> None:
+        self._sequences = SequenceMap(slots, keep)
         self._plain_codec = plain_codec
 
     def prepare(

@@ -23,7 +23,7 @@ everything in flight again, and a transactional one can only abort. UNKNOWN_PROD
 producer may answer with sequence 0 in the same epoch and transaction, as if nothing had been appended. So were
 INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there; the second is fatal for good.
 
-The map lives in a buffer (sequence_slots.py). When that is the memory of a file, it outlives the process: a killed Shoal
+The map lives in a buffer (sequence_slots.py). When that is kept in a file, it outlives the process: a killed Shoal
 finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is sent is
 always known. A map that is too old would be worse than none; whoever keeps the buffer must not bring one back.
 """
@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.shallow.delivery import Target
-from shoal.protocol.shallow.sequence_slots import Lineage, Outer, SlotTable, slot_key
+from shoal.protocol.shallow.sequence_slots import Keep, Lineage, Outer, SlotTable, slot_key
 
 __all__ = [
     "INVALID_PRODUCER_EPOCH",
@@ -116,8 +116,8 @@ class SequenceMap:
     `place` what came before anything of it is sent, `appended` after each success of the broker.
     """
 
-    def __init__(self, slots: bytearray | memoryview) -> None:
-        self._slots = SlotTable(slots)
+    def __init__(self, slots: bytearray | memoryview, keep: Keep | None = None) -> None:
+        self._slots = SlotTable(slots, keep)
         self._known: OrderedDict[bytes, Lineage] = OrderedDict(self._slots.load())
         self._forgotten = 0
         self._refused = 0

@@ -1,6 +1,6 @@
-"""The sequence map as bytes in a buffer of fixed slots, such as the memory of a file.
+"""The sequence map as bytes in a buffer of fixed slots, which somebody may keep in a file.
 
-A process may be killed at any instruction, in the middle of a copy to memory, too. So a slot holds two versions of its row,
+A process may be killed at any instruction, in the middle of a write, too. So a slot holds two versions of its row,
 each with a number that only grows and a checksum, and the older one is overwritten. Half a version is never read: then the
 other one counts, which is what held before. Of two rows with one key the higher number counts.
 
@@ -8,16 +8,19 @@ other one counts, which is what held before. Of two rows with one key the higher
     version  CRC-32C of all that follows; number; key; epoch; where the numbers diverged; up to 5 outer batches; zeros
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from shoal.protocol.crc import crc32c
+from shoal.protocol.crc import Buffer, crc32c
 from shoal.protocol.shallow.delivery import Target
 
-__all__ = ["SLOT_SIZE", "Lineage", "Outer", "SlotTable", "slot_key"]
+__all__ = ["SLOT_SIZE", "Keep", "Lineage", "Outer", "SlotTable", "slot_key"]
+
+Keep = Callable[[int, Buffer], None]
+"""Is told of each version: where in the buffer it stands, and its bytes."""
 
 _KEY_SIZE = 16
 _VERSION_SIZE = 256
@@ -85,8 +88,9 @@ class _Row(NamedTuple):
 class SlotTable:
     """`buffer` holds a whole number of slots; each key has one while it is known."""
 
-    def __init__(self, buffer: bytearray | memoryview) -> None:
+    def __init__(self, buffer: bytearray | memoryview, keep: Keep | None = None) -> None:
         self._buffer = memoryview(buffer)
+        self._keep = keep
         self.count = len(self._buffer) // SLOT_SIZE
         self._places: dict[bytes, tuple[int, int]] = {}  # slot, and its newer version
         self._free = list(range(self.count))
@@ -124,7 +128,10 @@ class SlotTable:
             known = slot, self._newer(slot)[1]
         slot, newer = known
         self._number += 1
-        self._version(slot, 1 - newer)[:] = _encode(self._number, key, lineage)
+        version = _encode(self._number, key, lineage)
+        self._version(slot, 1 - newer)[:] = version
+        if self._keep is not None:
+            self._keep(_position(slot, 1 - newer), version)
         self._places[key] = slot, 1 - newer
 
     def release(self, key: bytes) -> None:
@@ -132,8 +139,12 @@ class SlotTable:
         self._free.append(self._places.pop(key)[0])
 
     def _version(self, slot: int, half: int) -> memoryview:
-        start = slot * SLOT_SIZE + half * _VERSION_SIZE
+        start = _position(slot, half)
         return self._buffer[start : start + _VERSION_SIZE]
+
+
+def _position(slot: int, half: int) -> int:
+    return slot * SLOT_SIZE + half * _VERSION_SIZE
 
 
 def _encode(number: int, key: bytes, lineage: Lineage) -> bytes:
