@@ -19,8 +19,6 @@ from shoal.proxy.statistics import CloseCause
 from shoal.proxy.transport import PeerLost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from shoal.protocol.coalesce.joinable import Joinable, Target
     from shoal.protocol.wire import Buffer, Topic
     from shoal.proxy.connection import Connection
@@ -78,7 +76,7 @@ class Taken:
 
 
 class Member:
-    """One client connection of a coalescing listener. `wait` is what `turn` waits for; the path sets it."""
+    """One client connection of a coalescing listener."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -88,7 +86,6 @@ class Member:
         self.ended = False
         self.heard = -1  # bytes that its own broker connection has received,
         self.heard_at = 0.0  # and when that last changed
-        self.wait: Callable[[], Awaitable[None]] = self.settled
         self._taken: deque[Taken] = deque()
         self._sending = False
         self._moved = trio.Event()
@@ -106,9 +103,6 @@ class Member:
     def is_full(self) -> bool:
         """The client does not read its answers, or has asked too much at once: nothing more is taken meanwhile."""
         return self._sending or len(self._taken) >= MAX_TAKEN
-
-    async def turn(self) -> None:
-        await self.wait()
 
     async def settled(self) -> None:
         """Until nothing is owed, and nothing is on its way."""

@@ -48,7 +48,7 @@ from shoal.proxy.coalesce_statistics import CoalesceTally
 from shoal.proxy.endpoints import NoPort
 from shoal.proxy.in_flight import Asked, InFlight
 from shoal.proxy.plain_path import PLAIN_ROUTES
-from shoal.proxy.routes import Route, Verdict, table
+from shoal.proxy.routes import Route, Verdict, Wait, table
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class CoalescePath:
         if len(self._unsettled) > _MAX_UNSETTLED:
             self._unsettled.popitem(last=False)
 
-    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
         self._members[connection].own_way = AUTHENTICATED
         self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
         is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
@@ -185,7 +185,7 @@ class CoalescePath:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _decide(self, connection: Connection, first: memoryview) -> Answer | Verdict | None:
+    def _decide(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
         member = self._members[connection]
         size, _, version, _ = _PREFIX.unpack_from(first)
         if member.own_way is not None:
@@ -214,25 +214,26 @@ class CoalescePath:
         full = len(self._lanes) >= MAX_LANES and (member.connection.door, found.key) not in self._lanes
         return TOO_MANY if full else None
 
-    def _pass_alone(self, member: Member, first: memoryview, found: Joinable, why: str) -> Answer | Verdict | None:
+    def _pass_alone(
+        self, member: Member, first: memoryview, found: Joinable, why: str
+    ) -> Answer | Verdict | Wait | None:
         """Behind what was taken for its partitions, whoever sent that."""
         since = member.behind if member.behind is not None else trio.current_time()
         ahead = partial(self._holds, member.connection.door, [part.target for part in found.parts], since)
         if ahead():
-            member.behind, member.wait = since, partial(self._while, ahead)
-            return Verdict.WAIT
+            member.behind = since
+            return Wait(partial(self._while, ahead))
         decision = self._pass(member, first, why)
-        if decision is not Verdict.WAIT:
+        if not isinstance(decision, Wait):
             member.behind = None
             for part in found.parts:
                 self._sequences.saw(part.target, part.header)
         return decision
 
-    def _pass(self, member: Member, first: memoryview, why: str) -> Answer | Verdict | None:
+    def _pass(self, member: Member, first: memoryview, why: str) -> Answer | Verdict | Wait | None:
         """Over the client's own connection, behind what was taken from it."""
         if member.unanswered:
-            member.wait = member.settled
-            return Verdict.WAIT
+            return Wait(member.settled)
         assert _plain_produce is not None
         decision = _plain_produce(member.connection, first)
         if decision is not Verdict.MORE:
@@ -243,21 +244,17 @@ class CoalescePath:
             member.own_way = SILENT  # nobody will say when the broker has worked on it
         return decision
 
-    def _take(self, member: Member, found: Joinable, correlation_id: int) -> Verdict:
+    def _take(self, member: Member, found: Joinable, correlation_id: int) -> Verdict | Wait:
         connection = member.connection
         if self._is_full():
-            member.wait = partial(self._while, self._is_full)
-            return Verdict.WAIT
+            return Wait(partial(self._while, self._is_full))
         if member.is_full:
-            member.wait = member.until_room
-            return Verdict.WAIT
+            return Wait(member.until_room)
         if not member.unanswered and not connection.responses.quiet:
-            member.wait = connection.requests.until_quiet
-            return Verdict.WAIT
+            return Wait(connection.requests.until_quiet)
         lane = self._lanes.get((connection.door, found.key)) or self._new_lane(connection.door, found.key)
         if self._gains_by_sets(lane, found):
-            member.wait = partial(self.sets.ask, connection)
-            return Verdict.WAIT
+            return Wait(partial(self.sets.ask, connection))
         member.behind = None
         taken, now = member.take(found, correlation_id), trio.current_time()
         self.tally.taken += 1

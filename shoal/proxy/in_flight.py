@@ -149,9 +149,6 @@ class Backlog(Protocol):
     def unanswered(self) -> int:
         """How many there are. What comes behind them and goes to the client's own broker has to wait."""
 
-    async def turn(self) -> None:
-        """Wait until the request that stands next may be decided upon again."""
-
     async def settled(self) -> None:
         """Wait until all are answered."""
 

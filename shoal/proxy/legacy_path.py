@@ -29,7 +29,7 @@ from shoal.proxy.legacy_produce import LegacyProduces
 from shoal.proxy.legacy_statistics import LegacyTally
 from shoal.proxy.legacy_translated import answer_translated
 from shoal.proxy.plain_path import PlainPath
-from shoal.proxy.routes import Route, Verdict, table
+from shoal.proxy.routes import Route, Verdict, Wait, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,10 +78,10 @@ class LegacyPath:
         ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
         checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
-            if not 0 <= version <= newest or decision is Verdict.WAIT or decision is Verdict.MORE:
+            if not 0 <= version <= newest or decision is Verdict.MORE or isinstance(decision, Wait):
                 return decision
             self.clients.asked(connection, key, version)
             return Verdict.HOLD if version < ours else checked or decision
@@ -91,7 +91,7 @@ class LegacyPath:
     def _versions(self) -> Route:
         below = self.base.routes[ApiKey.API_VERSIONS]
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
             if not isinstance(decision, Edit):
@@ -131,7 +131,7 @@ class LegacyPath:
         self.base.end()
 
 
-def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Verdict | None:
+def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Verdict | Wait | None:
     if version < below.since:
         return None
     return below.answer if below.decide is None else below.decide(connection, first)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.delivery import Target
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Answer, InFlight
-    from shoal.proxy.routes import Verdict
+    from shoal.proxy.routes import Verdict, Wait
     from shoal.proxy.transport import Buffer
 
 __all__ = ["WATCHED_VERSIONS", "ProducerIds", "Rights", "rights_of"]
@@ -64,7 +64,7 @@ def rights_of(connection: Connection) -> Rights:
     return connection.context
 
 
-def _decide(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+def _decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
     assert _PLAIN.decide is not None
     plain = _PLAIN.decide(connection, first)
     return Edit(partial(_noted, plain)) if isinstance(plain, Edit) else plain

@@ -12,12 +12,20 @@ All of this is one synchronous `step()`, from `recv_into` to the end of the non-
 pumps. Where something has to be awaited (a send that the kernel does not take, a held frame), the step ends with a `Rest`: a
 copy of what is still needed. Then the pump's task does what is to be awaited (`turn()`) and goes on with what was behind it.
 Meanwhile it reads nothing: that is the backpressure. Most of the time there is no rest, and no task is woken (fast_lane.py).
+
+A rest may have nothing but a wait in it, in front of a frame that is then looked at again. A wait for what is there already would
+go round for ever, with no other task served. So a pump that stands in front of the same frame again, and has not given way to other
+tasks meanwhile, pauses and says so: it is an error in Shoal, and costs one connection some milliseconds instead of the process.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
+
+import trio
 
 from shoal.proxy.fast_lane import Watch, until
 from shoal.proxy.transport import BUFFER_SIZE, VIEW, Outlet, PeerLost
@@ -28,6 +36,13 @@ if TYPE_CHECKING:
     from shoal.proxy.transport import Buffer, Transport
 
 __all__ = ["Interruption", "Pump"]
+
+log = logging.getLogger("shoal.connection")
+
+_PAUSE_SECONDS = 0.01
+_COMPLAINT_SECONDS = 60.0
+_MOST_IDLE = 2  # waits of no length: what is decided upon a wait may be another wait
+_MOST_ROUNDS = 64  # waits of any length: others may be faster, each time
 
 
 class Interruption(NamedTuple):
@@ -46,6 +61,48 @@ class _Rest(NamedTuple):
     missing: int  # bytes at the end of `frame`
     finish: Callable[[bytearray], Awaitable[None]] | None
     behind: bytes
+
+    @property
+    def is_wait(self) -> bool:
+        """Nothing moves by it."""
+        return self.frame is not None and not self.frame and not self.unsent
+
+
+class _Standing:
+    """In front of one frame, for more than one wait."""
+
+    __slots__ = ("_idle", "_rounds", "_task", "_turns")
+
+    _silent_until = 0.0  # the same complaint for all connections
+
+    def __init__(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._turns = self._now()
+        self._rounds = self._idle = 0
+
+    def _now(self) -> object:
+        """How often trio has gone on with this task; something new each time where trio does not say."""
+        return getattr(self._task, "_schedule_points", None) or object()
+
+    async def again(self, wait: _Rest) -> None:
+        """After a wait, where the pump still stands."""
+        before, self._turns = self._turns, self._now()
+        self._rounds += 1
+        self._idle = self._idle + 1 if before == self._turns else 0
+        if self._idle >= _MOST_IDLE or not self._rounds % _MOST_ROUNDS:
+            if self._idle == _MOST_IDLE:
+                self._complain(wait)
+            await trio.sleep(_PAUSE_SECONDS)
+            self._turns = self._now()
+
+    @classmethod
+    def _complain(cls, wait: _Rest) -> None:
+        now = time.monotonic()
+        if now >= cls._silent_until:
+            cls._silent_until = now + _COMPLAINT_SECONDS
+            log.error(
+                "a connection waits for what is there (%r): this is an error in Shoal, please report it", wait.finish
+            )
 
 
 class Pump(ABC):
@@ -102,11 +159,17 @@ class Pump(ABC):
         self.waiting = True
         await until(self._watch, self.step)
         self.waiting = False
+        standing: _Standing | None = None
         while self._rest is not None:
             rest, self._rest = self._rest, None
             await self._settle(rest)
             view, end = memoryview(rest.behind), len(rest.behind)
             self._rest = self._move(view, 0, end, self.scan(view, 0, end))
+            if rest.is_wait and self._rest is not None and self._rest.is_wait and len(self._rest.behind) == end:
+                standing = standing or _Standing()
+                await standing.again(rest)
+            else:
+                standing = None
         self.check_end()
 
     def check_end(self) -> None:

@@ -13,9 +13,11 @@ from shoal.protocol.framing import check_frame_size
 from shoal.protocol.headers import read_request_header
 from shoal.proxy.in_flight import InFlight, Token, UpstreamLost
 from shoal.proxy.pump import Interruption, Pump
-from shoal.proxy.routes import Verdict
+from shoal.proxy.routes import Verdict, Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Answer
     from shoal.proxy.routes import Route
@@ -122,11 +124,13 @@ class RequestPump(Pump):
                 self._refuse(size, view[pos:end])
             route = routes.get(key)
             if backlog is not None and backlog.unanswered and (route is None or not route.takes):
-                return pos, self._waiting_turn()
+                return pos, _standing(backlog.settled)
             if route is None or version < route.since:
                 queue.append(correlation_id)
             else:
                 decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
+                if isinstance(decision, Wait):
+                    return pos, _standing(decision.until)
                 if isinstance(decision, Verdict):
                     if decision is not Verdict.SILENT:
                         return pos, self._stopped(decision, route, size)
@@ -149,9 +153,9 @@ class RequestPump(Pump):
         if verdict is Verdict.TAKEN:
             self.requests += 1
             return Interruption(_SIZE.size + size, (), None)
-        return self._waiting_turn() if verdict is Verdict.WAIT else None
+        return None
 
-    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | None:
+    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | Wait | None:
         if self._connection.client_id is None:
             self._identify(first)
         if route.decide is None:
@@ -183,15 +187,6 @@ class RequestPump(Pump):
         with connection.handling_request():
             await route.handle(connection, frame, read_request_header(frame))
 
-    def _waiting_turn(self) -> Interruption:
-        """In front of a frame that is looked at again later; nothing is read meanwhile."""
-        return Interruption(0, None, self._turn)
-
-    async def _turn(self, _: bytearray) -> None:
-        backlog = self._connection.backlog
-        assert backlog is not None
-        await backlog.turn()
-
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
         """SASL tokens: -> where the last one ends."""
         while self.tokens and end - pos >= _SIZE.size and not self.remaining:
@@ -207,3 +202,12 @@ class RequestPump(Pump):
     def _refuse(self, size: int, first: memoryview) -> None:
         check_frame_size(size, first, self._frame_limit)
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")
+
+
+def _standing(until: Callable[[], Awaitable[None]]) -> Interruption:
+    """In front of a frame that is looked at again later; nothing is read meanwhile."""
+    return Interruption(0, None, partial(_stand, until))
+
+
+async def _stand(until: Callable[[], Awaitable[None]], _: bytearray) -> None:
+    await until()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Answer
 
-__all__ = ["Decide", "Handle", "Route", "RouteTable", "Verdict", "table"]
+__all__ = ["Decide", "Handle", "Route", "RouteTable", "Verdict", "Wait", "table"]
 
 
 class Verdict(Enum):
@@ -23,10 +23,16 @@ class Verdict(Enum):
     HOLD = auto()  # hold the request whole and hand it to the route's `handle`
     SILENT = auto()  # passes, and will not be answered
     TAKEN = auto()  # the path has taken what it needs: nothing passes, and the path answers
-    WAIT = auto()  # not yet: ask again when the connection's `Backlog.turn` has come
 
 
-Decide = "Callable[[Connection, memoryview], Answer | Verdict | None]"
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A verdict, too: not yet, nothing more is read until `until` has returned, and then `decide` is asked again."""
+
+    until: Callable[[], Awaitable[None]]
+
+
+Decide = "Callable[[Connection, memoryview], Answer | Verdict | Wait | None]"
 """Gets the frame from its first byte, as far as it has arrived (12 bytes at least). The view is only lent."""
 
 Handle = "Callable[[Connection, bytearray, RequestHeader], Awaitable[None]]"
@@ -43,7 +49,7 @@ class Route:
 
     since: int = 0
     answer: Answer | None = None
-    decide: Callable[[Connection, memoryview], Answer | Verdict | None] | None = None
+    decide: Callable[[Connection, memoryview], Answer | Verdict | Wait | None] | None = None
     handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]] | None = None
     takes: bool = False
 

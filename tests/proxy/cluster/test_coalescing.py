@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -16,10 +17,12 @@ from confluent_kafka import Producer
 from shoal.scenarios.kafka.clients import client_config
 from shoal.scenarios.kafka.process import together
 from shoal.scenarios.kafka.tools import run_tool
+from tests.proxy.coalesce_rig import batch
 from tests.shoal_process import running_shoal
 
 from .data import IN_TIME, Record, new_topic, produce, read
 from .feeder import Feeder
+from .frames import Closed, Wire, request
 from .test_topology import _lead_as_before
 
 if TYPE_CHECKING:
@@ -93,6 +96,56 @@ async def test_producers_of_every_kind_at_once(brokers: Cluster, new_stand: NewS
         assert of(stored, key) == contents, key
     requests, into = joined(stand)
     assert requests > 1.5 * into
+
+
+async def test_a_produce_between_two_metadata_requests_in_one_packet(brokers: Cluster, new_stand: NewStand) -> None:
+    topic, stand = new_topic(brokers, [[1]]), coalescing(new_stand)
+    metadata = request("metadata", 1, {"topics": [{"name": topic}]})
+    partitions = [{"index": 0, "records": batch("in the middle")}]
+    topics = [{"name": topic, "partition_data": partitions}]
+    produced = request("produce", 7, {"acks": -1, "timeout": timedelta(seconds=5), "topic_data": topics})
+
+    def exchange() -> list[bytes | Closed]:
+        with Wire(*stand.broker(1)) as wire:
+            wire.send(metadata + produced + metadata)
+            return [wire.receive() for _ in range(3)]
+
+    async with running_shoal(stand.shoal):
+        assert Closed() not in await in_thread(exchange)
+        stored = await in_thread(partial(read, brokers.bootstrap, topic))
+    assert [one.value for one in stored[0]] == [b"in the middle"]
+    assert joined(stand) == (1, 1)
+
+
+async def test_producers_that_ask_for_metadata_between_their_records(brokers: Cluster, new_stand: NewStand) -> None:
+    """librdkafka asks over the connection on which it produces."""
+    topic, stand = new_topic(brokers, SIX), coalescing(new_stand)
+    config = {
+        **client_config(stand.bootstrap),
+        "topic.metadata.refresh.interval.ms": 1000,
+        "acks": "all",
+        "linger.ms": 0,
+    }
+
+    def one(number: int) -> int:
+        producer, until, sent = Producer(config), monotonic() + 4.0, 0
+        while monotonic() < until:
+            producer.produce(topic, b"%d %d" % (number, sent), partition=number % 6)
+            sent += 1
+            producer.poll(0.005)
+        assert not producer.flush(IN_TIME)
+        return sent
+
+    sent: list[int] = []
+
+    async def run(number: int) -> None:
+        sent.append(await in_thread(one, number))
+
+    async with running_shoal(stand.shoal):
+        await together(*(partial(run, number) for number in range(20)))
+    stored = await in_thread(partial(read, brokers.bootstrap, topic, partitions=6))
+    assert sum(map(len, stored.values())) == sum(sent)
+    assert joined(stand)[0]
 
 
 async def test_java_producers(brokers: Cluster, new_stand: NewStand) -> None:
