@@ -19,7 +19,7 @@ import trio
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
 from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED, named
-from shoal.protocol.shallow.mirror_producers import Prepared
+from shoal.protocol.shallow.mirror_producers import Passing, Prepared
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.rounds import Rounds
@@ -84,12 +84,14 @@ class Exchange:
         header: RequestHeader,
         naming: Naming,
         plans: Mapping[Target, Plan | Prepared | Refused],
+        passing: Mapping[Target, Passing],
     ) -> None:
         self._path = path
         self._connection = connection
         self._frame = frame
         self._header = header
         self._naming = naming
+        self._passing = passing
         self._silent = request.acks == _NOBODY_ASKED
         # An answer to each batch is what keeps the order, whether the mirror wants one or not.
         self._request = replace(request, acks=_LEADER) if self._silent else request
@@ -188,6 +190,9 @@ class Exchange:
             self._plain += [
                 one for one in plain if answered.get(one[0], _NOTHING_SAID)[0] == CLUSTER_AUTHORIZATION_FAILED
             ]
+        for target in self._passing.keys() & answered.keys():
+            if not answered[target][0]:
+                self._passing[target].appended(answered[target][1])
         for target in parcels.keys() & answered.keys():
             self._count(parcels[target], answered[target][0])
             self._rounds.answered(target, *answered[target])

@@ -12,20 +12,22 @@ must find what the old one still has in flight either appended and known, or fai
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.messages.produce import read_produce_request
+from shoal.protocol.messages.produce import read_produce_request, read_produce_response
 from shoal.protocol.shallow.answers import UNKNOWN_TOPIC_ID
 from shoal.protocol.shallow.delivery import Deliveries
-from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
+from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing, Prepared
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
+from shoal.proxy.in_flight import Edit
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_exchange import Exchange, encode_sets
@@ -36,12 +38,13 @@ from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.topic_names import Naming
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
     from shoal.protocol.shallow.delivery import Target
     from shoal.proxy.connection import Connection
+    from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.listeners import Listener
     from shoal.proxy.multi_batch import MultiBatchProofs
@@ -120,11 +123,11 @@ class UnwrapPath:
             )
         await self._prove(connection)
         async with self._locks.held(targets):
-            works = self._prepared(frame, request, naming, plans)
+            works, passing = self._prepared(frame, request, naming, plans)
             if works:
-                await Exchange(self, connection, frame, request, header, naming, works).run()
+                await Exchange(self, connection, frame, request, header, naming, works, passing).run()
         if not works:
-            await self._forward(connection, frame, request, header, naming)
+            await self._forward(connection, frame, request, header, naming, passing)
 
     def _plan(self, frame: bytearray, start: int, end: int) -> Plan | Refused | None:
         return plan_record_set(frame, start, end, plain_codec=self._plain_codec)
@@ -143,18 +146,21 @@ class UnwrapPath:
 
     def _prepared(
         self, frame: bytearray, request: ProduceRequest, naming: Naming, plans: dict[Target, Plan | Refused]
-    ) -> dict[Target, Plan | Prepared | Refused]:
-        """The partitions of which something changes. Whoever asks holds their locks."""
+    ) -> tuple[dict[Target, Plan | Prepared | Refused], dict[Target, Passing]]:
+        """The partitions of which something changes, and those whose success is to be noted. Whoever asks holds their locks."""
         works: dict[Target, Plan | Prepared | Refused] = dict(plans)
+        passing: dict[Target, Passing] = {}
         for topic, index, start, end in request.partitions:
             target = naming.target(topic, index)
             plan = plans.get(target)
             if isinstance(plan, Refused):
                 continue
             prepared = self._producers.prepare(target, frame, start, end, plan)
-            if prepared is not None:
+            if isinstance(prepared, Passing):
+                passing[target] = prepared
+            elif prepared is not None:
                 works[target] = prepared
-        return works
+        return works, passing
 
     async def _forward(
         self,
@@ -163,6 +169,7 @@ class UnwrapPath:
         request: ProduceRequest,
         header: RequestHeader,
         naming: Naming,
+        passing: Mapping[Target, Passing],
     ) -> None:
         """A request without envelopes: as it is, or with its plain batches compressed where that was asked for."""
         buffers: Sequence[Buffer] = [frame]
@@ -173,8 +180,10 @@ class UnwrapPath:
             buffers = encode_sets(frame, request, header, naming, sets)
         if request.acks == _NOBODY_ASKED:
             return await connection.forward(buffers, Verdict.SILENT, note=NOT_UNWRAPPED)
-        edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE]
-        return await connection.forward(buffers, ADDRESSES if edited else None, note=NOT_UNWRAPPED)
+        answer = ADDRESSES if header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+        if passing:
+            answer = Edit(partial(_noted, naming, passing, answer))
+        return await connection.forward(buffers, answer, note=NOT_UNWRAPPED)
 
     def record_set(self, frame: bytearray, one: ProducePartition) -> Sequence[Buffer]:
         """Of a partition without an envelope."""
@@ -201,3 +210,19 @@ class UnwrapPath:
                 self._interlock.produced(connection, target.topic, index, memoryview(frame)[start:end])
             elif plan is not _UNKNOWN:
                 self.books.reconciler.refused()
+
+
+def _noted(
+    naming: Naming,
+    passing: Mapping[Target, Passing],
+    plain: Edit | None,
+    connection: Connection,
+    entry: InFlight,
+    frame: Buffer,
+) -> Buffer | Sequence[Buffer]:
+    """The answer to what passed as it was, on its way to the mirror: what is appended now."""
+    for one in read_produce_response(frame, entry.api_version).partitions:
+        target = naming.target(one.topic, one.partition)
+        if not one.error_code and target in passing:
+            passing[target].appended(one.base_offset)
+    return frame if plain is None else plain.edit(connection, entry, frame)

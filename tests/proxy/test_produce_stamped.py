@@ -6,11 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
+import trio.testing
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import BatchHeader, encode_batch, read_batch_header
 from shoal.proxy.settings import Limits
+from tests.protocol.shallow.world import some_batch
 from tests.proxy.rig import until
 from tests.proxy.shallow_batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, leave, records
 from tests.proxy.shallow_brokers import Script, TargetBroker
@@ -51,6 +54,32 @@ async def test_every_batch_has_the_mirrors_stamps_and_a_sequence_of_its_own() ->
         assert {(one.producer_id, one.producer_epoch) for one in came} == {(5, 2)}
         assert [one.base_sequence for one in came] == [0, 1, 5, 11, 16, 18, 20]
         assert plain in r.target.requests[0].values(), "what came before the first envelope is untouched"
+
+
+MANY = [some_batch(200 + at, 1) for at in range(8)]  # more than a broker remembers
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("others", [False, True])
+async def test_a_raw_batch_comes_again_behind_envelopes(version: int, others: bool) -> None:
+    """Several in flight: its answer is lost with the connection, and Shoal goes on with what it had received by then."""
+    plain, wrapped = by_the_mirror([EARLIER], base_sequence=0), opened(*MANY, sequence=1)
+    beside = [opened(*OTHERS, sequence=0)] if others else []
+    gate = trio.Event()
+    async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
+        first, second = await r.producer(), await r.producer()
+        first.version = second.version = version
+        await first.produce(plain, *beside)
+        await first.produce(wrapped)
+        await until(lambda: len(r.target.requests) == 1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await leave(first)
+        gate.set()
+        await until(lambda: len(r.target.log()) == 9)
+        for sent, offset in ((plain, 0), (wrapped, 8)):
+            await second.produce(sent)
+            assert await second.answers() == {0: (NONE, offset)}
+        assert r.target.log() == [EARLIER, *records(*MANY)]
 
 
 async def test_a_mirror_s_own_stamps_never_go_in_sets() -> None:

@@ -13,13 +13,20 @@ from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, rea
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.delivery import Target
-from shoal.protocol.shallow.mirror_sequences import Misplaced, OuterStamp, SequenceMap, SequenceStatistics, outer_stamp
+from shoal.protocol.shallow.mirror_sequences import (
+    Misplaced,
+    OuterStamp,
+    Placed,
+    SequenceMap,
+    SequenceStatistics,
+    outer_stamp,
+)
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
 from shoal.protocol.shallow.sequence_slots import Keep
 from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, Item, Plan, Refused
 
-__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Prepared"]
+__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared"]
 
 # (producer id, partition) pairs that are known at a time, 8 MiB where all are in use. A mirror has one for each partition that
 # it writes; a pair that is forgotten in the middle of an epoch makes its producer begin anew.
@@ -35,6 +42,17 @@ class Prepared(NamedTuple):
     deliveries: StampedDeliveries
 
 
+class Passing(NamedTuple):
+    """A batch that passes as it is. `appended` when the broker says so."""
+
+    sequences: SequenceMap
+    target: Target
+    stamp: OuterStamp
+
+    def appended(self, base_offset: int) -> None:
+        self.sequences.appended(self.target, self.stamp, self.stamp.records, base_offset)
+
+
 class MirrorProducers:
     """`slots`: memory that is zero at first, and should outlive the process: `keep` is told what changes there (sequence_slots.py)."""
 
@@ -46,10 +64,10 @@ class MirrorProducers:
 
     def prepare(
         self, target: Target, frame: Buffer, start: int, end: int, plan: Plan | None
-    ) -> Prepared | Refused | None:
-        """For the record set `frame[start:end]`, of which `plan` is the plan; None: nothing changes."""
+    ) -> Prepared | Passing | Refused | None:
+        """For the record set `frame[start:end]`, of which `plan` is the plan; None: it is of no idempotent producer."""
         if plan is not None:
-            return self._placed(target, plan, plan.stamp) if plan.stamp else None
+            return self._opened(target, plan, plan.stamp) if plan.stamp else None
         if not _may_be_stamped(frame, start, end):
             return None
         try:
@@ -60,17 +78,20 @@ class MirrorProducers:
         if tail != end or body_crc(frame, start, end) != header.crc:
             return Refused(error_code=CORRUPT_MESSAGE, message="damaged on its way from the mirror to Shoal")
         stamp = outer_stamp(header)
-        return self._placed(target, self._plan_of(frame, start, end, header), stamp, opened=False) if stamp else None
+        if stamp is None:
+            return None
+        placed = self._sequences.place(target, stamp, None)
+        if isinstance(placed, Placed) and placed.as_it_is:
+            return Passing(self._sequences, target, stamp)
+        return self._placed(self._plan_of(frame, start, end, header), stamp, placed)
 
-    def _placed(
-        self, target: Target, plan: Plan, stamp: OuterStamp, *, opened: bool = True
-    ) -> Prepared | Refused | None:
+    def _opened(self, target: Target, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:
         inner = sum(sum(item.batches.records) for item in plan.items)
         if inner > MAX_RECORDS:
             return Refused(error_code=INVALID_RECORD, message=f"envelopes that state {inner} records")
-        placed = self._sequences.place(target, stamp, inner if opened else None)
-        if placed is None:
-            return None
+        return self._placed(plan, stamp, self._sequences.place(target, stamp, inner))
+
+    def _placed(self, plan: Plan, stamp: OuterStamp, placed: Placed | Misplaced) -> Prepared | Refused:
         if isinstance(placed, Misplaced):
             return Refused(error_code=placed.error_code, message=placed.message)
         restamped = restamp(plan, stamp, placed.first)

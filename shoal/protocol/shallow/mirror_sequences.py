@@ -3,7 +3,8 @@
 The mirror's producer numbers what it sends: one sequence per outer record. An envelope is one outer record and stands for
 n inner records, and the broker wants each batch to begin where the one before ended. So from the first envelope on, the
 numbers of a (producer id, epoch, partition) have diverged, and every later batch of it is renumbered, also one without
-envelopes. Until then they are the mirror's own and nothing is edited.
+envelopes. Until then they are the mirror's own and nothing is edited. But those batches are remembered, too: with several
+requests in flight one may come again behind envelopes, when the broker has long forgotten it and calls it out of order.
 
 Rules:
 1. A new epoch begins at 0 on both sides. So a producer id, epoch and partition that is not known here must begin at 0; if it
@@ -14,7 +15,8 @@ Rules:
    known (a producer has at most 5 in flight), with what of each is appended. What is known to be appended is not sent again:
    the broker could tell only the last 5 *inner* batches.
 3. A batch is taken only when all of the one before is appended. A producer with several requests in flight is told
-   OUT_OF_ORDER_SEQUENCE_NUMBER meanwhile, as by a broker, and sends it again after the other.
+   OUT_OF_ORDER_SEQUENCE_NUMBER meanwhile, as by a broker, and sends it again after the other. Not so before the first envelope:
+   there the broker counts as the mirror does, and judges by itself.
 4. Whatever else does not fit is out of order. It is never guessed.
 
 What the Java producer makes of OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it sends a
@@ -88,12 +90,13 @@ def outer_stamp(header: BatchHeader) -> OuterStamp | None:
 class Placed(NamedTuple):
     """The inner records get the sequences from `first` on; so many of them are `appended` already.
 
-    `base_offset` is what of the answer is known since (-1: nothing).
+    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes.
     """
 
     first: int
     appended: int = 0
     base_offset: int = -1
+    as_it_is: bool = False
 
 
 class Misplaced(NamedTuple):
@@ -122,14 +125,14 @@ class SequenceMap:
         self._forgotten = 0
         self._refused = 0
 
-    def place(self, target: Target, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced | None:
-        """Where the batch goes. `inner_records` is None for a batch without envelopes; the answer None: as it is."""
+    def place(self, target: Target, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
+        """Where the batch goes. `inner_records` is None for a batch without envelopes."""
         key = slot_key(stamp.producer_id, target)
         placed = self._place(key, stamp, inner_records)
         self._refused += isinstance(placed, Misplaced)
         return placed
 
-    def _place(self, key: bytes, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced | None:
+    def _place(self, key: bytes, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
         lineage = self._known.get(key)
         if lineage is not None and stamp.epoch < lineage.epoch:
             return Misplaced(INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}")
@@ -139,21 +142,15 @@ class SequenceMap:
             lineage = Lineage(epoch=stamp.epoch)
             self._store(key, lineage)
         self._known.move_to_end(key)
-        if not lineage.window:
-            return None if inner_records is None else self._diverge(key, lineage, stamp, inner_records)
-        if inner_records is None and _is_from_before(lineage, stamp):
-            return None
-        return self._go_on(key, lineage, stamp, stamp.records if inner_records is None else inner_records)
-
-    def _diverge(self, key: bytes, lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed:
-        """The first envelope of this epoch: until here both sides count alike."""
-        lineage = replace(lineage, diverged_at=stamp.base_sequence)
-        return self._take(key, lineage, stamp, stamp.base_sequence, inner)
+        inner = stamp.records if inner_records is None else inner_records
+        known = _known(lineage, stamp, inner)
+        if lineage.diverged_at >= 0:
+            return known or self._go_on(key, lineage, stamp, inner)
+        if inner_records is None:
+            return (known or self._take(key, lineage, stamp, stamp.base_sequence, inner))._replace(as_it_is=True)
+        return self._take(key, replace(lineage, diverged_at=stamp.base_sequence), stamp, stamp.base_sequence, inner)
 
     def _go_on(self, key: bytes, lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | Misplaced:
-        for outer in lineage.window:
-            if outer.base == stamp.base_sequence and (outer.crc, outer.size) == stamp.identity and outer.inner == inner:
-                return Placed(outer.first, outer.appended, outer.base_offset)
         last = lineage.window[-1]
         expected = add_sequence(last.base, last.records)
         if stamp.base_sequence != expected:
@@ -195,10 +192,12 @@ class SequenceMap:
         return SequenceStatistics(known=len(self._known), forgotten=self._forgotten, refused=self._refused)
 
 
-def _is_from_before(lineage: Lineage, stamp: OuterStamp) -> bool:
-    """A retry of a batch that was sent before the first envelope. There is none any more once 5 batches came after it."""
-    at = lineage.diverged_at
-    return at == lineage.window[0].base and 0 < (at - stamp.base_sequence) % _SEQUENCES < _SEQUENCES // 2
+def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
+    """Where a batch went that comes again."""
+    for outer in lineage.window:
+        if outer.base == stamp.base_sequence and (outer.crc, outer.size) == stamp.identity and outer.inner == inner:
+            return Placed(outer.first, outer.appended, outer.base_offset)
+    return None
 
 
 def _out_of_order(stamp: OuterStamp, why: str) -> Misplaced:

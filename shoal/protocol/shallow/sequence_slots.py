@@ -65,7 +65,7 @@ class Outer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """One producer id in one partition: its newest epoch, and the last outer batches from the first envelope on."""
+    """One producer id in one partition: its newest epoch, where its first envelope came, and the last outer batches."""
 
     epoch: int
     diverged_at: int = -1

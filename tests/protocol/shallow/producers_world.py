@@ -16,7 +16,7 @@ import crc32c
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.answers import Outcome
 from shoal.protocol.shallow.delivery import Target
-from shoal.protocol.shallow.mirror_producers import MirrorProducers
+from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing
 from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
 from shoal.protocol.shallow.unwrap import Refused, plan_record_set
@@ -119,6 +119,10 @@ class Lost(Exception):
     """The mirror's connection ends without an answer."""
 
 
+class Unheard(Lost):
+    """... and Shoal goes on with what it had received by then."""
+
+
 @dataclass
 class Shoal:
     """The produce side for one partition, in front of a broker; what happens to each request to it is drawn."""
@@ -143,17 +147,27 @@ class Shoal:
         prepared = self.producers.prepare(TARGET, outer, 0, len(outer), plan)
         if isinstance(prepared, Refused):
             return Outcome(error_code=prepared.error_code)
-        if prepared is None:
+        assert prepared is not None
+        if isinstance(prepared, Passing):
             assert plan is None
-            return Outcome(**dict(zip(("error_code", "base_offset"), self.send(outer), strict=True)))  # type: ignore[arg-type]
+            error_code, base_offset = self.send(outer)
+            if not error_code:
+                prepared.appended(base_offset)
+            return self.told(Outcome(error_code=error_code, base_offset=base_offset))
         progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries)
         while (parcel := progress.next_parcel()) is not None:
             progress.answered(*self.send(flat(parcel.buffers())))
         assert progress.outcome
-        if self.draws and self.draws.pop() in ("lost answer", "shoal dies after"):
+        return self.told(progress.outcome)
+
+    def told(self, outcome: Outcome) -> Outcome:
+        fault = self.draws.pop() if self.draws else "ok"
+        if fault in ("lost answer", "shoal dies after"):
             self.start()
             raise Lost
-        return progress.outcome
+        if fault == "unheard":
+            raise Unheard
+        return outcome
 
     def send(self, batch: bytes) -> tuple[int, int]:
         self.sent += 1
@@ -165,7 +179,7 @@ class Shoal:
         if fault in ("lost request", "broker dies", "shoal dies before"):
             self.end(fault)
         answer = self.broker.produce(batch)
-        if fault != "ok":
+        if fault not in ("ok", "unheard"):
             self.end(fault)
         return answer
 
@@ -245,12 +259,17 @@ class Mirror:
 
     def _round(self, pending: deque[tuple[int, int, bytes]]) -> bool:
         """What may be in flight, once; False: the producer can go on in a new epoch only."""
+        hears = True
         for one in list(pending)[: self.in_flight]:
             sequence, count, outer = one
             try:
                 outcome = self.shoal.handle(outer)
+            except Unheard:
+                hears = False
             except Lost:
                 return True
+            if not hears:
+                continue
             if not outcome.error_code:
                 self._check_answer(outer, outcome.base_offset)
                 pending.remove(one)

@@ -23,6 +23,7 @@ DAILY = (
     "error",
     "lost request",
     "lost answer",
+    "unheard",
     "shoal dies before",
     "shoal dies after",
     "broker dies",

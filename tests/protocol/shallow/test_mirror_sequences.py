@@ -41,8 +41,8 @@ def refused(answer: object) -> int:
 
 def test_numbers_are_the_mirrors_own_until_the_first_envelope() -> None:
     sequences = a_map()
-    assert sequences.place(TARGET, stamp(0, 40), None) is None
-    assert sequences.place(TARGET, stamp(40, 2), None) is None
+    assert sequences.place(TARGET, stamp(0, 40), None) == Placed(0, as_it_is=True)
+    assert sequences.place(TARGET, stamp(40, 2), None) == Placed(40, as_it_is=True)
     assert take(sequences, 42, 100).first == 42
     assert take(sequences, 43, 10).first == 142
 
@@ -56,7 +56,7 @@ def test_a_batch_without_envelopes_behind_one_is_renumbered() -> None:
 def test_another_partition_counts_for_itself() -> None:
     sequences = a_map()
     take(sequences, 0, 100)
-    assert sequences.place(OTHER, stamp(0, 5), None) is None
+    assert sequences.place(OTHER, stamp(0, 5), None) == Placed(0, as_it_is=True)
     assert take(sequences, 5, 10, target=OTHER).first == 5
 
 
@@ -117,10 +117,22 @@ def test_a_late_retry_from_before_the_first_envelope_keeps_its_number() -> None:
     sequences = a_map()
     sequences.place(TARGET, stamp(0, 3), None)
     take(sequences, 3, 10)
-    assert sequences.place(TARGET, stamp(0, 3), None) is None
+    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0)
     for base in range(4, 9):
         take(sequences, base, 10)
     assert refused(sequences.place(TARGET, stamp(0, 3), None)) == OUT_OF_ORDER, "none is in flight any more"
+
+
+def test_what_was_appended_before_the_first_envelope_is_known_behind_it() -> None:
+    """The broker remembers five batches: behind an envelope of many it would call it out of order."""
+    sequences = a_map()
+    sequences.place(TARGET, stamp(0, 3), None)
+    sequences.appended(TARGET, stamp(0, 3), 3, 77)
+    sequences.place(TARGET, stamp(3, 2), None)
+    take(sequences, 5, 100)
+    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0, 3, 77)
+    assert sequences.place(TARGET, stamp(3, 2), None) == Placed(3)
+    assert refused(sequences.place(TARGET, stamp(0, 3, crc=2), None)) == OUT_OF_ORDER, "that is another batch"
 
 
 def test_both_sides_go_round_by_themselves() -> None:
@@ -129,7 +141,7 @@ def test_both_sides_go_round_by_themselves() -> None:
     assert take(sequences, LAST_SEQUENCE - 10, 8).first == LAST_SEQUENCE - 10
     assert take(sequences, LAST_SEQUENCE - 9, 6).first == LAST_SEQUENCE - 2
     assert take(sequences, LAST_SEQUENCE - 8, 1, records=9).first == 3, "sequence 2^31 - 1 was the third of the six"
-    assert take(sequences, 0, 1).first == 4
+    assert take(sequences, 0, 1, crc=2).first == 4
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
