@@ -251,8 +251,9 @@ class WrapPath:
 
     def _context(self, connection: Connection, consumer: Consumer, read: Fetched, committed: bool) -> WrapContext:
         settings = self._settings
+        cluster = connection.cluster.cluster_id or connection.cluster.name
         return WrapContext(
-            cluster=connection.cluster.cluster_id or connection.cluster.name,
+            cluster=cluster,
             topic=read.topic,
             partition=read.partition,
             fetch_offset=read.fetch_offset,
@@ -264,6 +265,7 @@ class WrapPath:
             partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
             tags=self._tags,
             sampler=self._sampler,
+            refused=self.interlock.refused.of(cluster, read.topic, read.partition),
         )
 
     def _count_raw(self, frame: Buffer, one: FetchedPartition, reason: Reason) -> None:

@@ -16,6 +16,7 @@ import trio
 from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind
+from shoal.protocol.shallow.refused import RefusedRanges
 from shoal.proxy.logs import told
 from shoal.proxy.settings import Address
 
@@ -46,12 +47,14 @@ class Interlock:
     """`takes_sets`: the brokers behind the target listener take several batches in one record set, as far as they are known.
 
     The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: somebody is finding that out.
+    `refused`: what the target does not take; the unwrapping side says so, too, and the wrapping side wraps it no more.
     """
 
     def __init__(self, rules: Rules, *, paired: bool = False) -> None:
         self.rules = rules
         self.paired = paired
         self.takes_sets = False
+        self.refused = RefusedRanges()
         self._learning = 0
         self._numbers = count(1)
         self._producers: dict[Connection, int] = {}

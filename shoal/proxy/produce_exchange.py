@@ -122,6 +122,7 @@ class Exchange:
             raise
         finally:
             self._rounds.abandon()
+            self._keep_refused()
             path.books.close_books(connection.cluster)
         self._conclude()
         if not self._silent:
@@ -237,6 +238,12 @@ class Exchange:
         else:
             lost[connection.door.node_id] = 1
 
+    def _keep_refused(self) -> None:
+        """So that the mirror is given it as plain records when it comes for it again."""
+        for progress in self._rounds.partitions.values():
+            for one in progress.refused:
+                self._path.refused.add(one)
+
     def _conclude(self) -> None:
         for target, refused in self._refused.items():
             self._complain(target, refused.error_code, refused.message)
@@ -244,7 +251,8 @@ class Exchange:
         for target, outcome in self._rounds.outcomes().items():
             if outcome.error_code:
                 self._complain(target, outcome.error_code, outcome.message or "")
-                self._answer.fail(target, outcome.error_code, outcome.message)
+                tell = self._answer.refuse if outcome.is_own else self._answer.fail
+                tell(target, outcome.error_code, outcome.message)
             else:
                 self._answer.succeed(target, outcome.base_offset)
 

@@ -68,6 +68,7 @@ class UnwrapPath:
         self.books = Bookkeeper(self.tally)
         self._name = listener.settings.name
         self._interlock = interlock
+        self.refused = interlock.refused
         self._locks = PartitionLocks()
         self.ids = ProducerIds(self._name)
         self._takes_sets: dict[int, bool] = {}  # by node id

@@ -333,6 +333,21 @@ def test_a_policy_of_ones_own_is_noted(policy: str, noted: bool) -> None:
     assert any("internal topics" in finding.why for finding in report.findings) is noted
 
 
+def test_what_the_mirror_skips_is_noted() -> None:
+    (finding,) = [one for one in check(wired("errors.tolerance = all")).findings if "is skipped" in one.why]
+    assert finding.severity is Severity.NOTE
+    assert not [one for one in check(wired("errors.tolerance = none")).findings if "is skipped" in one.why]
+
+
+def test_an_idempotent_mirror_that_skips_what_is_refused_is_found_and_mended() -> None:
+    text = wired("errors.tolerance = all", "B.producer.enable.idempotence = true")
+    finding = the_one(report := check(text))
+    assert finding.severity is MUST
+    assert "all that is behind it in the envelope" in finding.why
+    assert grave(check(mended(text, report))) == []
+    assert grave(check(wired("errors.tolerance = all", *EXACTLY_ONCE))) == []
+
+
 @pytest.mark.parametrize(
     "line", ["sync.topic.configs.enabled = false", "config.properties.exclude = compression\\\\.type"]
 )

@@ -16,6 +16,7 @@ __all__ = [
     "OF_STAMPS",
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "RECORD_LIST_TOO_LARGE",
+    "REFUSED_FOR_GOOD",
     "TRY_AGAIN",
     "UNKNOWN_TOPIC_ID",
     "Outcome",
@@ -41,6 +42,8 @@ ALREADY_THERE = frozenset({DUPLICATE_SEQUENCE_NUMBER})
 CUTTABLE = frozenset({MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE})
 # A set with one such batch in it is refused as a whole.
 DIVISIBLE = CUTTABLE | {CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD}
+# A batch is refused for what it is, and no producer sends it again.
+REFUSED_FOR_GOOD = frozenset({INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD})
 # What the broker last appended is not what Shoal believes: acknowledged data was lost there, or its memory of the id.
 LOST_TRACK = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
 # Only a producer with an id hears these.
@@ -92,8 +95,12 @@ def named(error_code: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The answer for the mirror: an error code with its story for the log, or 0 and the base offset (-1: not known)."""
+    """The answer for the mirror: an error code with its story for the log, or 0 and the base offset (-1: not known).
+
+    `is_own`: the broker has said nothing that stands for all of it.
+    """
 
     error_code: int
     base_offset: int = -1
     message: str | None = None
+    is_own: bool = False

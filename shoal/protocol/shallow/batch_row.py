@@ -87,6 +87,14 @@ class BatchRow(Sequence[SubBatch]):
         )
         return cls(columns, 0, len(batches))
 
+    def with_buffers(self, parts: Sequence[tuple[Buffer, ...]]) -> "BatchRow":
+        """The same batches in other bytes, as many of each."""
+        _, bounds, records, sources, origin = self._columns
+        one, two = self._start, self._stop
+        return BatchRow(
+            _Columns(parts, bounds[one : two + 1], records[one:two], sources[one:two], origin), 0, len(self)
+        )
+
     def __len__(self) -> int:
         return self._stop - self._start
 

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Target", "recall"]
+__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Refusal", "Target", "recall"]
 
 # A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by default.
 # Twice that, since several mirrors may share a Shoal. An entry takes about 600 bytes.
@@ -28,16 +28,39 @@ class Target(NamedTuple):
     partition: int
 
 
-class Delivered(NamedTuple):
-    """What of one item is appended: whole sub-batches, then records of the next one (it was split because it was too large).
+_MAX_TEXTS = 3
 
-    `first` and `last` are the target offsets of the first and the last record appended; -1 = the broker did not say.
+
+class Refusal(NamedTuple):
+    """What of one item the target has refused for good: the first error, how many batches, and what the first few are."""
+
+    error_code: int
+    texts: tuple[str, ...]
+    batches: int = 1
+
+    def joined(self, later: "Refusal | None") -> "Refusal":
+        if later is None:
+            return self
+        texts = (self.texts + later.texts)[:_MAX_TEXTS]
+        return Refusal(self.error_code, texts, self.batches + later.batches)
+
+    def __str__(self) -> str:
+        more = self.batches - len(self.texts)
+        return "; ".join(self.texts) + (f"; and {more} batches more" if more else "")
+
+
+class Delivered(NamedTuple):
+    """What of one item is done with: whole sub-batches, then records of the next one (it was split because it was too large).
+
+    All of that is appended but what `refusal` says. `first` and `last` are the target offsets of the first and the last record
+    appended; -1 = the broker did not say.
     """
 
     batches: int = 0
     records: int = 0
     first: int = -1
     last: int = -1
+    refusal: Refusal | None = None
 
 
 NOTHING = Delivered()

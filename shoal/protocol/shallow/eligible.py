@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TOO_LARGE = "batch over the run limit"
     BAD_CRC = "bad CRC (left to the mirror to complain about)"
     FIRST = "first batch after a start or seek"
+    REFUSED = "the target refused the batch before"
     # a partition, a topic
     SMALL = "batches below min-batch-bytes"
     DAMAGED = "unreadable record set"

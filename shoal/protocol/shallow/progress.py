@@ -11,10 +11,13 @@ Each success is remembered at once. The first error stops the sending; when all 
     nothing of it was appended, and it was in doubt before      all of it again, in a new epoch
     ... and the set can be divided                              go on with the first half of it
     ... and one batch is too large                              it is cut, deep, and its pieces go on
+    ... and one batch is refused for good                       go on behind it
     ... and the broker lost track of the sequence               a new epoch, once
     else                                                        the mirror is told, and what may be appended is in doubt
 
-So a bad batch is found by bisection, everything before it is delivered, and nothing behind it.
+So a bad batch is found by bisection, and everything else is delivered, as it is where each batch has a request of its own: a
+producer sends the next one whatever became of this one. The answer is the error then, once all is done, and so is that to a retry.
+A plan with a mirror's own stamps ends at the bad batch: behind a gap in the sequence nothing would be taken.
 With stamps (`sequence.py`) up to five parcels are in flight. The first parcel goes alone: a broker that knows nothing of a
 producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight.
 """
@@ -22,6 +25,7 @@ producer id takes any sequence from it, also one behind a gap. Without stamps on
 from collections import deque
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
+from functools import reduce
 
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.shallow.ahead import Ahead, Piece
@@ -36,16 +40,18 @@ from shoal.protocol.shallow.answers import (
     OF_STAMPS,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     RECORD_LIST_TOO_LARGE,
+    REFUSED_FOR_GOOD,
     TRY_AGAIN,
     Outcome,
     named,
 )
 from shoal.protocol.shallow.batch_row import SubBatch
-from shoal.protocol.shallow.delivery import Delivered, Ledger, Target, recall
+from shoal.protocol.shallow.delivery import Delivered, Ledger, Refusal, Target, recall
 from shoal.protocol.shallow.parcel import Parcel
+from shoal.protocol.shallow.refused import SourceRange
 from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, Plan
+from shoal.protocol.shallow.unwrap import MESSAGE_TOO_LARGE, Plan
 
 __all__ = ["SET_BYTES", "PartitionProgress"]
 
@@ -85,6 +91,7 @@ class PartitionProgress:
         self.cut_due: SubBatch | None = None
         self._cut_at = 0  # its place among what is ahead
         self.refused_set: str | None = None  # a set was refused whose batches were then taken
+        self.refused = list[SourceRange]()  # what the broker does not take, whatever is done about it
         self.ids_refused = False  # the broker does not let this client use a producer id
         self.id_is_stale = False  # the partition needs another producer id
         self.gap_ignored = False  # the broker appended what stood behind a gap: it keeps no order by sequences
@@ -104,6 +111,7 @@ class PartitionProgress:
         self._suspects = 0  # so many pieces ahead were refused together
         self._suspicion = 0  # with this error
         self._set_bytes = SET_BYTES
+        self._most = _ANY_NUMBER  # of batches in a set: it begins small behind a refused one, for the next may be, too
         self._replay = Replay(self._usable_doubt())
         self._prepare()
 
@@ -164,17 +172,22 @@ class PartitionProgress:
         batch, self.cut_due = self.cut_due, None
         assert batch is not None
         if isinstance(pieces, RemoteProtocolError):
-            return self._fail(CORRUPT_MESSAGE, f"{batch} cannot be split: {pieces}")
-        if len(pieces) < 2:
-            return self._fail_for_size(batch)
-        self._ahead.replace(self._cut_at, pieces)
+            self._refuse_for_size(f"cannot be cut in pieces that fit ({pieces}): {batch}")
+        elif len(pieces) < 2:
+            self._refuse_for_size(f"a single record is too large: {batch}")
+        else:
+            self._ahead.replace(self._cut_at, pieces)
         return self._prepare()
 
-    def _fail_for_size(self, batch: SubBatch) -> None:
+    def _refuse_for_size(self, what: str) -> None:
         # A Java producer splits a batch of several records that is too large. The plain ones among them would have another
         # outer batch then, and so be appended twice; nothing would be gained, since a single record is what is too large.
         code = MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else RECORD_LIST_TOO_LARGE
-        self._fail(code, f"the target broker answered {named(self._suspicion)}: a single record is too large: {batch}")
+        limit = "segment.bytes" if self._suspicion == RECORD_LIST_TOO_LARGE else "max.message.bytes"
+        why = f"the target broker answered {named(self._suspicion)}, so the batch is over {limit} of the target topic"
+        if self._cut_at:  # it was cut before, so it can be cut now
+            return self._fail(TRY_AGAIN, f"{why}, and {what}")
+        return self._refuse(code, f"{why}, and {what}")
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +223,7 @@ class PartitionProgress:
         """As many batches as may go together."""
         if not self.sets:
             return 1
-        most = (self._suspects + 1) // 2 if self._suspects else _ANY_NUMBER
+        most = (self._suspects + 1) // 2 if self._suspects else self._most
         return self._ahead.fitting(min(room, self._set_bytes), most)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -244,16 +257,22 @@ class PartitionProgress:
             self._remember(passed, -1)
         self._remember(parcel, base_offset)
         self._clear(parcel.batches)
+        self._most = min(2 * self._most, _ANY_NUMBER)
+
+    def _done_with(self, piece: Piece) -> Delivered:
+        """What is done of its item with this piece, which is the next one of it; the offsets are as they were."""
+        last = piece.batch + len(piece.row) - 1
+        records = piece.first + piece.records
+        if len(piece.row) == 1 and records < self._plan.items[piece.item].batches.records_of(last):
+            return self._delivered[piece.item]._replace(batches=piece.batch, records=records)
+        return self._delivered[piece.item]._replace(batches=last + 1, records=0)
 
     def _remember(self, parcel: Parcel, base_offset: int) -> None:
         for index, piece in enumerate(parcel.pieces, 1):
             item, records = piece.item, piece.records
-            before, batches = self._delivered[item], self._plan.items[item].batches
-            is_part = len(piece.row) == 1 and piece.first + records < batches.records_of(piece.batch)
+            before = self._delivered[item]
             started = before.batches or before.records
-            self._delivered[item] = Delivered(
-                batches=piece.batch if is_part else piece.batch + len(piece.row),
-                records=piece.first + records if is_part else 0,
+            self._delivered[item] = self._done_with(piece)._replace(
                 first=before.first if started else base_offset,
                 last=base_offset + records - 1 if base_offset >= 0 else -1,
             )
@@ -293,8 +312,26 @@ class PartitionProgress:
         elif code in OF_STAMPS and first.stamp:
             self.ids_refused = code == CLUSTER_AUTHORIZATION_FAILED
             self._without_stamps(stale=not self.ids_refused)
+        elif code in REFUSED_FOR_GOOD:
+            self._refuse(*self._told(code, first))
         else:
             self._fail(*self._told(code, first))
+        return None
+
+    def _refuse(self, error_code: int, message: str) -> None:
+        """The first batch ahead, or part of one. It has taken no sequence, so what is behind it follows what was before it."""
+        (piece,) = self._ahead.peek(1)
+        item = self._plan.items[piece.item]
+        if item.key is not None:
+            self.refused.append(SourceRange.of(item.key, item.batches, piece.batch))
+        if self._plan.stamp is not None:
+            return self._fail(error_code, message)
+        self._ahead.drop(1)
+        self._suspects, self._most, self._primed = 0, 1, False
+        done = self._done_with(piece)
+        refusal = done.refusal or Refusal(error_code, (), 0)
+        self._delivered[piece.item] = done._replace(refusal=refusal.joined(Refusal(error_code, (message,))))
+        self._deliveries.record(self.target, item.identity, self._delivered[piece.item])
         return None
 
     def _take_back(self, parcels: Row[Parcel]) -> None:
@@ -307,7 +344,9 @@ class PartitionProgress:
 
     def _leave_in_doubt(self, failure: _Failure) -> None:
         self._doubt(failure.parcels)
-        self._fail(*self._told(failure.error_code, failure.parcels[0]))
+        code, message = self._told(failure.error_code, failure.parcels[0])
+        # A batch that is refused is dealt with when it is known what became of those behind it.
+        self._fail(TRY_AGAIN if code in NEVER_APPENDED else code, message)
 
     def _doubt(self, parcels: Row[Parcel]) -> None:
         sent = (*self._replay.take_passed(), *parcels)
@@ -334,6 +373,15 @@ class PartitionProgress:
 
     def _finish(self) -> None:
         if not (self.outcome or self._ahead or self._in_flight or self._failure or self.cut_due):
+            refusals = [done.refusal for done in self._delivered if done.refusal is not None]
+            if refusals:
+                refusal = reduce(Refusal.joined, refusals)
+                self.outcome = Outcome(
+                    error_code=refusal.error_code,
+                    message=f"{refusal} (the rest of the request is appended)",
+                    is_own=True,
+                )
+                return
             first = self._delivered[0]
             base_offset = first.last if self._plan.items[0].key else first.first
             self.outcome = Outcome(error_code=0, base_offset=base_offset)

@@ -11,7 +11,7 @@ dense at the source, so as many offsets as records must lie between the first an
 appended before. It costs a comparison of numbers for each success of the broker, and no second look at any batch.
 
 A mismatch never stops a copy: it is told (log, report, `reason` in the capture). Where the broker did not say an offset (a repeat that
-it knew, acks 0), or a part was appended in an earlier request, the range is not known, and the envelope counts as such.
+it knew, acks 0), or a part was appended in an earlier request or refused, the range is not known, and the envelope counts as such.
 """
 
 from collections import Counter, OrderedDict
@@ -157,4 +157,5 @@ class _Watched:
         self._ledger.record(target, identity, delivered)
         key = self._keys.get(identity)
         if key is not None and delivered.batches == key.batches:
-            self._reconciler.appended(target, key, delivered, is_known=identity not in self._begun)
+            is_known = identity not in self._begun and delivered.refusal is None
+            self._reconciler.appended(target, key, delivered, is_known=is_known)

@@ -16,7 +16,7 @@ from struct import Struct
 
 from shoal.protocol.crc import Buffer, patch
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
+from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Target
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, Placed, SequenceMap, add_sequence
 from shoal.protocol.shallow.unwrap import Item, Plan
@@ -40,14 +40,14 @@ def _items(plan: Plan, stamp: OuterStamp, sequence: int) -> Iterator[Item]:
         for batch in item.batches:
             batches.append(_stamped(batch, stamp, sequence))
             sequence = add_sequence(sequence, batch.records)
-        yield replace(item, identity=place, batches=BatchRow.of(batches))
+        yield replace(item, identity=place, batches=item.batches.with_buffers(batches))
 
 
-def _stamped(batch: SubBatch, stamp: OuterStamp, sequence: int) -> SubBatch:
+def _stamped(batch: SubBatch, stamp: OuterStamp, sequence: int) -> tuple[Buffer, ...]:
     head, rest = memoryview(batch.buffers[0]), batch.buffers[1:]
     header = restamped_header(head[:HEADER_SIZE], batch.size, stamp, sequence)
     payload = (head[HEADER_SIZE:], *rest) if len(head) > HEADER_SIZE else rest
-    return batch._replace(buffers=(header, *payload))
+    return (header, *payload)
 
 
 def restamped_header(header: Buffer, size: int, stamp: OuterStamp, sequence: int) -> bytes:

@@ -28,6 +28,7 @@ from shoal.protocol.records.recordset import entries
 from shoal.protocol.shallow.eligible import DELIVERS_NOTHING, Measure, Reason, is_plain, raw_reason
 from shoal.protocol.shallow.envelope import Header
 from shoal.protocol.shallow.glance import MAX_OFFSET, Glance, glance
+from shoal.protocol.shallow.refused import Offsets, overlaps
 
 __all__ = ["Found", "Row", "WrapContext", "find_rows", "rows_by_rules"]
 
@@ -57,6 +58,7 @@ class WrapContext:
     partitions: int | None = None  # number of partitions, for a mirror that chooses the partition by key hash
     tags: tuple[Header, ...] = ()  # headers that all envelopes have: application tags, provenance
     sampler: KeySampler | None = None  # which batches are looked into for keys; None: none
+    refused: Sequence[Offsets] = ()  # of this partition, what the target does not take
 
     @property
     def payload_limit(self) -> int:
@@ -110,6 +112,8 @@ def _rows_at_a_glance(frame: Buffer, start: int, end: int, context: WrapContext)
         return None
     first, last = seen.headers[0], seen.headers[-1]
     following = last[0] + last[6] + 1
+    if overlaps(context.refused, first[0], following - 1):
+        return None
     if not context.first_raw:
         return Found(list(_runs(seen, 0, measure.payload_limit)), Counter(), following, None)
     rows = [Row(seen.starts[0], seen.ends[0], is_run=False), *_runs(seen, 1, measure.payload_limit)]
@@ -143,6 +147,8 @@ def _judged(frame: Buffer, start: int, end: int, context: WrapContext, damaged: 
         if base <= position or last > MAX_OFFSET:
             raise RemoteProtocolError(f"offsets {base}..{last} after {position}")
         position = last
+        if reason is None and overlaps(context.refused, base, last):
+            reason = Reason.REFUSED
         if at in damaged:
             reason = Reason.BAD_CRC
         if is_first and reason not in DELIVERS_NOTHING:

@@ -12,6 +12,7 @@ from shoal.proxy.doctor.mirror_rules import (
     check_heartbeats,
     check_ignored,
     check_policy,
+    check_tolerance,
     check_topic_codec,
     check_transforms,
 )
@@ -36,6 +37,7 @@ RULES = (
     check_ignored,
     check_heartbeats,
     check_policy,
+    check_tolerance,
     check_topic_codec,
 )
 _ORDER = list(Severity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.exactly_once_rules import is_exactly_once
 from shoal.proxy.doctor.finding import Case, Finding, Severity
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = [
     "check_heartbeats",
     "check_ignored",
     "check_policy",
+    "check_tolerance",
     "check_topic_codec",
     "check_transforms",
 ]
@@ -70,6 +72,27 @@ def _transform(case: Case, at: Entry | str, name: str) -> Finding:
         f"transform {name} would see one envelope instead of the records in it. Remove it, or name the source topics it is for "
         "as deep topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
     )
+
+
+def check_tolerance(case: Case) -> Iterator[Finding]:
+    """With `all`, Connect goes on behind what the target refuses; in exactly-once mode it never does."""
+    key = "errors.tolerance"
+    entry, idempotent = case.flow.find("connector", key), case.flow.find("producer", "enable.idempotence")
+    if entry is None or entry.value.lower() != "all" or is_exactly_once(case):
+        return
+    if idempotent is not None and idempotent.value.lower() == "true":
+        why = (
+            "with an idempotent producer an envelope ends at the first batch that the target refuses, and Connect then skips "
+            "all that is behind it in the envelope, too: records are lost"
+        )
+        yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), "none"))
+    else:
+        why = (
+            "what the target refuses (a timestamp too far ahead, no key in a compacted topic, a record too large) is skipped: "
+            "through Shoal the whole source batch that it is in, without Shoal the batch of the mirror's producer. Shoal's log "
+            "names it. With none (the default) the task fails, and nothing is skipped"
+        )
+        yield case.finding(Severity.NOTE, entry, why)
 
 
 def check_heartbeats(case: Case) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from shoal.protocol.records.recordset import split
 from tests.batches import consumed
 from tests.protocol.shallow.world import plain
 
-OK, CORRUPT, TOO_LARGE, LIST_TOO_LARGE, OUT_OF_ORDER, OLD_EPOCH, INVALID = 0, 2, 10, 18, 45, 47, 87
+OK, CORRUPT, TOO_LARGE, LIST_TOO_LARGE, TOO_LATE, OUT_OF_ORDER, OLD_EPOCH, INVALID = 0, 2, 10, 18, 32, 45, 47, 87
 REMEMBERED = 5  # batches per producer
 LAST_SEQUENCE = (1 << 31) - 1
 
@@ -43,8 +43,9 @@ class Producer:
 
 @dataclass
 class Partition:
-    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them."""
+    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after `latest`."""
 
+    latest: int = 1 << 62
     max_message_bytes: int = 1 << 20
     segment_bytes: int = 1 << 30
     takes_sets: bool = False
@@ -80,6 +81,8 @@ class Partition:
             return TOO_LARGE
         if crc32c.crc32c(batch[21:]) != crc:
             return CORRUPT
+        if struct.unpack_from(">q", batch, 35)[0] > self.latest:  # maxTimestamp
+            return TOO_LATE
         unstamped = (producer_id, epoch, sequence) == (-1, -1, -1)
         if attributes & ~7 or not (unstamped or min(producer_id, epoch, sequence) >= 0):
             return INVALID

@@ -20,7 +20,7 @@ from tests.protocol.shallow.strategies import record_sets
 from tests.protocol.shallow.world import Broker, Seen, context, flat, plain, poll, produced, some_batch
 
 TARGET = Target("A.orders", 3)
-NOT_LEADER, TIMED_OUT, INVALID_RECORD = 6, 7, 87
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 6, 29
 LOG = some_batch(100, 4) + some_batch(104, 6) + some_batch(110, 5)
 RECORDS = plain([seen.record for seen in poll(LOG)])
 PLAIN = NewRecord(77, b"plain", b"record")
@@ -117,13 +117,13 @@ def test_without_stamps_one_batch_is_in_flight() -> None:
 
 def test_an_error_ends_the_partition_and_says_which_batch() -> None:
     progress = begun(produced(mirrored()))
-    for answer in ((0, 50), (INVALID_RECORD, -1)):
+    for answer in ((0, 50), (TOPIC_AUTHORIZATION_FAILED, -1)):
         assert next_batch(progress)
         progress.answered(*answer)
     assert next_batch(progress) is None
     outcome = progress.outcome
     assert outcome
-    assert (outcome.error_code, outcome.base_offset) == (INVALID_RECORD, -1)
+    assert (outcome.error_code, outcome.base_offset) == (TOPIC_AUTHORIZATION_FAILED, -1)
     assert "source-cluster/orders-3 offsets 104..109, 6 records, zstd" in str(outcome.message)
 
 
@@ -202,15 +202,18 @@ def test_a_single_record_that_is_too_large_is_final(records: list[NewRecord], co
     assert "a single record is too large" in str(outcome.message)
 
 
-def test_a_batch_that_cannot_be_split_is_damage() -> None:
+def test_a_batch_that_cannot_be_cut_is_refused_for_good() -> None:
+    """The mirror would send the same bytes for ever."""
     says_gzip = encode_batch([PLAIN, PLAIN], base_offset=7, attributes=Codec.GZIP)
     progress = begun(produced(mirrored(says_gzip)))
     assert next_batch(progress)
     progress.answered(10, -1)
     assert next_batch(progress) is None
     assert progress.outcome
-    assert progress.outcome.error_code == 2
-    assert "cannot be split" in str(progress.outcome.message)
+    assert progress.outcome.error_code == 10
+    message = str(progress.outcome.message)
+    assert "over max.message.bytes of the target topic, and cannot be cut in pieces that fit" in message
+    assert [one.offsets for one in progress.refused] == [(7, 8)]
 
 
 # Rounds

@@ -1,0 +1,72 @@
+"""What the target refused for good, as the source names it, so that it goes to the mirror as plain records from then on.
+
+The unwrapping side adds, the wrapping side asks. A batch that the target does not take (a timestamp too far ahead, no key where the topic is
+compacted, a record too large) is never wrapped again: a mirror whose task is restarted then finds the very record, as it does
+without Shoal. So it is kept by partition of the source, not by flow, which ends with the mirror's connection.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal.protocol.shallow.batch_row import BatchRow
+from shoal.protocol.shallow.envelope import EnvelopeKey
+
+__all__ = ["MAX_PARTITIONS", "MAX_RANGES", "Offsets", "RefusedRanges", "SourceRange", "overlaps"]
+
+# What is forgotten is wrapped again, refused again, and known again: it costs a mirror one restart more.
+MAX_RANGES = 64  # of one partition: each batch of an answer is compared with all of them
+MAX_PARTITIONS = 1_000
+
+
+class Offsets(NamedTuple):
+    """Inclusive."""
+
+    first: int
+    last: int
+
+
+class SourceRange(NamedTuple):
+    """`cluster` is the source cluster's id, as in an envelope's key."""
+
+    cluster: str
+    topic: str
+    partition: int
+    offsets: Offsets
+
+    @classmethod
+    def of(cls, key: EnvelopeKey, batches: BatchRow, at: int) -> "SourceRange":
+        """The batch numbered `at` of an envelope; all of the envelope where it is not known which offsets that has."""
+        base = batches.source_of(at)
+        offsets = Offsets(key.first_offset, key.last_offset)
+        if isinstance(base, int):
+            offsets = Offsets(base, base + batches.records_of(at) - 1)
+        return cls(key.cluster, key.topic, key.partition, offsets)
+
+
+class RefusedRanges:
+    """The oldest are forgotten: of a partition, and partitions."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, int], tuple[Offsets, ...]] = OrderedDict()
+
+    def add(self, new: SourceRange) -> None:
+        place = new[:3]
+        first, last = new.offsets
+        others = list[Offsets]()
+        for one in self._known.get(place, ()):  # what meets the new one becomes one with it
+            if one.first <= last + 1 and first <= one.last + 1:
+                first, last = min(first, one.first), max(last, one.last)
+            else:
+                others.append(one)
+        self._known[place] = (*others, Offsets(first, last))[-MAX_RANGES:]
+        self._known.move_to_end(place)
+        if len(self._known) > MAX_PARTITIONS:
+            self._known.popitem(last=False)
+
+    def of(self, cluster: str, topic: str, partition: int) -> Sequence[Offsets]:
+        return self._known.get((cluster, topic, partition), ())
+
+
+def overlaps(ranges: Sequence[Offsets], first: int, last: int) -> bool:
+    return any(one.first <= last and first <= one.last for one in ranges)
