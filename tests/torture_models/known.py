@@ -1,0 +1,109 @@
+"""Schedules that failed once, each found by the models themselves and shortened, by the fault that they show.
+
+`OPEN` names what is not mended yet, and what random schedules must leave out so that they find something else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.torture_models.replicas import Sets
+from tests.torture_models.schedules import Schedule
+from tests.torture_models.world import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FAULTS", "OPEN"]
+
+FAULTS: Mapping[str, Schedule] = {
+    # issue 14, 1.1: a leader moves between a broker of Produce v12 (names) and one of v13 (topic ids)
+    "two identities": Schedule(
+        Config(versions=(13, 12, 13)),
+        (
+            ("lead_again", 10, 0),
+            ("fetch", 0, 23),
+            ("send", 0, 0),
+            ("append", 0, 0),
+            ("serve", 0, 0),
+            ("upgrade", 10, 0),
+        ),
+    ),
+    "two identities, an idempotent mirror": Schedule(
+        Config(idempotent=True, in_flight=5, versions=(12, 12, 12), batches=4),
+        (
+            ("fetch", 0, 0),
+            ("fetch", 0, 2),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("upgrade", 0, 0),
+            ("upgrade", 10, 3),
+        ),
+    ),
+    # 1.2: a follower has a part of a set when it becomes the leader
+    "a prefix of a set": Schedule(
+        Config(partitions=2, sets=Sets.AGENT),
+        (
+            ("fetch", 0, 3),
+            ("send", 0, 0),
+            ("append", 0, 0),
+            ("append", 0, 0),
+            ("copy", 10, 0),
+            ("elect", 10, 0),
+        ),
+    ),
+    "a prefix of a set, Kafka's own check": Schedule(
+        Config(in_flight=5, sets=Sets.STOCK_CHECK, batches=4),
+        (
+            ("fetch", 0, 10),
+            ("send", 0, 0),
+            ("append", 0, 0),
+            ("append", 0, 0),
+            ("copy", 7, 0),
+            ("elect", 7, 0),
+        ),
+    ),
+    # 1.4: two sources, one target partition; the other's request throws the doubt away
+    "two mirrors": Schedule(
+        Config(mirrors=2, shared=True, batches=4),
+        (
+            ("fetch", 1, 2),
+            ("elect", 0, 0),
+            ("send", 3, 2),
+            ("append", 0, 0),
+            ("cut", 0, 2),
+        ),
+    ),
+    # 1.6: raw batches before the first envelope, several in flight; all of them come again
+    "raw before the first envelope": Schedule(
+        Config(idempotent=True, in_flight=5, batches=4, max_message_bytes=150),
+        (
+            ("fetch", 0, 28),
+            ("fetch", 0, 14),
+            ("send", 0, 0),
+            ("leave", 0, 0),
+        ),
+    ),
+    # a batch to be cut, and behind it in flight one that may be appended: a final error for the mirror
+    "too large, and a leader moves": Schedule(
+        Config(in_flight=5, partitions=2, batches=12, max_message_bytes=150),
+        (
+            ("fetch", 3, 3),
+            ("send", 0, 0),
+            ("append", 0, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("elect", 7, 0),
+        ),
+    ),
+}
+
+# fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
+OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "a prefix of a set": ("1.2", ("sets",)),
+    "a prefix of a set, Kafka's own check": ("1.2", ("sets",)),
+    "two mirrors": ("1.4", ("shared",)),
+    "raw before the first envelope": ("1.6", ("raw",)),
+    "too large, and a leader moves": ("found by the models: M1", ("small",)),
+}

@@ -1,0 +1,204 @@
+"""What stands in for `shoal.proxy.connection.Connection` before a route's handler: frames in, frames out, no sockets.
+
+Requests of a connection are handled one after the other, as by `RequestPump`; answers go to the client in the order of the requests.
+The broker, too, takes a connection's requests one after the other, and the next one when it has answered (it mutes the channel). What
+a broker has received when a connection ends may still be appended, much later: such requests are the world's `late` ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.headers import read_request_header
+from shoal.proxy.in_flight import Asked, Edit, InFlight, Local, UpstreamLost
+from shoal.proxy.routes import Verdict
+from shoal.proxy.settings import Address
+from tests.torture_models.messages import head_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.proxy.clusters import Cluster
+    from shoal.proxy.produce_path import UnwrapPath
+
+__all__ = ["Link"]
+
+_numbers = count(1)
+
+
+class Link:
+    """One connection of a client to Shoal, and the one to a broker behind it.
+
+    `to_client` is given answer frames, and None when the connection ends; `upstream` has what the broker did not answer yet.
+    """
+
+    tap = None
+    provisional = False
+    cause = None
+    draining = False
+
+    def __init__(
+        self, path: UnwrapPath, cluster: Cluster, listener: Any, node: int, to_client: Callable[[bytes | None], None]
+    ) -> None:
+        self.path = path
+        self.cluster = cluster
+        self.listener = listener
+        self.node = node
+        self.door = SimpleNamespace(node_id=node, listener=listener)
+        self.number = next(_numbers)
+        self.client_id = "the mirror's producer"
+        self.peer = Address("10.0.0.1", 40_000)
+        self.context: object = None
+        self.routes = path.routes
+        self.limits = listener.limits
+        self.upstream: deque[bytes] = deque()
+        self.busy = False  # the broker has taken the first of `upstream` and not answered it
+        self.asks = 0
+        self.closed = False
+        self.upstream_ended = False
+        self.client_left = False
+        self.handling = False
+        self.to_client = to_client
+        self.errors: list[BaseException] = []
+        self._inbox: deque[bytes] = deque()
+        self._news = trio.Event()
+        self._owed: deque[InFlight | Local] = deque()
+        self._scope = trio.CancelScope()
+
+    # -- the client's end ----------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        self._inbox.append(frame)
+        self._news.set()
+
+    def leave(self, *, unread: bool) -> None:
+        """The client closes; `unread`: what Shoal has not read yet is lost with it."""
+        self.client_left = True
+        if unread:
+            self._inbox.clear()
+        self._news.set()
+
+    async def run(self, versions: bytes, answer: bytes) -> None:
+        """The client asks for the broker's API versions first, as every client does."""
+        self.path.opened(self)  # type: ignore[arg-type]
+        try:
+            with self._scope:
+                await self._handle(versions)
+                self.answered(answer)
+                await self._serve()
+        except UpstreamLost:
+            pass
+        except Exception as error:
+            self.errors.append(error)
+        finally:
+            self.closed = True
+            self._fail_asked()
+            self.path.closed(self)  # type: ignore[arg-type]
+            self.cluster.proofs.ended(self)  # type: ignore[arg-type]
+            if not self.client_left:
+                self.to_client(None)
+
+    async def _serve(self) -> None:
+        while True:
+            while not self._inbox and not (self.upstream_ended or (self.client_left and not self._owed)):
+                self._news = trio.Event()
+                await self._news.wait()
+            if self.upstream_ended or not self._inbox:
+                return
+            await self._handle(self._inbox.popleft())
+
+    async def _handle(self, frame: bytes) -> None:
+        route = self.routes[head_of(frame).key]
+        answer = route.decide(self, memoryview(frame)) if route.decide is not None else Verdict.HOLD  # type: ignore[arg-type]
+        if answer is not Verdict.HOLD:
+            return await self.forward([frame], answer)
+        assert route.handle is not None
+        self.handling = True
+        try:
+            await route.handle(self, bytearray(frame), read_request_header(frame))  # type: ignore[arg-type]
+        finally:
+            self.handling = False
+        return None
+
+    def kill(self) -> None:
+        """Shoal dies."""
+        self._scope.cancel()
+
+    # -- the broker's end ----------------------------------------------------------------------------------------------
+
+    def answered(self, frame: bytes) -> None:
+        """To the first request."""
+        self.upstream.popleft()
+        self.busy = False
+        entry = self._owed.popleft()
+        assert isinstance(entry, InFlight)
+        if isinstance(entry.answer, Asked):
+            entry.answer.deliver(bytearray(frame))
+        elif isinstance(entry.answer, Edit):
+            edited = entry.answer.edit(self, entry, bytearray(frame))  # type: ignore[arg-type]
+            self._tell(bytes(edited) if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited))
+        else:
+            self._tell(frame)
+        while self._owed and isinstance(self._owed[0], Local):
+            local = self._owed.popleft()
+            assert isinstance(local, Local)
+            self._tell(b"".join(local.buffers))
+        self._news.set()
+
+    def lose(self) -> list[bytes]:
+        """The connection to the broker ends; -> what the broker may have received and not answered."""
+        self.upstream_ended = True
+        left, self.upstream = list(self.upstream), deque()
+        self.busy = False
+        self._fail_asked()
+        self._news.set()
+        return left
+
+    def _fail_asked(self) -> None:
+        for entry in self._owed:
+            if isinstance(entry, InFlight) and isinstance(entry.answer, Asked):
+                entry.answer.deliver(None)
+        self._owed.clear()
+
+    def _tell(self, frame: bytes) -> None:
+        if not self.client_left:
+            self.to_client(frame)
+
+    # -- for the routes ------------------------------------------------------------------------------------------------
+
+    def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        return host, port
+
+    async def forward(self, buffers: Sequence[Any], answer: Any = None, *, note: object = None) -> None:
+        assert answer is not Verdict.SILENT, "acks=0 is not modelled"
+        await self._send(buffers, answer)
+
+    async def post(self, buffers: Sequence[Any], *, note: object = None, gate: object = None) -> Asked:
+        asked = Asked()
+        await self._send(buffers, asked)
+        return asked
+
+    async def ask(self, buffers: Sequence[Any]) -> bytearray:
+        return await (await self.post(buffers)).frame()
+
+    async def reply(self, buffers: Sequence[Any]) -> None:
+        if self._owed:
+            self._owed.append(Local(buffers))
+        else:
+            self._tell(b"".join(buffers))
+
+    async def _send(self, buffers: Sequence[Any], answer: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.upstream_ended:
+            raise UpstreamLost("the connection to the broker has ended")
+        frame = b"".join(buffers)
+        key, version, number = head_of(frame)
+        self._owed.append(InFlight(number, key, version, answer))
+        self.upstream.append(frame)
+        self.asks += key == ApiKey.PRODUCE

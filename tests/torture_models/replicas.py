@@ -1,0 +1,243 @@
+"""One partition of a target cluster: a leader's log, followers that have a prefix of it, and what the leader knows of producers.
+
+    UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, ProducerStateEntry (5 batches; 1 after a stop in
+    order, whose snapshot has no more). `test_replicas.py` asks a real broker the same questions.
+
+Followers fetch batches, not sets, so a prefix ends between any two batches. What is answered with success (acks=all) is on every
+replica in sync, so a leader is elected among those that have it; what lies behind, it may have in part.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import crc32c
+
+__all__ = ["Entry", "Known", "Partition", "Sets", "Stamp", "batches_of", "stamp_of"]
+
+OK, CORRUPT, NOT_LEADER, TOO_LARGE, INVALID_TIMESTAMP = 0, 2, 6, 10, 32
+OUT_OF_ORDER, OLD_EPOCH, INVALID = 45, 47, 87
+SEQUENCES = 1 << 31
+REMEMBERED = 5
+TRANSACTIONAL = 0x10
+
+
+class Sets(Enum):
+    """What a broker does with several batches in one record set."""
+
+    REFUSED = "refused"  # every stock broker
+    AGENT = "agent"  # docs/agent.md: a repeated set is acknowledged where all of it is there, else refused
+    STOCK_CHECK = (
+        "stock check"  # takes them, and takes a set for repeated when any batch of it is (facts: multi-batch 1.5)
+    )
+
+
+class Stamp(NamedTuple):
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+
+
+class Entry(NamedTuple):
+    """A batch in the log."""
+
+    base: int
+    records: int
+    batch: bytes
+    stamp: Stamp | None
+
+
+class Kept(NamedTuple):
+    first: int
+    last: int
+    base: int
+
+
+@dataclass
+class Known:
+    """What is remembered of a producer."""
+
+    epoch: int
+    kept: deque[Kept] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+
+def batches_of(record_set: bytes) -> list[bytes]:
+    found = []
+    while record_set:
+        size = 12 + int.from_bytes(record_set[8:12], "big")
+        found.append(record_set[:size])
+        record_set = record_set[size:]
+    return found
+
+
+def stamp_of(batch: bytes) -> Stamp | None:
+    producer_id, epoch, sequence, count = struct.unpack_from(">qhii", batch, 43)
+    return Stamp(producer_id, epoch, sequence, (sequence + count - 1) % SEQUENCES) if producer_id >= 0 else None
+
+
+def _side_by_side(known: list[Kept | None]) -> bool:
+    """All of them are remembered, one behind the other."""
+    found = [kept for kept in known if kept is not None]
+    ends = [kept.base + (kept.last - kept.first) % SEQUENCES + 1 for kept in found]
+    return len(found) == len(known) and ends[:-1] == [kept.base for kept in found[1:]]
+
+
+def _follows(last: int, first: int) -> bool:
+    return first == (last + 1) % SEQUENCES
+
+
+@dataclass
+class Partition:
+    """`lengths`: how many batches each replica has; `leader` has all. Every method is of the leader."""
+
+    replicas: int = 3
+    max_message_bytes: int = 1 << 20
+    refused_from: int = 1 << 62  # timestamps: INVALID_TIMESTAMP
+    leader: int = 0
+    epoch: int = 0  # of the leader
+    log: list[Entry] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    producers: dict[int, Known] = field(default_factory=dict)
+    forgotten: int = 0  # producers in this many of the first batches have expired
+
+    def __post_init__(self) -> None:
+        self.lengths = [0] * self.replicas
+
+    @property
+    def committed(self) -> int:
+        """Batches that all replicas have."""
+        return min(self.lengths)
+
+    # -- producing -----------------------------------------------------------------------------------------------------
+
+    def produce(self, record_set: bytes, sets: Sets = Sets.REFUSED) -> tuple[int, int, int]:
+        """Error code, base offset, and how many batches must be on all replicas before it is answered."""
+        batches = batches_of(record_set)
+        if len(batches) > 1 and sets is Sets.REFUSED:
+            return INVALID, -1, 0
+        for batch in batches:
+            if error := self._check(batch):
+                return error, -1, 0
+        if len(batches) > 1 and sets is Sets.AGENT:
+            answer = self._agent_check(batches)
+            if answer is not None:
+                error, base = answer
+                return error, base, 0 if error else self._index(base) + len(batches)
+        stamps = []
+        for batch in batches:
+            stamp = stamp_of(batch)
+            stamps.append(stamp)
+            if stamp is None:
+                continue
+            repeated = self._repeated(stamp)
+            if repeated is not None:
+                return OK, repeated.base, self._index(repeated.base) + 1
+            if error := self._out_of_order(stamp, [one for one in stamps[:-1] if one is not None]):
+                return error, -1, 0
+        return OK, self._append(batches, stamps), len(self.log)
+
+    def _check(self, batch: bytes) -> int:
+        base, length, _, magic, crc, attributes, last_delta = struct.unpack_from(">qiibIhi", batch)
+        (largest,) = struct.unpack_from(">q", batch, 35)
+        producer_id, epoch, sequence, count = struct.unpack_from(">qhii", batch, 43)
+        if base or magic != 2 or length + 12 != len(batch) or not 0 < count == last_delta + 1:
+            return INVALID
+        if crc32c.crc32c(batch[21:]) != crc:
+            return CORRUPT
+        if attributes & ~(7 | TRANSACTIONAL) or (producer_id >= 0 and min(epoch, sequence) < 0):
+            return INVALID
+        if len(batch) > self.max_message_bytes:
+            return TOO_LARGE
+        return INVALID_TIMESTAMP if largest >= self.refused_from else OK
+
+    def _repeated(self, stamp: Stamp) -> Kept | None:
+        known = self.producers.get(stamp.producer_id)
+        if known is None or known.epoch != stamp.epoch:
+            return None
+        return next((kept for kept in known.kept if kept[:2] == stamp[2:]), None)
+
+    def _out_of_order(self, stamp: Stamp, before: list[Stamp]) -> int:
+        """`before`: in the same set."""
+        known = self.producers.get(stamp.producer_id)
+        if before:
+            return OK if known is None or _follows(before[-1].last, stamp.first) else OUT_OF_ORDER
+        if known is None:
+            return OK
+        if stamp.epoch < known.epoch:
+            return OLD_EPOCH
+        if stamp.epoch > known.epoch:
+            return OUT_OF_ORDER if stamp.first else OK
+        return OK if _follows(known.kept[-1].last, stamp.first) else OUT_OF_ORDER
+
+    def _agent_check(self, batches: list[bytes]) -> tuple[int, int] | None:
+        """None: nothing in the set is a repetition."""
+        known = [self._repeated(stamp) if stamp is not None else None for stamp in map(stamp_of, batches)]
+        if not any(known):
+            return None
+        first = known[0]
+        if first is not None and (_side_by_side(known) or self._is_in_log(first.base, batches)):
+            return OK, first.base
+        return INVALID, -1
+
+    def _is_in_log(self, base: int, batches: list[bytes]) -> bool:
+        at = self._index(base)
+        return [entry.batch for entry in self.log[at : at + len(batches)]] == batches
+
+    def _index(self, base: int) -> int:
+        return next(at for at, entry in enumerate(self.log) if entry.base == base)
+
+    def _append(self, batches: list[bytes], stamps: list[Stamp | None]) -> int:
+        base = end = self.end
+        for batch, stamp in zip(batches, stamps, strict=True):
+            entry = Entry(end, int.from_bytes(batch[57:61], "big"), batch, stamp)
+            self.log.append(entry)
+            self._remember(entry)
+            end += entry.records
+        self.lengths[self.leader] = len(self.log)
+        return base
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].base + self.log[-1].records if self.log else 0
+
+    def _remember(self, entry: Entry) -> None:
+        stamp = entry.stamp
+        if stamp is None:
+            return
+        known = self.producers.get(stamp.producer_id)
+        if known is None or known.epoch != stamp.epoch:
+            known = self.producers[stamp.producer_id] = Known(stamp.epoch)
+        known.kept.append(Kept(stamp.first, stamp.last, entry.base))
+
+    # -- replicas ------------------------------------------------------------------------------------------------------
+
+    def copy(self, replica: int, batches: int) -> None:
+        """A follower fetches so many batches."""
+        self.lengths[replica] = min(self.lengths[replica] + batches, len(self.log))
+
+    def copy_all(self) -> None:
+        self.lengths = [len(self.log)] * self.replicas
+
+    def elect(self, replica: int) -> None:
+        """It leads, with what it has; the others cut off what it has not."""
+        length = self.lengths[replica]
+        self.leader, self.epoch = replica, self.epoch + 1
+        del self.log[length:]
+        self.lengths = [min(one, length) for one in self.lengths]
+        self.producers = {}
+        for entry in self.log[self.forgotten :]:
+            self._remember(entry)
+
+    def restart(self) -> None:
+        """After an orderly stop."""
+        for known in self.producers.values():
+            known.kept = deque([known.kept[-1]], maxlen=REMEMBERED)
+
+    def expire(self) -> None:
+        """All producers, on every replica."""
+        self.producers, self.forgotten = {}, len(self.log)

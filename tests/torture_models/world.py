@@ -1,0 +1,637 @@
+"""Mirrors, a Shoal and the brokers of a target cluster, and whatever may happen between them, one step at a time.
+
+    source_log -> Producer (a mirror's) -> Link -> UnwrapPath (Shoal's own) -> Link.upstream -> Partition (a leader and followers)
+
+A schedule is a list of steps `(name, number, number)`; a step that makes no sense where it stands does nothing, so every list
+is a schedule and every part of it, too: that is what makes them short when they fail. `finish` lets everything arrive, and `verdict`
+compares the target's logs with the source's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from shoal.protocol.api import ApiKey
+from shoal.protocol.messages.metadata import MetadataResponse, read_metadata_response
+from shoal.protocol.messages.produce import read_produce_request
+from shoal.protocol.shallow.envelope import MAGIC
+from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
+from shoal.proxy import produce_path
+from shoal.proxy.clusters import Cluster
+from shoal.proxy.interlock import Interlock
+from shoal.proxy.listeners import Listener
+from shoal.proxy.produce_path import UnwrapPath
+from shoal.proxy.producers_file import ProducersFile
+from shoal.proxy.settings import (
+    Address,
+    ClusterSettings,
+    Limits,
+    ListenerSettings,
+    Mode,
+    MultiBatch,
+    PortRange,
+    ShallowSettings,
+)
+from tests.batches import consumed
+from tests.protocol.shallow.world import plain
+from tests.torture_models.links import Link
+from tests.torture_models.loop import Loop
+from tests.torture_models.messages import (
+    Answered,
+    Head,
+    api_versions_answer,
+    head_of,
+    id_answer,
+    metadata_answer,
+    produce_answer,
+    produce_frame,
+    read_produce_answer,
+    versions_frame,
+)
+from tests.torture_models.producer import Outer, Producer
+from tests.torture_models.proofs import proof_of
+from tests.torture_models.replicas import NOT_LEADER, Partition, Sets
+from tests.torture_models.source import Batch, envelopes, record_id, source_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["STEPS", "Config", "Step", "World"]
+
+UNKNOWN_TOPIC_ID = 100
+TOPIC_IDS_FROM = 13
+NODES = 3
+Step = tuple[str, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    idempotent: bool = False
+    in_flight: int = 1
+    mirrors: int = 1
+    shared: bool = False  # all mirrors write the same topic (IdentityReplicationPolicy)
+    partitions: int = 1
+    versions: tuple[int, int, int] = (13, 13, 13)  # of Produce, by broker
+    sets: Sets = Sets.REFUSED
+    batches: int = 8  # of each source partition
+    max_message_bytes: int = 1 << 20
+    upgrades: bool = True  # of brokers, to another version of Produce
+    raw: bool = True  # some batches are not wrapped
+
+
+@dataclass(eq=False)
+class Pending:
+    """A produce request at the broker, appended, whose answer waits for the followers."""
+
+    link: Link | None
+    head: Head
+    answers: dict[tuple[Any, int], Answered]
+    waits: dict[tuple[Any, int], tuple[int, int]]  # leader epoch, batches
+
+    def frame(self) -> bytes:
+        topics: dict[Any, list[Answered]] = {}
+        for (topic, _), one in self.answers.items():
+            topics.setdefault(topic, []).append(one)
+        return produce_answer(self.head, topics)
+
+
+class Late(NamedTuple):
+    """Requests that a broker received over a connection that has ended."""
+
+    node: int
+    frames: deque[bytes]
+
+
+@dataclass(eq=False)
+class Mirror:
+    number: int
+    topic: str
+    producer: Producer
+    positions: dict[int, int] = field(default_factory=dict)  # partition -> batches fetched
+    committed: dict[int, int] = field(default_factory=dict)  # ... and acknowledged, at the last commit
+    links: dict[int, Link] = field(default_factory=dict)  # by broker
+    under_way: dict[Link, dict[int, tuple[int, dict[int, Outer]]]] = field(default_factory=dict)
+    restarts: int = 0
+
+
+class World:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.loop = Loop()
+        self.trouble: list[str] = []
+        self.may_double: set[tuple[int, int, int]] = set()
+        self.steps: Counter[str] = Counter()
+        self._serials, self._numbers, self._ids = count(1_000), count(1), count(5_000)
+        names = ["orders"] if config.shared else [f"{'ABC'[number]}.orders" for number in range(config.mirrors)]
+        self.topic_ids = {name: bytes([0xAA] * 15 + [number]) for number, name in enumerate(names)}
+        self.logs: dict[tuple[str, int], Partition] = {
+            (name, index): Partition(NODES, config.max_message_bytes, leader=index % NODES)
+            for name in names
+            for index in range(config.partitions)
+        }
+        self.mirrors = [self._mirror(number, names[number % len(names)]) for number in range(config.mirrors)]
+        self.versions = list(config.versions)
+        self.pending: list[Pending] = []
+        self.late: list[Late] = []
+        self.links: list[Link] = []
+        self.memory = bytearray(64 * SLOT_SIZE)  # of the file that outlives a Shoal
+        self.loop.do(self._start_shoal)
+
+    def _mirror(self, number: int, topic: str) -> Mirror:
+        config = self.config
+        producer = Producer(config.idempotent, config.in_flight, next(self._ids))
+        return Mirror(number, topic, producer)
+
+    def _start_shoal(self) -> None:
+        settings = ClusterSettings(name="target", bootstrap=(Address("b", 9092),), multi_batch=MultiBatch.NEVER)
+        self.cluster = Cluster(settings, Limits())
+        self.cluster.learn(self._metadata())
+        with patch.object(produce_path, "ProducersFile", partial(_SmallFile, self.memory)):
+            self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path)
+
+    def _path(self, listener: Listener) -> UnwrapPath:
+        self.path = UnwrapPath(listener, Interlock.unpaired())
+        return self.path
+
+    def _metadata(self) -> MetadataResponse:
+        return read_metadata_response(self._metadata_frame(Head(ApiKey.METADATA, 12, 0)), 12)
+
+    def _metadata_frame(self, head: Head) -> bytes:
+        return metadata_answer(head, {name: (one, self.config.partitions) for name, one in self.topic_ids.items()})
+
+    def close(self) -> None:
+        self.loop.close()
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def step(self, step: Step) -> None:
+        name, a, b = step
+        self.steps[name] += 1
+        if name in _OF_NO_TASK:
+            STEPS[name](self, a, b)
+        else:
+            self.loop.do(partial(STEPS[name], self, a, b))
+        self._take_errors()
+
+    def _take_errors(self) -> None:
+        for link in self.links:
+            self.trouble += [f"error: {error!r}" for error in link.errors]
+            link.errors.clear()
+        self.links = [link for link in self.links if not link.closed]
+
+    def _pick(self, many: list[Any], number: int) -> Any:
+        return many[number % len(many)] if many else None
+
+    # mirrors
+
+    def fetch(self, a: int, b: int) -> None:
+        """b: how many batches; whether they join the batch before; whether they are given raw."""
+        mirror, partition = self._source_of(a)
+        log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
+        batches = log[at : at + 1 + b % 4]
+        if not batches:
+            return
+        mirror.positions[partition] = at + len(batches)
+        self._give(mirror, partition, batches, raw=self.config.raw and b // 8 % 4 == 3, join=bool(b // 4 % 2))
+
+    def _give(self, mirror: Mirror, partition: int, batches: tuple[Batch, ...], *, raw: bool, join: bool) -> None:
+        offsets = range(batches[0].base, batches[-1].end)
+        if not raw:
+            records = envelopes(mirror.number, partition, batches, lambda: next(self._serials))
+            mirror.producer.add(partition, records, offsets, wrapped=True, join=join)
+            return
+        records = [record for batch in batches for record in batch.records]
+        if self.config.max_message_bytes >= 1 << 20:
+            mirror.producer.add(partition, records, offsets, wrapped=False, join=join)
+            return
+        for offset, record in zip(offsets, records, strict=True):  # its batches are small enough for the broker
+            mirror.producer.add(partition, [record], range(offset, offset + 1), wrapped=False, join=False)
+
+    def _source_of(self, a: int) -> tuple[Mirror, int]:
+        return self.mirrors[a % len(self.mirrors)], a // len(self.mirrors) % self.config.partitions
+
+    def _log_of(self, mirror: Mirror, partition: int) -> tuple[Batch, ...]:
+        return source_log(mirror.number, partition, self.config.batches)
+
+    def send(self, a: int, b: int) -> None:
+        """The mirror's producer sends all that it may; b: or so many requests."""
+        mirror = self.mirrors[a % len(self.mirrors)]
+        for _ in range(b % 4 or 5):
+            if not self._send_once(mirror):
+                return
+
+    def _send_once(self, mirror: Mirror) -> bool:
+        producer, sent = mirror.producer, False
+        for node in range(NODES):
+            outers = {
+                index: outer
+                for index in range(self.config.partitions)
+                if self.logs[mirror.topic, index].leader == node and (outer := producer.next_batch(index)) is not None
+            }
+            if not outers:
+                continue
+            link = self._link(mirror, node)
+            under_way = mirror.under_way[link]
+            if len(under_way) >= producer.in_flight:
+                continue
+            sets = {index: producer.send(index, outer) for index, outer in outers.items()}
+            version, number = self.versions[node], next(self._numbers)
+            topic = self.topic_ids[mirror.topic] if version >= TOPIC_IDS_FROM else mirror.topic
+            under_way[number] = version, outers
+            link.send(produce_frame(version, number, topic, sets))
+            sent = True
+        return sent
+
+    def _link(self, mirror: Mirror, node: int) -> Link:
+        link = mirror.links.get(node)
+        if link is None:
+            link = Link(
+                self.path, self.cluster, self.listener, node, lambda frame: self._told(mirror, node, link, frame)
+            )
+            mirror.links[node], mirror.under_way[link] = link, {}
+            self.links.append(link)
+            self._vouch(link)
+            self.loop.spawn(
+                link.run, versions_frame(0), api_versions_answer(Head(ApiKey.API_VERSIONS, 0, 0), self.versions[node])
+            )
+        return link
+
+    def _vouch(self, link: Link) -> None:
+        proof = proof_of(self.config.sets)
+        if proof.proven:
+            self.cluster.proofs.vouch(link, repeats=proof.repeats)  # type: ignore[arg-type]
+
+    def _told(self, mirror: Mirror, node: int, link: Link | None, frame: bytes | None) -> None:
+        """The mirror is given an answer, or its connection ends."""
+        assert link is not None
+        if frame is None:
+            return self._disconnected(mirror, node, link)
+        number = int.from_bytes(frame[4:8], "big")
+        if number == 0:
+            return None  # ApiVersions
+        version, outers = mirror.under_way[link].pop(number)
+        answers = {one.partition: one for one in read_produce_answer(frame, version)}
+        for index, outer in outers.items():
+            if index not in answers:
+                self.trouble.append(f"no answer for partition {index}")
+            mirror.producer.answered(index, outer, answers[index].error)
+        if mirror.producer.failed:
+            self._task_failed(mirror)
+        return None
+
+    def _disconnected(self, mirror: Mirror, node: int, link: Link) -> None:
+        for _, outers in mirror.under_way.pop(link, {}).values():
+            self._raw_may_double(mirror, outers)
+            mirror.producer.lost(iter(outers.items()))
+        if mirror.links.get(node) is link:
+            del mirror.links[node]
+
+    def _raw_may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
+        """As of any producer without idempotence that loses its connection."""
+        if not self.config.idempotent:
+            proof = proof_of(self.config.sets)
+            for index, outer in outers.items():
+                if not outer.wrapped or (proof.proven and not proof.repeats):
+                    self._allow(mirror, index, outer.offsets)
+
+    def _allow(self, mirror: Mirror, index: int, offsets: range) -> None:
+        self.may_double.update((mirror.number, index, offset) for offset in offsets)
+
+    def _task_failed(self, mirror: Mirror) -> None:
+        self.trouble.append(f"a mirror's task failed with error {mirror.producer.failed}")
+        mirror.producer.failed = 0
+
+    def leave(self, a: int, b: int) -> None:
+        """A mirror gives up waiting, and closes a connection."""
+        mirror = self.mirrors[a % len(self.mirrors)]
+        link = self._pick(list(mirror.links.values()), a // len(self.mirrors))
+        if link is not None:
+            link.leave(unread=bool(b % 2))
+            self._disconnected(mirror, link.node, link)
+
+    def commit(self, a: int, b: int) -> None:
+        """A mirror commits what is acknowledged."""
+        mirror, partition = self._source_of(a)
+        mirror.committed[partition] = self._acknowledged(mirror, partition)
+
+    def _acknowledged(self, mirror: Mirror, partition: int) -> int:
+        queue, position = mirror.producer.lane(partition).queue, mirror.positions.get(partition, 0)
+        if not queue:
+            return position
+        log = self._log_of(mirror, partition)
+        return next(at for at, batch in enumerate(log) if batch.end > queue[0].offsets.start)
+
+    def restart_mirror(self, a: int, b: int) -> None:
+        """It reads again from where it has committed."""
+        mirror = self.mirrors[a % len(self.mirrors)]
+        for link in list(mirror.links.values()):
+            link.leave(unread=bool(b % 2))
+            self._disconnected(mirror, link.node, link)
+        for partition, position in mirror.positions.items():
+            start = mirror.committed.get(partition, 0)
+            for batch in self._log_of(mirror, partition)[start:position]:
+                self._allow(mirror, partition, range(batch.base, batch.end))
+            mirror.positions[partition] = start
+        mirror.restarts += 1
+        mirror.producer = Producer(self.config.idempotent, self.config.in_flight, next(self._ids))
+
+    # brokers
+
+    def serve(self, a: int, b: int) -> None:
+        """A broker takes a request and answers it, with all replicas at hand; b: or so many requests of that connection."""
+        for _ in range(1 + b % 3):
+            link = self._pick([one for one in self.links if one.upstream], a)
+            if link is None:
+                return
+            self._take(link)
+            self._copy_all()
+
+    def append(self, a: int, b: int) -> None:
+        """A broker takes a request; the followers do not have it yet."""
+        link = self._pick([one for one in self.links if one.upstream and not one.busy], a)
+        if link is not None:
+            self._take(link)
+
+    def _copy_all(self) -> None:
+        for partition in self.logs.values():
+            partition.copy_all()
+        self._answer_pending()
+
+    def copy(self, a: int, b: int) -> None:
+        """A follower fetches some batches."""
+        partition = self._pick(list(self.logs.values()), a)
+        partition.copy(a // len(self.logs) % NODES, 1 + b % 3)
+        self._answer_pending()
+
+    def _take(self, link: Link) -> None:
+        if link.busy or not link.upstream:
+            return
+        frame = link.upstream[0]
+        head = head_of(frame)
+        if head.key == ApiKey.METADATA:
+            link.answered(self._metadata_frame(head))
+        elif head.key == ApiKey.INIT_PRODUCER_ID:
+            link.answered(id_answer(head, next(self._ids)))
+        else:
+            assert head.key == ApiKey.PRODUCE, head
+            link.busy = True
+            self.pending.append(self._produce(link, link.node, frame))
+            self._answer_pending()
+
+    def _produce(self, link: Link | None, node: int, frame: bytes) -> Pending:
+        head = head_of(frame)
+        names = {one: name for name, one in self.topic_ids.items()}
+        pending = Pending(link, head, {}, {})
+        for topic, index, start, end in read_produce_request(frame, head.version).partitions:
+            name = names[topic] if isinstance(topic, bytes) else topic
+            partition = self.logs[name, index]
+            if partition.leader != node:
+                pending.answers[topic, index] = Answered(index, NOT_LEADER, -1)
+                continue
+            if MAGIC in frame[start:end]:
+                self.trouble.append(f"an envelope is produced to {name}-{index}")
+            error, base, needed = partition.produce(frame[start:end], self.config.sets)
+            pending.answers[topic, index] = Answered(index, error, base)
+            if not error:
+                pending.waits[topic, index] = partition.epoch, needed
+        return pending
+
+    def _partition(self, topic: Any, index: int) -> Partition:
+        names = {one: name for name, one in self.topic_ids.items()}
+        return self.logs[names[topic] if isinstance(topic, bytes) else topic, index]
+
+    def _answer_pending(self) -> None:
+        left = []
+        for pending in self.pending:
+            for (topic, index), (epoch, needed) in list(pending.waits.items()):
+                partition = self._partition(topic, index)
+                if partition.epoch != epoch:
+                    pending.answers[topic, index] = Answered(index, NOT_LEADER, -1)
+                elif partition.committed < needed:
+                    continue
+                del pending.waits[topic, index]
+            if pending.waits:
+                left.append(pending)
+            elif pending.link is not None and pending.link.busy and not pending.link.upstream_ended:
+                pending.link.answered(pending.frame())
+        self.pending = left
+
+    def cut(self, a: int, b: int) -> None:
+        """Shoal's connection to a broker is lost; b: with the requests that lie in it, or they are late, or the first of them is."""
+        link = self._pick([one for one in self.links if not one.upstream_ended], a)
+        if link is not None:
+            self._lose(link, late=(0, 99, 1, 99)[b % 4])
+
+    def _lose(self, link: Link, late: int) -> None:
+        is_busy = link.busy
+        for pending in self.pending:
+            pending.link = None if pending.link is link else pending.link
+        frames = link.lose()[1 if is_busy else 0 :]
+        frames = [frame for frame in frames if head_of(frame).key == ApiKey.PRODUCE][:late]
+        if frames:
+            self.late.append(Late(link.node, deque(frames)))
+
+    def arrive(self, a: int, b: int) -> None:
+        """A late request is appended."""
+        late = self._pick([one for one in self.late if one.frames], a)
+        if late is not None:
+            self.pending.append(self._produce(None, late.node, late.frames.popleft()))
+            self._answer_pending()
+
+    def lose_late(self, a: int, b: int) -> None:
+        late = self._pick([one for one in self.late if one.frames], a)
+        if late is not None:
+            late.frames.popleft()
+
+    def elect(self, a: int, b: int) -> None:
+        """Another replica leads, with what it has. b: the old leader goes on, or died with its connections."""
+        partition = self._pick(list(self.logs.values()), a)
+        self._elect(partition, a // len(self.logs) % NODES, dies=bool(b % 2))
+
+    def _elect(self, partition: Partition, node: int, *, dies: bool) -> None:
+        old = partition.leader
+        if node == old:
+            return
+        partition.elect(node)
+        if dies:
+            for link in [one for one in self.links if one.node == old and not one.upstream_ended]:
+                self._lose(link, late=0)
+            for other in self.logs.values():
+                if other.leader == old:
+                    other.elect(node)
+        self._answer_pending()
+
+    def upgrade(self, a: int, b: int) -> None:
+        """A broker goes, and comes back with the other version of Produce."""
+        node = a % NODES
+        for partition in self.logs.values():
+            if partition.leader == node:
+                partition.elect((node + 1 + b % 2) % NODES)
+        for link in [one for one in self.links if one.node == node and not one.upstream_ended]:
+            self._lose(link, late=0)
+        self.late = [late for late in self.late if late.node != node]
+        if self.config.upgrades:
+            self.versions[node] = 25 - self.versions[node]
+        self._answer_pending()
+
+    def lead_again(self, a: int, b: int) -> None:
+        """All replicas have all, and another one leads: as an operator moves leaders."""
+        self._copy_all()
+        partition = self._pick(list(self.logs.values()), a)
+        self._elect(partition, a // len(self.logs) % NODES, dies=False)
+
+    def forget(self, a: int, b: int) -> None:
+        """A leader restarts in order, and remembers one batch of each producer."""
+        partition: Partition = self._pick(list(self.logs.values()), a)
+        for link in [one for one in self.links if one.node == partition.leader and not one.upstream_ended]:
+            self._lose(link, late=0)
+        partition.restart()
+
+    # Shoal
+
+    def restart_shoal(self, a: int, b: int) -> None:
+        """It is killed: what is known of the runs in flight is gone (README, last lines)."""
+        for mirror in self.mirrors:
+            for index, lane in mirror.producer.lanes.items():
+                for outer in lane.queue:
+                    if outer.sent:
+                        self._allow(mirror, index, outer.offsets)
+        for link in list(self.links):
+            self._lose(link, late=(0, 99, 1, 99)[b % 4])
+            link.kill()
+        self._start_shoal()
+
+    def wait(self, a: int, b: int) -> None:
+        self.loop.clock.jump((1, 10, 40, 700)[a % 4])
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finish(self, rounds: int = 120) -> None:
+        """No more faults: everything is fetched, sent, answered. Late requests arrive first."""
+        self.loop.do(self._arrive_all)
+        for number in range(rounds):
+            if not self._go_on(stuck=number % 20 == 19):
+                break
+        else:
+            self.trouble.append("hang: a mirror's records are not acknowledged after all faults have ended")
+        self.loop.do(self._copy_all)
+        self._take_errors()
+
+    def _arrive_all(self) -> None:
+        self._copy_all()
+        while any(late.frames for late in self.late):
+            self.arrive(0, 0)
+            self._copy_all()
+
+    def _go_on(self, *, stuck: bool) -> bool:
+        for mirror in self.mirrors:
+            for partition in range(self.config.partitions):
+                self._fetch_rest(mirror, partition)
+            self.loop.do(partial(self.send, mirror.number, 0))
+        for link in list(self.links):
+            for _ in range(40):
+                if not link.upstream or link.closed:
+                    break
+                self.loop.do(partial(self._serve_one, link))
+        if stuck:
+            self.loop.clock.jump(40)
+            for mirror in self.mirrors:
+                self.loop.do(partial(self._leave_all, mirror))
+        self._take_errors()
+        return any(mirror.producer.unacknowledged for mirror in self.mirrors)
+
+    def _leave_all(self, mirror: Mirror) -> None:
+        for link in list(mirror.links.values()):
+            link.leave(unread=True)
+            self._disconnected(mirror, link.node, link)
+
+    def _serve_one(self, link: Link) -> None:
+        self._take(link)
+        self._copy_all()
+
+    def _fetch_rest(self, mirror: Mirror, partition: int) -> None:
+        log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
+        if at < len(log):
+            mirror.positions[partition] = len(log)
+            self._give(mirror, partition, log[at:], raw=False, join=False)
+
+    def verdict(self) -> list[str]:
+        """What is wrong with the target's logs."""
+        found = list(dict.fromkeys(self.trouble))
+        for (name, index), partition in self.logs.items():
+            copies: dict[int, list[int]] = {mirror.number: [] for mirror in self.mirrors if mirror.topic == name}
+            for entry in partition.log:
+                for record in plain(consumed(entry.batch)):
+                    if record.key is not None and MAGIC in record.key:
+                        found.append(f"an envelope in {name}-{index}")
+                        continue
+                    source, part, offset = record_id(record)
+                    if part != index or record != self._expected(source, part, offset):
+                        found.append(f"altered: {name}-{index} has {record}")
+                    copies[source].append(offset)
+            for source, offsets in copies.items():
+                found += self._judge(f"{name}-{index} of source {source}", source, index, offsets)
+        return found
+
+    def _expected(self, source: int, partition: int, offset: int) -> Any:
+        for batch in source_log(source, partition, self.config.batches):
+            if offset < batch.end:
+                return plain(batch.records)[offset - batch.base]
+        return None
+
+    def _judge(self, what: str, source: int, index: int, offsets: list[int]) -> Iterator[str]:
+        end = source_log(source, index, self.config.batches)[-1].end
+        times = Counter(offsets)
+        firsts = list(dict.fromkeys(offsets))
+        if missing := [offset for offset in range(end) if offset not in times]:
+            yield f"lost: {what}: {missing}"
+        doubled = [one for one, number in times.items() if number > 1 and (source, index, one) not in self.may_double]
+        if doubled:
+            yield f"doubled: {what}: {sorted(doubled)} (target: {offsets})"
+        if firsts != sorted(firsts) and (self.config.idempotent or self.config.in_flight == 1):
+            yield f"reordered: {what}: {offsets}"
+
+
+class _SmallFile(ProducersFile):
+    """A file that outlives a Shoal, without the file. To look through 16,384 slots takes longer than a schedule."""
+
+    def __init__(self, memory: bytearray, listener: str, *_: object, **__: object) -> None:
+        super().__init__(listener, None)
+        self.slots = memory
+
+
+_SETTINGS = ListenerSettings(
+    name="to",
+    cluster="target",
+    port=0,
+    nodes=PortRange(first=1, last=9),
+    mode=Mode.UNWRAP,
+    shallow=ShallowSettings(),
+)
+
+_OF_NO_TASK = frozenset({"fetch", "commit", "lose_late", "wait"})  # nothing of Shoal runs in them
+
+STEPS: dict[str, Callable[[World, int, int], None]] = {
+    "fetch": World.fetch,
+    "send": World.send,
+    "serve": World.serve,
+    "append": World.append,
+    "copy": World.copy,
+    "cut": World.cut,
+    "leave": World.leave,
+    "elect": World.elect,
+    "lead_again": World.lead_again,
+    "upgrade": World.upgrade,
+    "arrive": World.arrive,
+    "lose_late": World.lose_late,
+    "commit": World.commit,
+    "restart_mirror": World.restart_mirror,
+    "restart_shoal": World.restart_shoal,
+    "forget": World.forget,
+    "wait": World.wait,
+}
