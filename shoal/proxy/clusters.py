@@ -92,9 +92,12 @@ class Cluster:
         names, ids, counts = self._names, self._ids, self._partition_counts
         for (name, topic_id), count in zip(metadata.topics, metadata.partition_counts, strict=True):
             if name is not None and topic_id is not None:
+                is_new = topic_id not in names  # else a broker that lags behind may name a deleted topic
                 names[topic_id] = name
-                if ids.setdefault(name, topic_id) != topic_id:
+                before = ids.get(name)
+                if before is None or is_new:
                     ids[name] = topic_id
+                if before is not None and before != ids[name]:
                     self._made_anew(name)
             if name is not None and count:
                 counts[name] = count

@@ -195,3 +195,16 @@ async def test_a_topic_that_was_made_anew_has_no_past() -> None:
         assert not r.unwrap.tally.mismatches
         stamps = [stamp for sent in r.target.requests if (stamp := stamp_of(sent[ORDERS, 0]))]
         assert stamps[0].producer_id != stamps[-1].producer_id
+
+
+async def test_metadata_of_a_broker_that_lags_behind_forget_nothing() -> None:
+    """After the topic was made anew, such a broker still names the id of the deleted one."""
+    async with shallow_rig(scripts={1: Script(errors={0: NOT_LEADER})}) as r:
+        client = await producer(r, 12)
+        learn(r, ORDERS_ID)
+        learn(r, NEW_ID)
+        assert await produce(client, outer(*BATCHES)) == (NOT_LEADER, -1)
+        learn(r, ORDERS_ID)
+        learn(r, NEW_ID)
+        assert await produce(client, outer(*BATCHES)) == (NONE, 14)
+        assert r.target.log() == records(*BATCHES)
