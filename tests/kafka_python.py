@@ -7,6 +7,7 @@ with warnings.catch_warnings():
     import kafka.codec as codec
     import kafka.record.memory_records as memory_records
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import KafkaError
     from kafka.partitioner.default import murmur2
     from kafka.protocol.consumer import FetchRequest, FetchResponse
     from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -18,6 +19,7 @@ __all__ = [
     "FetchResponse",
     "KafkaAdminClient",
     "KafkaConsumer",
+    "KafkaError",
     "KafkaProducer",
     "LegacyRecordBatch",
     "LegacyRecordBatchBuilder",

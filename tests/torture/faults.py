@@ -1,0 +1,150 @@
+"""The table of fault kinds. Each changes the world, waits `fault.seconds`, and takes its change back; they overlap as the plan has them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.errors import HarnessError
+from tests.kafka_python import KafkaAdminClient, KafkaError, TopicPartition
+
+if TYPE_CHECKING:
+    from .plan import FaultPlan, TopicPlan
+    from .world import World
+
+Injection = Callable[["World", "FaultPlan"], Awaitable[None]]
+_SLOWEST, _FASTEST = 20_000, 400_000  # bytes per second of a slow link
+_ADMIN_MS = 10_000
+_NOT_MADE = (HarnessError, KafkaError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A fault as it was: seconds on the round's clock."""
+
+    kind: str
+    where: str
+    begin: float
+    end: float
+    failed: str | None = None
+
+
+async def inject(world: World, fault: FaultPlan) -> None:
+    await INJECTIONS[fault.kind](world, fault)
+
+
+async def _kill(world: World, fault: FaultPlan) -> None:
+    await world.parts[fault.where].down(fault.seconds, orderly=False)
+
+
+async def _stop(world: World, fault: FaultPlan) -> None:
+    if not await world.parts[fault.where].down(fault.seconds, orderly=True):
+        world.said(f"{fault.where} did not end in time after SIGTERM")
+        world.slow_ends.append(fault.where)
+
+
+async def _pause(world: World, fault: FaultPlan) -> None:
+    await world.parts[fault.where].frozen(fault.seconds)
+
+
+async def _cut(world: World, fault: FaultPlan) -> None:
+    await world.links[fault.where].cut(fault.seconds)
+
+
+async def _slow(world: World, fault: FaultPlan) -> None:
+    await world.links[fault.where].slow(fault.seconds, _SLOWEST + fault.amount * (_FASTEST - _SLOWEST))
+
+
+async def _freeze(world: World, fault: FaultPlan) -> None:
+    await world.links[fault.where].freeze(fault.seconds, drop=fault.amount < 0.5)
+
+
+def _topic(world: World, where: str) -> TopicPlan:
+    cluster, _, name = where.partition("/")
+    return next(one for one in world.plan.topics if (one.cluster, one.name) == (cluster, name))
+
+
+async def _add_partitions(world: World, fault: FaultPlan) -> None:
+    topic = _topic(world, fault.where)
+    key = topic.cluster, topic.name
+    total = world.partitions[key] + 1 + round(fault.amount * 2)
+    await world.topics(topic.cluster).add_partitions(world.source_name(topic), total)
+    world.partitions[key] = total
+
+
+async def _move_leaders(world: World, fault: FaultPlan) -> None:
+    """Of every partition of the round's topics in this cluster: the replicas in another order, and the first of them leads."""
+    cluster = world.clusters[fault.where]
+    names = [
+        world.source_name(topic) if topic.cluster == fault.where else world.target_name(topic)
+        for topic in world.plan.topics
+    ]
+    nodes = sorted(cluster.nodes)
+    turn = 1 + round(fault.amount * (len(nodes) - 2))
+    await trio.to_thread.run_sync(partial(_reassign, cluster.bootstrap, names, nodes, turn), abandon_on_cancel=True)
+
+
+def _reassign(bootstrap: str, names: list[str], nodes: list[int], turn: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap.split(","), request_timeout_ms=_ADMIN_MS)
+    try:
+        moves = {}
+        for topic in admin.describe_topics(names):
+            for partition in topic["partitions"]:
+                first = (nodes.index(partition["leader_id"]) if partition["leader_id"] in nodes else 0) + turn
+                order = [nodes[(first + step) % len(nodes)] for step in range(len(nodes))]
+                moves[topic["name"], partition["partition_index"]] = order
+        _apply(admin, moves)
+    finally:
+        admin.close()
+
+
+def _apply(admin: KafkaAdminClient, moves: Mapping[tuple[str, int], list[int]]) -> None:
+    places = {TopicPartition(*place): order for place, order in moves.items()}
+    admin.alter_partition_reassignments(places)
+    partitions: dict[str, list[int]] = {}
+    for name, partition in moves:
+        partitions.setdefault(name, []).append(partition)
+    admin.elect_leaders(0, partitions, raise_errors=False)
+
+
+INJECTIONS: Mapping[str, Injection] = {
+    "kill-broker": _kill,
+    "stop-broker": _stop,
+    "pause-broker": _pause,
+    "kill-shoal": _kill,
+    "stop-shoal": _stop,
+    "pause-shoal": _pause,
+    "kill-mirror": _kill,
+    "stop-mirror": _stop,
+    "pause-mirror": _pause,
+    "move-leaders": _move_leaders,
+    "add-partitions": _add_partitions,
+    "cut-link": _cut,
+    "slow-link": _slow,
+    "freeze-link": _freeze,
+}
+
+
+async def run_schedule(world: World, faults: tuple[FaultPlan, ...], clock: Callable[[], float]) -> list[Done]:
+    """All faults at their times; returns when the last is over. A fault that could not be made is noted, and no error."""
+    done: list[Done] = []
+
+    async def one(fault: FaultPlan) -> None:
+        await trio.sleep(max(0.0, fault.at - clock()))
+        begin, failed = clock(), None
+        world.said(f"{begin:6.1f} begins: {fault}")
+        try:
+            await inject(world, fault)
+        except _NOT_MADE as error:
+            failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            world.said(f"{fault} could not be made: {failed}")
+        done.append(Done(kind=fault.kind, where=fault.where, begin=begin, end=clock(), failed=failed))
+
+    async with trio.open_nursery() as nursery:
+        for fault in faults:
+            nursery.start_soon(one, fault)
+    return sorted(done, key=lambda fault: fault.begin)

@@ -1,0 +1,84 @@
+"""Shoal's log: every line that is a warning, an error or no line of a log at all must be one that the round explains.
+
+The table has, for each line that may come, the faults that explain it. Where one of them was part of the round the line is expected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_BROKER = {"kill-broker", "stop-broker", "pause-broker"}
+_MIRROR = {"kill-mirror", "stop-mirror", "pause-mirror"}
+_SHOAL = {"kill-shoal", "stop-shoal", "pause-shoal"}
+_LINK = {"cut-link", "slow-link", "freeze-link"}
+_TOPIC = {"move-leaders", "add-partitions", "recreate-topic"}
+_ANY = _BROKER | _MIRROR | _SHOAL | _LINK | _TOPIC
+ALWAYS = "always"
+
+
+class Expected(NamedTuple):
+    pattern: str
+    by: frozenset[str]
+    """Kinds of faults; with ALWAYS in it, none is needed."""
+
+
+def _expected(pattern: str, *by: Iterable[str]) -> Expected:
+    return Expected(pattern, frozenset(kind for kinds in by for kind in kinds))
+
+
+TABLE: tuple[Expected, ...] = (
+    # The relay has the address that Shoal advertises.
+    _expected(r"clients are told a name of this machine, but only this machine can connect", {ALWAYS}),
+    # What a broker without the agent says to a set.
+    _expected(r"gets one batch per partition and request: refused", {ALWAYS}),
+    _expected(r"gets one batch per partition and request: unknown", _BROKER, _LINK, _SHOAL, _TOPIC),
+    _expected(r"no longer takes several batches", _BROKER, _LINK, _TOPIC),
+    _expected(r"is the address right\? Shoal tries again", _BROKER, _LINK),
+    # Errors of the target that are retried: its leaders move, its replicas are not in sync, its coordinators are not there.
+    _expected(r"error (6 NOT_LEADER|5 LEADER_NOT_AVAIL|3 UNKNOWN_TOPIC_OR_PART)", _BROKER, _LINK, _TOPIC),
+    _expected(
+        r"error (19 NOT_ENOUGH_REPLICAS|20 NOT_ENOUGH_REPLICAS_AFTER|7 REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
+    ),
+    # The interlock: a connection of the mirror's producer has closed, or nothing came back for a while.
+    _expected(r"^(paused|no evidence)\b", _ANY),
+    _expected(r"connection of .* ended: .*(cannot be reached|not reached|unreachable)", _BROKER, _LINK),
+)
+
+
+class Line(NamedTuple):
+    level: str
+    text: str
+
+
+def loud_lines(log: str) -> list[Line]:
+    """Warnings and errors, and what is no JSON: a traceback, a message of the interpreter."""
+    lines = []
+    for text in log.splitlines():
+        if not text.strip():
+            continue
+        if not text.startswith("{"):
+            lines.append(Line("raw", text))
+            continue
+        try:
+            entry = json.loads(text)
+        except ValueError:  # a kill in the middle of a line
+            continue
+        if entry.get("level") in ("warning", "error", "critical"):
+            details = {key: value for key, value in entry.items() if key not in ("time", "level", "event")}
+            lines.append(Line(entry["level"], f"{entry['event']}" + (f" {details}" if details else "")))
+    return lines
+
+
+def unexplained(log: str, kinds: Iterable[str]) -> list[str]:
+    """The loud lines that neither hold in any round nor follow from faults of these kinds, each once."""
+    happened = {ALWAYS, *kinds}
+    patterns = [re.compile(expected.pattern) for expected in TABLE if expected.by & happened]
+    found = (
+        f"{line.level}: {line.text}" for line in loud_lines(log) if not any(one.search(line.text) for one in patterns)
+    )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,87 @@
+"""A process that faults may kill, stop and freeze, in any order and overlap: it runs again when the last of them lets go."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.errors import NotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from shoal.scenarios.kafka.process import Process
+
+_STOP_S = 20.0
+
+
+@dataclass(slots=True)
+class Part:
+    name: str
+    start: Callable[[], Awaitable[object]]
+    """Returns once it runs. May raise NotReady: then `heal` tries again."""
+    process: Callable[[], Process]
+    log: Callable[[str], None]
+    _held: int = 0
+    _frozen: int = 0
+    _lock: trio.Lock = field(default_factory=trio.Lock)
+
+    @property
+    def running(self) -> bool:
+        return self.process().running
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            if self.running:
+                self.process().kill()
+
+    async def down(self, seconds: float, *, orderly: bool) -> bool:
+        """Ends the process and starts it again after so long, unless another fault still holds it. True: it ended in time."""
+        self._held += 1
+        in_time = True
+        try:
+            if orderly:
+                if self.running and not self._frozen:
+                    in_time = await self.process().stop(_STOP_S)
+            else:
+                self._kill()
+            await trio.sleep(seconds)
+        finally:
+            self._held -= 1
+        await self.heal()
+        return in_time
+
+    async def frozen(self, seconds: float) -> None:
+        """SIGSTOP for so long."""
+        process = self.process()
+        self._signal(process, signal.SIGSTOP)
+        self._frozen += 1
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self._frozen -= 1
+            if not self._frozen:
+                self._signal(process, signal.SIGCONT)
+                self._signal(self.process(), signal.SIGCONT)
+
+    def _signal(self, process: Process, number: signal.Signals) -> None:
+        if process.running:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    async def heal(self) -> bool:
+        """Runs it unless a fault holds it down. False: it did not start."""
+        async with self._lock:
+            if self._held or self.running:
+                return True
+            try:
+                await self.start()
+            except NotReady as error:
+                self.log(f"{self.name} did not start: {str(error).splitlines()[0]}")
+                return False
+            return True

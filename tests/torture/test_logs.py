@@ -1,0 +1,23 @@
+"""A loud line is expected only where a fault of the round explains it."""
+
+from __future__ import annotations
+
+import json
+
+from .logs import unexplained
+
+
+def line(level: str, event: str, **fields: object) -> str:
+    return json.dumps({"time": "t", "level": level, "event": event, **fields})
+
+
+def test_what_no_fault_explains_is_found_once() -> None:
+    lost = line("warning", "cluster 'B': broker 1 no longer takes several batches per request: gone; one by one again")
+    log = "\n".join([line("info", "listening"), lost, lost])
+    assert unexplained(log, ["kill-shoal"]) == [f"warning: {json.loads(lost)['event']}"]
+    assert unexplained(log, ["kill-broker"]) == []
+
+
+def test_a_traceback_is_always_found() -> None:
+    log = f'{line("info", "listening")}\nTraceback (most recent call last):\n  File "x"\n{{"time": "cut by a ki'
+    assert unexplained(log, ["kill-shoal"]) == ["raw: Traceback (most recent call last):", 'raw:   File "x"']

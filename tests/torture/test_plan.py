@@ -1,0 +1,67 @@
+"""A seed is a plan, always the same; a plan is sound, and survives JSON."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .faults import INJECTIONS
+from .plan import DOWN, LAST_FAULT, TARGET, FaultPlan, Plan, crowded, from_json, make_plan, to_json
+from .records import SHAPES
+
+seeds = st.integers(min_value=0, max_value=2**32)
+
+
+@given(seeds)
+def test_the_same_seed_is_the_same_plan(seed: int) -> None:
+    assert make_plan(seed) == make_plan(seed)
+
+
+@given(seeds)
+def test_a_plan_survives_json(seed: int) -> None:
+    plan = make_plan(seed)
+    assert from_json(to_json(plan)) == plan
+
+
+@given(seeds)
+def test_every_part_of_a_plan_is_there(seed: int) -> None:
+    plan = make_plan(seed)
+    clusters = {one.name for one in plan.clusters}
+    topics = {(topic.cluster, topic.name) for topic in plan.topics}
+    assert {mirror.source for mirror in plan.mirrors} | {TARGET} == clusters
+    assert {(one.cluster, one.topic) for one in plan.producers} == topics
+    assert {one.shape for one in plan.producers} <= SHAPES.keys()
+    assert len({one.number for one in plan.producers}) == len(plan.producers)
+    assert plan.kinds() <= INJECTIONS.keys()
+    assert [fault.at for fault in plan.faults] == sorted(fault.at for fault in plan.faults)
+    assert all(0 < fault.at <= LAST_FAULT for fault in plan.faults)
+
+
+@given(seeds)
+def test_no_two_brokers_are_away_where_there_are_transactions(seed: int) -> None:
+    plan = make_plan(seed)
+    for name in (one.name for one in plan.clusters if plan.transactional(one.name)):
+        away = [fault for fault in plan.faults if fault.kind in DOWN and fault.where.split(":")[1] == name]
+        assert not away or plan.cluster(name).nodes >= 3
+        assert all(later.at > sooner.end for sooner, later in itertools.pairwise(away))
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    assert frozenset().union(*(make_plan(seed).kinds() for seed in range(200))) == INJECTIONS.keys()
+
+
+def exactly_once() -> Plan:
+    plans = map(make_plan, range(100))
+    return next(plan for plan in plans if plan.mirrors[0].exactly_once)
+
+
+def test_a_second_broker_waits_for_the_first_to_be_back() -> None:
+    plan = exactly_once()
+    first = FaultPlan(at=5, kind="kill-broker", where="broker:B:1", seconds=3)
+    soon = FaultPlan(at=9, kind="pause-broker", where="broker:B:2", seconds=1)
+    late = FaultPlan(at=25, kind="pause-broker", where="broker:B:2", seconds=1)
+    assert crowded(plan, [first], soon)
+    assert not crowded(plan, [first], late)
+    assert not crowded(plan, [first], FaultPlan(at=5, kind="kill-shoal", where="shoal"))
