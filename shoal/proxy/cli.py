@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.arguments import NO_OTHERS, parse_arguments
 from shoal.proxy.config import Configuration, load_config
-from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, read_mirror, render
+from shoal.proxy.config_checks import run_limit_problem
+from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.ending import MUST_CHANGE, OK, exit_code
 from shoal.proxy.logs import LogSettings, set_up_logs
 from shoal.proxy.mirror_settings import in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.probe_arguments import credentials
-from shoal.proxy.settings import Mode
+from shoal.proxy.settings import Limits, Mode
 from shoal.proxy.values import parse_address
 from shoal.proxy.wiring import Wiring, wiring_lines
 
@@ -50,7 +51,13 @@ def _mirror(flags: argparse.Namespace) -> int:
 
 def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
     source, target = (parse_address(client_address(listener)) for listener in (wrap, unwrap))
-    wiring = Wiring(source=source, target=target, source_alias=flags.source_alias, target_alias=flags.target_alias)
+    wiring = Wiring(
+        source=source,
+        target=target,
+        source_alias=flags.source_alias,
+        target_alias=flags.target_alias,
+        needed=needed(Shoal(wrap=wrap, unwrap=unwrap)),
+    )
     return wiring_lines(wiring, flags.form)
 
 
@@ -102,7 +109,8 @@ def _check(flags: argparse.Namespace) -> int:
         listeners = configuration.settings.listeners
         print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK
-    report = check_mirror(_read_mirror(flags.file), _shoal(flags, configuration))
+    shoal = _shoal(flags, configuration)
+    report = check_mirror(_read_mirror(flags.file), shoal)
     _print(render(report, _name(flags.file)))
     return MUST_CHANGE if report.must_change else OK
 
@@ -126,6 +134,8 @@ def _read_mirror(file: str) -> Mirror:
 def _shoal(flags: argparse.Namespace, configuration: Configuration | None) -> Shoal:
     if configuration is None:
         wrap, unwrap = mirror_listeners(flags)
+        if (what := run_limit_problem(wrap.shallow, Limits())) is not None:
+            raise OperatorError.of("--run-limit", what)
         return Shoal(wrap=wrap, unwrap=unwrap)
     listeners = configuration.settings.listeners
     for wrap in listeners:

@@ -249,6 +249,12 @@ class _Reader:
         if table.plain_compression is not None:
             self._choice(f"{path}.plain-compression", table.plain_compression, list(CODECS), "zstd")
         settings = self._merge(path, ShallowSettings(), table)
+        if table.partition_max_bytes is None:  # runs cannot become longer than what one fetch brings
+            settings = dataclasses.replace(
+                settings, partition_max_bytes=max(settings.partition_max_bytes, settings.run_limit)
+            )
+        if table.fetch_max_bytes is None:
+            settings = dataclasses.replace(settings, fetch_max_bytes=max(settings.fetch_max_bytes, settings.run_limit))
         return dataclasses.replace(settings, tags={**tags, **settings.tags})
 
     def _legacy(self, path: str, table: LegacyTable) -> LegacySettings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.protocol.errors import LocalProtocolError
 from shoal.proxy.identity import envelope_headers
 from shoal.proxy.operator_error import Problem
-from shoal.proxy.settings import KIB, MIB, Mode, PortMap, PortRange
+from shoal.proxy.settings import ENVELOPE_OVERHEAD, KIB, MIB, Mode, PortMap, PortRange
 from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ShallowSettings,
     )
 
-__all__ = ["Where", "check_settings"]
+__all__ = ["Where", "check_settings", "run_limit_problem"]
 
 Where = Callable[[int, str], str]  # (index of the listener, key) -> how the setting is called where it was written
 
@@ -226,7 +226,18 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
         if listener.mode == Mode.WRAP and shallow.min_batch_bytes > shallow.run_limit:
             what = f"{shallow.min_batch_bytes} is above run-limit ({shallow.run_limit}): nothing would ever be wrapped"
             yield Problem(where(index, "shallow.min-batch-bytes"), what)
-        if listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
+        if listener.mode == Mode.WRAP and (problem := run_limit_problem(shallow, settings.limits)) is not None:
+            yield Problem(where(index, "shallow.run-limit"), problem)
+        elif listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
             limit = settings.limits.held_response_bytes
             what = f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): such a response could not be held"
             yield Problem(where(index, "shallow.fetch-max-bytes"), what)
+
+
+def run_limit_problem(shallow: ShallowSettings, limits: Limits) -> str | None:
+    """An envelope is held whole on both sides: in the answer that it is made of, and in the request that brings it back."""
+    for name, limit in (("response", limits.held_response_bytes), ("request", limits.held_request_bytes)):
+        if shallow.run_limit + ENVELOPE_OVERHEAD > limit:
+            most = limit - ENVELOPE_OVERHEAD
+            return f"{shallow.run_limit} is too large: a {name} with such an envelope could not be held (limits.held-{name}-bytes is {limit}). At most {most}"
+    return None

@@ -67,6 +67,8 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
     shallow = ShallowSettings(
         deep_topics=tuple(flags.deep_topics),
         run_limit=flags.run_limit,
+        fetch_max_bytes=max(ShallowSettings().fetch_max_bytes, flags.run_limit),
+        partition_max_bytes=max(ShallowSettings().partition_max_bytes, flags.run_limit),
         min_batch_bytes=flags.min_batch_bytes,
         tags=dict(flags.tag),
         plain_compression=flags.plain_compression,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_MIRROR_CLIENTS",
+    "ENVELOPE_OVERHEAD",
     "KIB",
     "MIB",
     "Address",
@@ -39,6 +40,9 @@ __all__ = [
 
 KIB = 1024
 MIB = 1024 * 1024
+
+# run-limit is the whole envelope; the producer estimates a little more than it then writes (AbstractRecords).
+ENVELOPE_OVERHEAD = 4 * KIB
 
 # The data consumer of a MirrorSourceConnector names itself "<client.id>|source->target|...|replication-consumer"
 # (MirrorSourceConfig.sourceConsumerConfig); its offset-sync and admin clients end otherwise.

@@ -13,11 +13,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.mirror import CONNECT, DEDICATED
 from shoal.proxy.values import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shoal.proxy.doctor import Needed
     from shoal.proxy.settings import Address
 
 __all__ = ["FORMS", "Wiring", "wiring_lines"]
@@ -33,6 +35,7 @@ class Wiring:
     target: Address  # of the unwrap listener
     source_alias: str = "A"
     target_alias: str = "B"
+    needed: tuple[Needed, ...] = ()  # sizes, where the clients' defaults do not do
 
     @property
     def is_local(self) -> bool:
@@ -42,12 +45,16 @@ class Wiring:
 def dedicated(wiring: Wiring) -> str:
     """Lines of mm2.properties."""
     a, b = wiring.source_alias, wiring.target_alias
+    sizes = "".join(
+        f"{DEDICATED.per_cluster[one.client].format(s=a, t=b, k=one.key)} = {one.value}\n" for one in wiring.needed
+    )
     return f"""\
 # Add to mm2.properties; {a}.bootstrap.servers and {b}.bootstrap.servers stay as they are.
 # (In exactly-once mode {b}.bootstrap.servers must be {wiring.target}, too: `shoal check` finds what it needs.)
 {a}.consumer.bootstrap.servers = {wiring.source}
 {b}.producer.bootstrap.servers = {wiring.target}
 {b}.producer.compression.type = none
+{sizes}\
 # Without this line MM2 also runs a worker for {b}->{a} (or start MM2 with --clusters {b}).
 emit.heartbeats.enabled = false
 """
@@ -58,6 +65,7 @@ def _connector_settings(wiring: Wiring) -> dict[str, str]:
         "source.consumer.bootstrap.servers": str(wiring.source),
         "producer.override.bootstrap.servers": str(wiring.target),
         "producer.override.compression.type": "none",
+        **{CONNECT.per_cluster[one.client].format(k=one.key): one.value for one in wiring.needed},
     }
 
 

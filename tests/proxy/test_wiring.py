@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from shoal.proxy.doctor import read_mirror
+from shoal.proxy.arguments import parse_arguments
+from shoal.proxy.cli import main
+from shoal.proxy.doctor import Shoal, check_mirror, read_mirror
+from shoal.proxy.mirror_settings import mirror_listeners
 from shoal.proxy.settings import Address
 from shoal.proxy.wiring import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
+from tests.proxy.mirror_configs import BYTES, grave
+from tests.proxy.processes import CLUSTERS
 
 if TYPE_CHECKING:
     from shoal.proxy.doctor import Mirror
@@ -135,3 +144,97 @@ def test_every_form_gives_the_data_clients_the_same() -> None:
             "producer bootstrap.servers": "[::1]:29092",
             "producer compression.type": "none",
         }
+
+
+# -- what is printed passes the check --------------------------------------------------------------------------------
+
+RUN_LIMITS = st.one_of(
+    st.sampled_from(("64KiB", "512KiB", "1020KiB", "1021KiB", "1MiB", "2MiB", "8188KiB", "8MiB")),
+    st.integers(64 << 10, 8 << 20).map(str),
+)
+ADDRESSES = st.sampled_from(("127.0.0.1", "0.0.0.0", "[::1]", "shoal"))
+
+
+@st.composite
+def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """Of `shoal mirror`, and those of `shoal check` among them."""
+    shared = [
+        f"--source-listen={draw(ADDRESSES)}:19092",
+        f"--target-listen={draw(ADDRESSES)}:29092",
+        f"--run-limit={draw(RUN_LIMITS)}",
+        *draw(st.sampled_from(([], ["--advertise=shoal.example"]))),
+        *draw(st.sampled_from(([], ["--deep-topics=^audit$"]))),
+    ]
+    own = [*draw(st.sampled_from(([], ["--min-batch-bytes=0"]))), *draw(st.sampled_from(([], ["--tag=a=b"])))]
+    return ["mirror", *CLUSTERS, *shared, *own, "--print-only"], ["check", *shared]
+
+
+def as_file(form: str, printed: str) -> str:
+    """With what the operator has already."""
+    if form == "dedicated":
+        written = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a1:9092\nB.bootstrap.servers = b1:9092\n"
+        return written + printed
+    config = json.loads(printed) if form == "connect" else strimzi_connector(printed)
+    if form == "strimzi":  # the operator of Strimzi sets the converters
+        config |= {f"{one}.converter": BYTES for one in ("key", "value", "header")}
+    names = {"source.cluster.alias": "A", "target.cluster.alias": "B"}
+    return json.dumps({**CONNECTOR, **config, **names})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=30)
+@given(flags())
+def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, given: tuple[list[str], list[str]]) -> None:
+    mirror, check = given
+    text = as_file(form, printed([*mirror, "--form", form]))
+    parsed = parse_arguments([*check, "-"])
+    wrap, unwrap = mirror_listeners(parsed)
+    report = check_mirror(read_mirror(text), Shoal(wrap=wrap, unwrap=unwrap))
+    assert [finding.at for finding in report.findings] == ["compression.type of topics on B"], "a note for everybody"
+    assert not grave(report)
+
+
+def printed(arguments: list[str]) -> str:
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert main(arguments) == 0
+    return output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [
+        ("512KiB", ()),
+        (
+            "2MiB",
+            (
+                "B.producer.max.request.size = 2101248",
+                "A.consumer.max.partition.fetch.bytes = 2097152",
+            ),
+        ),
+        (
+            "8MiB",
+            (
+                "B.producer.max.request.size = 8392704",
+                "B.producer.buffer.memory = 33570816",
+                "A.consumer.max.partition.fetch.bytes = 8388608",
+            ),
+        ),
+    ],
+)
+def test_sizes_are_printed_where_the_defaults_do_not_do(limit: str, sizes: tuple[str, ...]) -> None:
+    lines = printed(["mirror", *CLUSTERS, "--print-only", "--form=dedicated", f"--run-limit={limit}"]).splitlines()
+    assert tuple(line for line in lines if line.rpartition("= ")[2].isdecimal()) == sizes
+
+
+@pytest.mark.parametrize("command", [["mirror", *CLUSTERS, "--print-only"], ["check", "-"]])
+@pytest.mark.parametrize("limit", ["5GiB", "32MiB"])
+def test_a_run_limit_that_cannot_work_is_refused(
+    command: list[str], limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, f"--run-limit={limit}"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--run-limit: " in said.err
+    assert "is too large: a response with such an envelope could not be held" in said.err
+    assert "At most 33550336" in said.err

@@ -9,16 +9,19 @@ from shoal.proxy.doctor.mirror import Mirror, read_mirror
 from shoal.proxy.doctor.places import Shoal, client_address
 from shoal.proxy.doctor.properties import Unreadable
 from shoal.proxy.doctor.render import render
+from shoal.proxy.doctor.value_rules import Needed, needed
 
 __all__ = [
     "Finding",
     "Mirror",
+    "Needed",
     "Report",
     "Severity",
     "Shoal",
     "Unreadable",
     "check_mirror",
     "client_address",
+    "needed",
     "read_mirror",
     "render",
 ]

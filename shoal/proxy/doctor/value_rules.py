@@ -6,18 +6,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.doctor.finding import Case, Finding, Severity
+from shoal.proxy.settings import ENVELOPE_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["VALUE_RULES", "ValueRule", "check_numbers", "check_spelling", "check_values"]
+    from shoal.proxy.doctor.places import Shoal
+
+__all__ = ["VALUE_RULES", "Needed", "ValueRule", "check_numbers", "check_spelling", "check_values", "needed"]
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
 # fetch.min.bytes and fetch.max.bytes, both of Kafka, are 0.87 alike.
 _ALIKE = 0.9
-# run-limit is the whole envelope; the producer estimates a little more than it then writes (AbstractRecords).
-ENVELOPE_OVERHEAD = 4 * 1024
 
 
 class ValueRule(NamedTuple):
@@ -27,9 +28,17 @@ class ValueRule(NamedTuple):
     key: str
     bad: Callable[[str, Case], bool]
     severity: Severity
-    value: str | Callable[[Case], int] | None
+    value: str | Callable[[Shoal], int] | None
     why: str
     default: str | None = None  # of the client, where it may be wrong for this Shoal
+
+
+class Needed(NamedTuple):
+    """A line that a mirror needs for this Shoal because the client's default does not do."""
+
+    client: str
+    key: str
+    value: str
 
 
 def _is(*values: str) -> Callable[[str, Case], bool]:
@@ -44,35 +53,35 @@ def _any(value: str, case: Case) -> bool:
     return True
 
 
-def _below(least: Callable[[Case], int]) -> Callable[[str, Case], bool]:
-    return lambda value, case: value.isdecimal() and int(value) < least(case)
+def _below(least: Callable[[Shoal], int]) -> Callable[[str, Case], bool]:
+    return lambda value, case: value.isdecimal() and int(value) < least(case.shoal)
 
 
-def _above(most: Callable[[Case], int]) -> Callable[[str, Case], bool]:
-    return lambda value, case: value.isdecimal() and int(value) > most(case)
+def _above(most: Callable[[Shoal], int]) -> Callable[[str, Case], bool]:
+    return lambda value, case: value.isdecimal() and int(value) > most(case.shoal)
 
 
-def _run(case: Case) -> int:
-    return case.shoal.wrap.shallow.run_limit
+def _run(shoal: Shoal) -> int:
+    return shoal.wrap.shallow.run_limit
 
 
-def _request(case: Case) -> int:
-    return _run(case) + ENVELOPE_OVERHEAD
+def _request(shoal: Shoal) -> int:
+    return _run(shoal) + ENVELOPE_OVERHEAD
 
 
-def _four_requests(case: Case) -> int:
-    return 4 * _request(case)
+def _four_requests(shoal: Shoal) -> int:
+    return 4 * _request(shoal)
 
 
-def _fetch(case: Case) -> int:
-    return case.shoal.wrap.shallow.fetch_max_bytes
+def _fetch(shoal: Shoal) -> int:
+    return shoal.wrap.shallow.fetch_max_bytes
 
 
-def _polled(case: Case) -> int:
+def _polled(shoal: Shoal) -> int:
     return 10
 
 
-def _timeout(case: Case) -> int:
+def _timeout(shoal: Shoal) -> int:
     return 30_000
 
 
@@ -184,16 +193,27 @@ def check_values(case: Case) -> Iterator[Finding]:
         value = rule.default if entry is None else entry.value
         if value is None or not rule.bad(value, case):
             continue
-        why = rule.why.format(run=_run(case), fetch=_fetch(case))
+        why = rule.why.format(run=_run(case.shoal), fetch=_fetch(case.shoal))
         if rule.value is None and entry is not None:
             yield Finding(severity=rule.severity, flow=case.flow.name, at=entry, why=why, remove=(entry,))
             continue
         better = (
-            rule.value if isinstance(rule.value, str) or rule.value is None else _number(rule.value(case), rule.default)
+            rule.value
+            if isinstance(rule.value, str) or rule.value is None
+            else _number(rule.value(case.shoal), rule.default)
         )
         key = case.flow.key(rule.client, rule.key)
         at = entry if entry is not None else f"{key} (default {value})"
         yield case.finding(rule.severity, at, why, *([(key, better)] if better else []))
+
+
+def needed(shoal: Shoal) -> tuple[Needed, ...]:
+    """What a mirror has to say that says nothing yet: whoever writes this finds nothing to change in `check_values`."""
+    return tuple(
+        Needed(rule.client, rule.key, str(rule.value(shoal)))
+        for rule in VALUE_RULES
+        if rule.default is not None and callable(rule.value) and int(rule.default) < rule.value(shoal)
+    )
 
 
 def _number(least: int, default: str | None) -> str:
