@@ -353,3 +353,42 @@ def test_an_idempotent_mirror_that_skips_what_is_refused_is_found_and_mended() -
 )
 def test_the_codec_of_topics_is_no_matter_where_it_is_not_copied(line: str) -> None:
     assert check(wired(line)).findings == ()
+
+
+# -- both directions ----------------------------------------------------------------------------------------------------
+
+IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+BACK = ("B->A.enabled = true", "A->B.source.consumer.bootstrap.servers = 127.0.0.1:19092",
+        "A->B.producer.override.bootstrap.servers = 127.0.0.1:29092", "A->B.producer.override.compression.type = none")  # fmt: skip
+PER_CLUSTER = ("A.consumer.bootstrap.servers", "B.producer.bootstrap.servers", "B.producer.compression.type")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(None, None), (".*", "a-.*"), ("a, b", "b"), ("a-.*", "a-.*"), ("a-x", "a-.*"), (None, "b")],
+)
+def test_two_flows_that_copy_the_same_topics_under_their_own_names_are_a_loop(
+    one: str | None, other: str | None
+) -> None:
+    topics = [f"{flow}.topics = {what}" for flow, what in (("A->B", one), ("B->A", other)) if what]
+    without = (*PER_CLUSTER, *(["A->B.topics"] if one is None else []))
+    text = wired(*BACK, IDENTITY, *topics, without=without)
+    finding = the_one(check(text))
+    assert finding.severity is Severity.MUST
+    assert "every record goes round and round for ever" in finding.why
+    assert grave(check(mended(text, check(text)))) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "noted"),
+    [("a, b", "c", False), ("a-.*", "b-.*", True), ("a-.*", "b", False), ("(", "b", False)],
+)
+def test_flows_of_other_topics_are_no_loop(one: str, other: str, noted: bool) -> None:
+    report = check(wired(*BACK, IDENTITY, f"A->B.topics = {one}", f"B->A.topics = {other}", without=PER_CLUSTER))
+    assert grave(report) == []
+    assert any("Make sure that no topic fits both" in finding.why for finding in report.findings) is noted
+
+
+def test_the_default_policy_and_one_direction_are_no_loop() -> None:
+    assert grave(check(wired(*BACK, without=PER_CLUSTER))) == []
+    assert grave(check(wired(IDENTITY))) == []

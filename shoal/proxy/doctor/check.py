@@ -11,6 +11,7 @@ from shoal.proxy.doctor.mirror_rules import (
     check_converters,
     check_heartbeats,
     check_ignored,
+    check_loop,
     check_policy,
     check_tolerance,
     check_topic_codec,
@@ -38,6 +39,7 @@ RULES = (
     check_heartbeats,
     check_policy,
     check_tolerance,
+    check_loop,
     check_topic_codec,
 )
 _ORDER = list(Severity)

@@ -11,12 +11,14 @@ from shoal.proxy.doctor.finding import Case, Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.proxy.doctor.mirror import Flow
     from shoal.proxy.doctor.properties import Entry
 
 __all__ = [
     "check_converters",
     "check_heartbeats",
     "check_ignored",
+    "check_loop",
     "check_policy",
     "check_tolerance",
     "check_topic_codec",
@@ -121,6 +123,57 @@ def check_policy(case: Case) -> Iterator[Finding]:
             "where this policy names them otherwise, list them as deep topics"
         )
         yield case.finding(Severity.NOTE, entry, why)
+
+
+def check_loop(case: Case) -> Iterator[Finding]:
+    """IdentityReplicationPolicy names no source, so MM2 cannot see that a record has come back (MirrorSourceConnector.isCycle)."""
+    flow = case.flow
+    back = next((one for one in case.flows if (one.source, one.target) == (flow.target, flow.source)), None)
+    if back is None or not (_is_identity(flow) and _is_identity(back)):
+        return
+    names, others = (_topics(one) for one in (flow, back))
+    shared = [one for one in names for other in others if _overlap(one, other)]
+    policy = flow.find("connector", "replication.policy.class")
+    assert policy is not None
+    what = f"{flow.name} and {back.name} both copy topics under their own names"
+    if shared:
+        why = f"{what}, and {shared[0]} is in both: every record goes round and round for ever. Give each flow topics that the other has not"
+        yield case.finding(Severity.MUST, policy, why, *_distinct(case, flow, back))
+    elif not any(all(map(_LITERAL.match, one)) for one in (names, others)):
+        why = f"{what}: a topic that is in both goes round and round for ever. Make sure that no topic fits both {', '.join(names)} and {', '.join(others)}"
+        yield case.finding(Severity.NOTE, policy, why)
+
+
+_ALL = ".*"
+_LITERAL = re.compile(r"[A-Za-z0-9._-]+\Z")
+
+
+def _is_identity(flow: Flow) -> bool:
+    entry = flow.find("connector", "replication.policy.class")
+    return entry is not None and entry.value.endswith("IdentityReplicationPolicy")
+
+
+def _topics(flow: Flow) -> list[str]:
+    return _names(flow.find("connector", "topics")) or [_ALL]
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Surely; of two regular expressions that differ nobody knows."""
+    return _ALL in (one, other) or one == other or _fits(one, other) or _fits(other, one)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    try:
+        return _LITERAL.match(name) is not None and re.fullmatch(pattern, name) is not None
+    except re.error:  # MM2 will say so
+        return False
+
+
+def _distinct(case: Case, flow: Flow, back: Flow) -> Iterator[tuple[str, str]]:
+    """Only as an example: what belongs where, nobody but the operator knows."""
+    if not case.flow.form.is_connect:
+        yield f"{flow.name}.topics", f"{flow.source}-.*".lower()
+        yield f"{back.name}.topics", f"{back.source}-.*".lower()
 
 
 def check_topic_codec(case: Case) -> Iterator[Finding]:
