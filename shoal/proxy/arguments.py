@@ -205,6 +205,7 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_multi_batch(parser)
     _add_printed(parser)
     _add_captures(parser)
+    _add_stall_exit(parser)
     _add_logs(parser)
 
 
@@ -273,11 +274,17 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--report-every", type=_typed(_seconds), metavar="SECONDS", help=what)
 
 
+def _add_stall_exit(parser: argparse.ArgumentParser) -> None:
+    what = "end when the event loop has not turned for so long, so that a supervisor starts Shoal again; 0 = never (default: 30)"
+    parser.add_argument("--stall-exit", type=_typed(_seconds), metavar="SECONDS", help=what)
+
+
 def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = _add_command(commands, "run", "-c shoal.toml [options]", "run what a configuration file says", _RUN_END)
     parser.add_argument(
         "-c", "--config", required=True, type=Path, metavar="shoal.toml", help="clusters, listeners, limits, logs"
     )
+    _add_stall_exit(parser)
     _add_logs(parser)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.doctor import Mirror
-    from shoal.proxy.settings import ListenerSettings
+    from shoal.proxy.settings import ListenerSettings, Settings
 
 __all__ = ["main"]
 
@@ -46,7 +46,7 @@ def _mirror(flags: argparse.Namespace) -> int:
     if flags.print_only:
         _print(lines)
         return OK
-    return _serve(Configuration(settings=settings, log=_logs(LogSettings(), flags)), lines)
+    return _serve(Configuration(settings=_limits(settings, flags), log=_logs(LogSettings(), flags)), lines)
 
 
 def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
@@ -63,7 +63,14 @@ def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Na
 
 def _run(flags: argparse.Namespace) -> int:
     configuration = load_config(flags.config)
-    return _serve(dataclasses.replace(configuration, log=_logs(configuration.log, flags)), "")
+    settings = _limits(configuration.settings, flags)
+    return _serve(Configuration(settings=settings, log=_logs(configuration.log, flags)), "")
+
+
+def _limits(settings: Settings, flags: argparse.Namespace) -> Settings:
+    if flags.stall_exit is None:
+        return settings
+    return dataclasses.replace(settings, limits=dataclasses.replace(settings.limits, stall_exit=flags.stall_exit))
 
 
 def _logs(settings: LogSettings, flags: argparse.Namespace) -> LogSettings:

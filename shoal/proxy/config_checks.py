@@ -138,6 +138,8 @@ _MAY_BE_ZERO = (
     "drain-seconds",
     "linger-seconds",
     "close-seconds",
+    "stall-report",
+    "stall-exit",
     "coalescing.linger",
     "patience",
     "has-keys-sample",

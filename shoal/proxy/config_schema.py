@@ -103,6 +103,8 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     keepalive_idle: int | None = None
     keepalive_interval: int | None = None
     keepalive_count: int | None = None
+    stall_report: float | None = None
+    stall_exit: float | None = None
 
 
 class RawCaptureTable(Table, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from shoal.proxy.operator_error import OperatorError, Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["FAILED", "INTERRUPTED", "MUST_CHANGE", "OK", "WRONG_INPUT", "exit_code"]
+__all__ = ["FAILED", "INTERRUPTED", "MUST_CHANGE", "OK", "STALLED", "WRONG_INPUT", "exit_code"]
 
-OK, MUST_CHANGE, WRONG_INPUT, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+OK, MUST_CHANGE, WRONG_INPUT, FAILED, STALLED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def exit_code(command: Callable[[], int], told: Callable[[Problem], object] = str) -> int:

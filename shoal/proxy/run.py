@@ -1,6 +1,7 @@
 """Run the proxy with its report: `serve`, and beside it a task that tells what flows.
 
 run ──┬── serve (until SIGTERM or SIGINT)
+      ├── stall watch (a thread: the loop has not turned for a while)
       ├── ticks (every second, for the interlocks: a mirror that cannot produce does not fetch either)
       └── report (every `report_every` seconds; once more, with the totals, at the end)
 """
@@ -23,6 +24,7 @@ from shoal.proxy.server import serve
 from shoal.proxy.settings import Address, Mode
 from shoal.proxy.shallow_paths import shallow_paths
 from shoal.proxy.shallow_statistics import ShallowTally
+from shoal.proxy.stall_watch import StallWatch
 from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.values import LOOPBACK
 
@@ -54,6 +56,8 @@ async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
         for listener in configuration.settings.listeners:
             _announce(listener)
         ready()
+        limits = configuration.settings.limits
+        nursery.start_soon(StallWatch(report=limits.stall_report, end=limits.stall_exit).run)
         nursery.start_soon(_tick, server)
         await _report(server, configuration.log.report_every)
 

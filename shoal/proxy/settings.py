@@ -201,6 +201,8 @@ class Limits:
     keepalive_idle: int = 60
     keepalive_interval: int = 15
     keepalive_count: int = 4
+    stall_report: float = 2.0  # the event loop has not turned for so long: where it stands is logged
+    stall_exit: float = 30.0  # then the process ends: request.timeout.ms, each client has given its requests up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
