@@ -8,7 +8,8 @@
 
 A partition that we do not know is absent from the result, and then nothing may be concluded about it; that is why limits and
 anything doubtful (a partition twice in a request, a session opened on another connection) lead to absence, never to a
-guess. Results are never changed after they were handed out, because answers come later than the next request may.
+guess. A session lives in the broker, not in a connection: a client whose connection was lost between two requests goes on with it over
+the next one, for ever (`knows`). Results are never changed after they were handed out, because answers come later than the next request may.
 """
 
 from collections.abc import Mapping
@@ -37,6 +38,10 @@ class FetchSessions:
 
     def __init__(self) -> None:
         self._sessions: dict[int, Asked] = {}
+
+    def knows(self, request: FetchRequest) -> bool:
+        """False: it goes on with a session that this connection has not begun."""
+        return request.session_epoch <= 0 or request.session_id in self._sessions
 
     def request(self, request: FetchRequest) -> Asked:
         """The offset at which each partition that the answer may contain was asked."""

@@ -20,7 +20,13 @@ import trio
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.messages.fetch import limit_fetch, read_fetch_request, read_fetch_response, replace_record_sets
+from shoal.protocol.messages.fetch import (
+    encode_fetch_error,
+    limit_fetch,
+    read_fetch_request,
+    read_fetch_response,
+    replace_record_sets,
+)
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.eligible import Reason, Topics
@@ -58,6 +64,7 @@ _NO_MIRROR = raw("none of mirror-clients")
 _STRANGERS = 20  # client ids that are told of
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
+_FETCH_SESSION_ID_NOT_FOUND = 70  # org.apache.kafka.common.protocol.Errors
 _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
 # this, so that a mirror that cannot be proven goes on as fast as without Shoal. Of each new topic of a proven flow, the same.
@@ -99,11 +106,23 @@ class WrapPath:
             self._note_reader(connection, consumer, request)
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
+        if self._sends_back(consumer, request):
+            log.info(
+                "%s of %s goes on with the fetch session of another connection: it is to begin anew", *_who(connection)
+            )
+            answer = encode_fetch_error(header.api_version, header.correlation_id, _FETCH_SESSION_ID_NOT_FOUND)
+            return await connection.reply([answer])
         await self._learn_names(connection, consumer, request)
         question = Question(consumer, request, consumer.sessions.request(request))
         self._limit(connection, consumer, frame, request)
         hold = Hold(partial(self._answer, question), self._streams.edit(connection, question))
         return await connection.forward([frame], hold, note=JUDGED)
+
+    def _sends_back(self, consumer: Consumer, request: FetchRequest) -> bool:
+        """What the session asks for is not known here, so nothing of it could ever be wrapped. The mirror is answered as by a broker
+        that has forgotten it, and begins with a full request; never twice in a row, whatever a client makes of that."""
+        consumer.sent_back = not consumer.sessions.knows(request) and not consumer.sent_back
+        return consumer.sent_back
 
     def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
         limits, now = self._settings, trio.current_time()
@@ -204,8 +223,10 @@ class WrapPath:
             following = next_offset(frame, one.start, one.end, 0)
             read = question.read(connection, (one.topic, one.partition), following, one.high_watermark)
             if read is None:
-                self._count_raw(frame, one, Reason.UNKNOWN_TOPIC)
-                judgement.raw((one.topic, one.partition), Reason.UNKNOWN_TOPIC)
+                is_named = topic_name(connection, one.topic) is not None
+                reason = Reason.UNKNOWN_OFFSET if is_named else Reason.UNKNOWN_TOPIC
+                self._count_raw(frame, one, reason)
+                judgement.raw((one.topic, one.partition), reason)
             else:
                 parts.append(Part(one, read))
         return parts
@@ -273,6 +294,10 @@ class WrapPath:
             self.tally.raw_batches[reason] += len(split(frame, one.start, one.end).spans)
         except RemoteProtocolError:
             self.tally.raw_batches[Reason.DAMAGED] += 1
+
+
+def _who(connection: Connection) -> tuple[str, str]:
+    return f"{connection.client_id!r}", str(connection.peer)
 
 
 def _with_our_addresses(connection: Connection, version: int, frame: bytearray) -> Buffer:

@@ -24,13 +24,23 @@ _TRIAL_SECONDS = 2.0  # so does one that is proven and reads nothing that could 
 class Consumer:
     """A connection on which somebody fetches."""
 
-    __slots__ = ("asked_names_at", "flow", "is_mirror", "number", "proven_since", "proving_since", "sessions")
+    __slots__ = (
+        "asked_names_at",
+        "flow",
+        "is_mirror",
+        "number",
+        "proven_since",
+        "proving_since",
+        "sent_back",
+        "sessions",
+    )
 
     def __init__(self, flow: Flow, number: int, *, is_mirror: bool) -> None:
         self.flow = flow
         self.number = number
         self.is_mirror = is_mirror
         self.sessions = FetchSessions()
+        self.sent_back = False  # to begin a fetch session anew, by the last answer
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None
         self.proven_since: float | None = None

@@ -27,6 +27,7 @@ class Faults:
     """What the relay shall do next. Each is done once per unit asked for, and counted."""
 
     cut_answers: int = 0  # so many answers larger than `cut_from` bytes are cut in the middle
+    end_answers: int = 0  # so many such answers are delivered whole, and the connection ends behind them
     cut_requests: int = 0  # so many produce requests larger than `cut_from` bytes are cut in the middle
     swallow_answers: int = 0  # so many produce answers are lost: the connection closes instead of delivering them
     cut_after: float = (
@@ -104,6 +105,8 @@ class _Link:
                 return b"", True
         elif len(frame) >= self.faults.cut_from and self.faults.take("cut_answers"):
             return frame[: len(frame) // 2], True
+        elif len(frame) >= self.faults.cut_from and self.faults.take("end_answers"):
+            return frame, True
         return frame, False
 
 

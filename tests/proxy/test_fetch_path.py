@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.eligible import Reason
@@ -267,12 +268,52 @@ async def test_an_incremental_session_is_followed(r: ShallowRig) -> None:
     assert spans(await client.record_set()) == [(120, 123)]
 
 
-async def test_what_was_asked_at_an_unknown_offset_passes_raw(r: ShallowRig) -> None:
+@pytest.mark.parametrize("version", [7, 11, 12, 13])
+async def test_a_session_of_another_connection_is_begun_anew(r: ShallowRig, version: int) -> None:
+    """The mirror's connection was lost between two requests, and it goes on with its session over the next one."""
+    r.source.topics = {ORDERS_ID: (ORDERS, 7)}
+    r.source.session_id = 77
     r.source.sets = [{P0: LOG}]
     client = await r.consumer()
+    client.version = version
     await client.send(client.request({}, session_id=5, session_epoch=9))
-    assert await client.frame() == r.source.answers[-1]
-    assert raw(r) == {Reason.UNKNOWN_TOPIC: 3}
+    answer = await client.answer()
+    assert (answer.error_code, answer.session_id, answer.responses) == (ErrorCode.fetch_session_id_not_found, 0, ())
+    assert r.source.requests == []
+
+
+async def test_it_then_goes_on_as_ever(r: ShallowRig) -> None:
+    r.source.session_id = 77
+    r.source.sets = [{P0: LOG}, {P0: MORE}]
+    client = await r.consumer()
+    await client.send(client.request({}, session_id=5, session_epoch=9))
+    await client.answer()
+    await client.send(client.request({P0: 100}, session_epoch=0))
+    assert spans(await client.record_set()) == [None] * 4 + [(104, 114)]
+    await client.send(client.request({P0: 115}, session_id=77, session_epoch=1))
+    assert spans(await client.record_set()) == [(115, 119)]
+    assert Reason.UNKNOWN_OFFSET not in raw(r)
+
+
+async def test_a_client_that_goes_on_all_the_same_is_not_sent_back_for_ever(r: ShallowRig) -> None:
+    """Then what it is given passes as it is."""
+    r.source.sets = [{P0: LOG}, {P0: MORE}]
+    client = await r.consumer()
+    for epoch in (9, 10, 11, 12):
+        await client.send(client.request({}, session_id=5, session_epoch=epoch))
+        if epoch % 2:
+            assert (await client.answer()).error_code is ErrorCode.fetch_session_id_not_found
+        else:
+            assert await client.frame() == r.source.answers[-1]
+    assert raw(r) == {Reason.UNKNOWN_OFFSET: 5}
+
+
+async def test_the_session_of_another_reader_is_its_own_business(r: ShallowRig) -> None:
+    client = await r.consumer()
+    client.client_id = "somebody"
+    await client.send(client.request({}, session_id=5, session_epoch=9))
+    assert (await client.answer()).error_code is ErrorCode.none
+    assert len(r.source.requests) == 1
 
 
 # Topic ids

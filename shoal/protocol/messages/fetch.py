@@ -16,7 +16,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.headers import read_request_header, response_body
+from shoal.protocol.composer import compose
+from shoal.protocol.headers import read_request_header, response_body, write_response_header
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.splice import Edit, splice
 from shoal.protocol.walker import Rows, Walkers
@@ -27,6 +28,7 @@ __all__ = [
     "FetchRequest",
     "FetchResponse",
     "FetchedPartition",
+    "encode_fetch_error",
     "limit_fetch",
     "read_fetch_request",
     "read_fetch_response",
@@ -116,6 +118,13 @@ _RESPONSE = Walkers(
     ),
     oldest=OLDEST,
 )
+
+
+def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> bytes:
+    """A whole answer frame with an error of its own and no partition (v7+)."""
+    body = compose(MESSAGES["FetchResponse"], version, {"ErrorCode": error_code})
+    frame = write_response_header(ApiKey.FETCH, version, correlation_id) + body
+    return write_int32(len(frame)) + frame
 
 
 def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     INTERNAL_TOPIC = "internal topic"
     DEEP_TOPIC = "listed in deep-topics"
     UNKNOWN_TOPIC = "topic id not known yet"
+    UNKNOWN_OFFSET = "fetch offset not known"
     LARGE_ANSWER = "answer larger than what is held"
     # a flow
     NO_EVIDENCE = "no evidence yet that the mirror produces through Shoal"
