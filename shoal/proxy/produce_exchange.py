@@ -133,12 +133,13 @@ class Exchange:
             return None
         if sets and not self._path.proofs(self._connection).repeats_are_known(self._connection):
             return None  # a set that was sent twice would be stored twice, or refused: the stamp would only mislead
-        return await self._path.ids.sequences_for(self._connection, self._header)
+        wanted = [(target, plan.sender) for target, plan in self._plans.items()]
+        return await self._path.ids.sequences_for(self._connection, self._header, wanted)
 
     def _begin(self, target: Target, plan: Plan, sequences: Sequences | None, *, sets: bool) -> PartitionProgress:
         deliveries = self._path.deliveries
         avoided = deliveries.statistics().repeats_avoided
-        sequence = sequences.of(target) if sequences is not None else None
+        sequence = sequences.of(target, plan.sender) if sequences is not None else None
         ledger = self._path.books.reconciler.open(target, plan, deliveries)
         progress = PartitionProgress(target, plan, ledger, sequence=sequence, sets=sets)
         self._path.tally.retries_suppressed += deliveries.statistics().repeats_avoided - avoided
@@ -222,7 +223,7 @@ class Exchange:
         if progress.ids_refused:
             path.ids.refuse(connection)
         if progress.id_is_stale:
-            path.ids.forget(target)
+            path.ids.forget(target, self._plans[target].sender)
             progress.id_is_stale = False
         if progress.gap_ignored:
             path.ids.give_up()

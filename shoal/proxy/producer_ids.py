@@ -25,7 +25,7 @@ from shoal.proxy.plain_path import PLAIN_ROUTES
 from shoal.proxy.routes import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.shallow.delivery import Target
@@ -91,8 +91,10 @@ class ProducerIds:
         self._useless = False  # the brokers pay no regard to sequences
         self._told: set[str] = set()
 
-    async def sequences_for(self, connection: Connection, header: RequestHeader) -> Sequences | None:
-        """None: no stamps for this request. Raises UpstreamLost and UpstreamFault."""
+    async def sequences_for(
+        self, connection: Connection, header: RequestHeader, wanted: Sequence[tuple[Target, Hashable]]
+    ) -> Sequences | None:
+        """For these partitions and senders. None: no stamps for this request. Raises UpstreamLost and UpstreamFault."""
         rights = rights_of(connection)
         if header.api_version < _OLDEST_PRODUCE or not rights.offered:
             self._without("the broker or the client is too old for it")
@@ -101,9 +103,11 @@ class ProducerIds:
             return None
         self._note_cluster(connection.cluster.cluster_id)
         sequences = self._sequences
-        if sequences.producer_id is None and trio.current_time() >= self._ask_from:
-            await self._ask(connection, rights, header, sequences)
-        return sequences if sequences.producer_id is not None else None
+        if sequences.lacks_id(wanted) and trio.current_time() >= self._ask_from:
+            granted = await self._ask(connection, rights, header)
+            if granted is not None and sequences.lacks_id(wanted):  # another connection may have been faster
+                sequences.begin(*granted)
+        return sequences
 
     def _note_cluster(self, cluster_id: str | None) -> None:
         """Another cluster behind the same address may give our id to somebody else."""
@@ -111,7 +115,8 @@ class ProducerIds:
             self._sequences = Sequences()
         self._cluster_id = cluster_id or self._cluster_id
 
-    async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader, sequences: Sequences) -> None:
+    async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader) -> tuple[int, int] | None:
+        """-> producer id and epoch."""
         question = encode_init_producer_id(header.correlation_id, header.client_id)
         losses = self._losses
         try:
@@ -127,8 +132,8 @@ class ProducerIds:
             why = "not authorized: IDEMPOTENT_WRITE on the cluster, or since Kafka 3.0 WRITE on any topic"
             if granted.error_code not in _NOT_YET:
                 self._without(why if rights.refused else f"error {granted.error_code}")
-        elif sequences.producer_id is None:  # another connection may have been faster
-            sequences.begin(granted.producer_id, granted.epoch)
+            return None
+        return granted.producer_id, granted.epoch
 
     def _lost(self, before: int) -> None:
         """A connection was lost that was asking since there were `before` losses."""
@@ -137,9 +142,9 @@ class ProducerIds:
             self._losses, self._ask_from = 0, trio.current_time() + _PAUSE_SECONDS
             self._without("the broker closes the connection when it is asked for one")
 
-    def forget(self, target: Target) -> None:
-        """The partition needs another producer id."""
-        self._sequences.forget(target)
+    def forget(self, target: Target, sender: Hashable) -> None:
+        """The sender needs another producer id in this partition."""
+        self._sequences.forget(target, sender)
 
     def forget_topic(self, topic: str) -> None:
         self._sequences.forget_topic(topic)

@@ -20,16 +20,17 @@ Rejected: a new id for each connection (knows nothing of what the old one had un
 late request with the old id would still be appended, behind newer data).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal.protocol.shallow.delivery import Target
 
-__all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "Doubt", "Sequence", "Sequences", "Shape", "Stamp"]
+__all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "MAX_SENDERS", "Doubt", "Sequence", "Sequences", "Shape", "Stamp"]
 
 MAX_IN_FLIGHT = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
-MAX_PARTITIONS = 100_000  # of one producer id; about 200 bytes each. Above it all begin again, with a new id.
+MAX_PARTITIONS = 100_000  # and senders; about 200 bytes each. Above it all begin again, with new ids.
+MAX_SENDERS = 8  # of one partition, each with a producer id
 _MAX_EPOCH = 32767
 _SEQUENCE_MASK = 0x7FFFFFFF  # it wraps to 0 (DefaultRecordBatch.incrementSequence)
 
@@ -64,7 +65,7 @@ class Doubt:
 
 @dataclass(slots=True, kw_only=True)
 class Sequence:
-    """Of one partition. Whoever holds the partition's lock works with it."""
+    """Of one sender in one partition. Whoever holds the partition's lock works with it."""
 
     producer_id: int
     epoch: int
@@ -96,36 +97,77 @@ class Sequence:
 
 
 class Sequences:
-    """All partitions of one target cluster. `producer_id` is None until the cluster has given one.
+    """All partitions of one target cluster, and of each one sequence for each sender (`Plan.sender`).
 
-    A partition must never have two sequences of one producer id: a broker would take new data for a duplicate.
+    Two senders in one partition (two sources, one topic) need a producer id each: what one of them left in doubt is resolved by its own
+    retry, whatever the other has sent meanwhile. Within one sequence other data means that nobody asks for the doubtful data again.
+    A partition must never have two sequences of one producer id: a broker would take new data for a duplicate. So there is a
+    pool: the first sender of each partition takes the first id, the second one the second.
     """
 
-    def __init__(self, limit: int = MAX_PARTITIONS) -> None:
+    def __init__(self, limit: int = MAX_PARTITIONS, senders: int = MAX_SENDERS) -> None:
         self._limit = limit
-        self._known: dict[Target, Sequence] = {}
-        self._epoch = 0
-        self.producer_id: int | None = None
+        self._senders = senders
+        self._known: dict[Target, dict[Hashable, Sequence]] = {}  # the sender that came last is the last
+        self._count = 0
+        self._pool: dict[int, int] = {}  # epochs by producer id
 
     def begin(self, producer_id: int, epoch: int) -> None:
-        """The answer to InitProducerId: for partitions that have no sequence yet."""
-        self.producer_id, self._epoch = producer_id, epoch
+        """The answer to InitProducerId: for senders that have no sequence yet."""
+        self._pool[producer_id] = epoch
 
-    def of(self, target: Target) -> Sequence | None:
-        known = self._known.get(target)
-        if known is None and self.producer_id is not None:
-            known = self._known[target] = Sequence(producer_id=self.producer_id, epoch=self._epoch)
-            if len(self._known) > self._limit:
-                self._known.clear()
-                self.producer_id = None
+    def lacks_id(self, wanted: Iterable[tuple[Target, Hashable]]) -> bool:
+        """One of these partitions and senders needs a producer id more."""
+        return any(
+            sender not in (known := self._known.get(target, {}))
+            and len(known) < self._senders
+            and self._free(known) is None
+            for target, sender in wanted
+        )
+
+    def of(self, target: Target, sender: Hashable = None) -> Sequence | None:
+        """None: a producer id is lacking. Above `senders`, the one that has not sent for the longest time loses its sequence."""
+        senders = self._known.get(target, {})
+        known = senders.pop(sender, None) or self._new(target, senders)
+        if known is not None:
+            for other in senders.values():
+                other.end = -1  # records of this one come behind it: its own offsets have gaps
+            self._known.setdefault(target, senders)[sender] = known
+            self._forget_all_above_limit()
         return known
 
-    def forget(self, target: Target) -> None:
-        """Its stamps are of no use any more: it needs another producer id."""
-        known = self._known.pop(target, None)
-        if known is not None and known.producer_id == self.producer_id:
-            self.producer_id = None
+    def _new(self, target: Target, senders: dict[Hashable, Sequence]) -> Sequence | None:
+        if len(senders) >= self._senders:
+            oldest = senders[next(iter(senders))]
+            self.forget(target, next(iter(senders)), retire=not oldest.raise_epoch())
+            oldest.end = -1
+            return oldest if oldest.producer_id in self._pool else None
+        free = self._free(senders)
+        if free is None:
+            return None
+        self._count += 1
+        return Sequence(producer_id=free, epoch=self._pool[free])
+
+    def _free(self, senders: Mapping[Hashable, Sequence]) -> int | None:
+        taken = {known.producer_id for known in senders.values()}
+        return next((producer_id for producer_id in self._pool if producer_id not in taken), None)
+
+    def _forget_all_above_limit(self) -> None:
+        if self._count > self._limit:
+            self._known.clear()
+            self._pool.clear()
+            self._count = 0
+
+    def forget(self, target: Target, sender: Hashable = None, *, retire: bool = True) -> None:
+        """Its stamps are of no use any more: it needs another producer id, and this one is given to nobody else."""
+        known = self._known.get(target, {}).pop(sender, None)
+        if known is not None:
+            self._count -= 1
+            if retire:
+                self._pool.pop(known.producer_id, None)
 
     def forget_topic(self, topic: str) -> None:
         for target in [target for target in self._known if target.topic == topic]:
-            self.forget(target)
+            for sender in list(self._known[target]):
+                self.forget(target, sender)
+            del self._known[target]

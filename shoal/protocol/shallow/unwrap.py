@@ -98,6 +98,13 @@ class Plan:
         return tuple(item.identity for item in self.items)
 
     @property
+    def sender(self) -> Hashable:
+        """Whose sequence it goes in: the source partition of the first envelope. Not the connection or its client: a mirror that was
+        restarted, on whatever host, is the same sender, and fences what its old life has in flight."""
+        key = next(item.key for item in self.items if item.key)
+        return key.cluster, key.topic, key.partition
+
+    @property
     def several(self) -> bool:
         """More than one batch for the broker."""
         return len(self.items) > 1 or len(self.items[0].batches) > 1

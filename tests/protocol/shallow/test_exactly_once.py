@@ -276,7 +276,7 @@ def test_an_epoch_that_ends_asks_for_another_id() -> None:
     assert parcel
     assert parcel.stamp is None
     world.sequences.forget(TARGET)
-    assert world.sequences.producer_id is None
+    assert world.sequences.lacks_id([(TARGET, None)])
 
 
 @pytest.mark.parametrize("code", [45, 59])
