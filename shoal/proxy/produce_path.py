@@ -27,6 +27,7 @@ from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
+from shoal.proxy.deliveries_file import load_deliveries, save_deliveries
 from shoal.proxy.in_flight import Edit
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
@@ -79,6 +80,10 @@ class UnwrapPath:
             listener.settings.name, listener.settings.producers_file, gave_up=listener.state_failed
         )
         self._producers = self._mirror_producers()
+        kept = listener.settings.producers_file
+        self._deliveries_file = kept and kept.with_suffix(".deliveries")
+        if self._deliveries_file is not None:
+            load_deliveries(self._deliveries_file, self.deliveries)
         listener.cluster.when_made_anew.append(self._forget)
         produce = Route(since=_OLDEST, handle=self._handle)
         own: dict[int, Route] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
@@ -95,6 +100,8 @@ class UnwrapPath:
         self._interlock.producer_closed(connection)
 
     def end(self) -> None:
+        if self._deliveries_file is not None:
+            save_deliveries(self._deliveries_file, self.deliveries)
         self._file.close()
 
     def proofs(self, connection: Connection) -> MultiBatchProofs:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.protocol.shallow.envelope import MAGIC
 from shoal.scenarios.kafka.process import until
 from shoal.scenarios.kafka.records import orders
@@ -138,6 +140,23 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
                 await wrapped_more(flow)
             await flow.check_faithful(topic, duplicates=0)
     assert flow.counts("total")["retries_suppressed"] > 0
+
+
+@pytest.mark.slow
+async def test_shoal_is_stopped_many_times_in_the_middle(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """SIGTERM while envelopes are taken apart: what is under way comes to its end, and what is known outlives the process."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic)) as flow:
+        await warm_up(pair, topic, flow)
+        async with steady(pair, topic):
+            for _ in range(8):
+                await wrapped_more(flow)
+                await flow.shoal.stop()
+                await flow.shoal.start()
+            await wrapped_more(flow)
+        await flow.check_faithful(topic, duplicates=0)
 
 
 async def cut_once(flow: Flow, faults: Faults, what: str, times: int) -> None:

@@ -5,12 +5,12 @@ later one fails, or the answer to the mirror is lost, the mirror sends all of it
 item has an identity that only a retry repeats: an envelope its key (which holds the serial of that very copy), a row of plain
 records a digest of its outer batch.
 
-What is forgotten is appended twice, never lost; what the broker appended without our hearing of it is appended twice, too,
+It outlives an orderly stop of Shoal (proxy/deliveries_file.py). What is forgotten is appended twice, never lost; what the broker appended without our hearing of it is appended twice, too,
 as it would be without Shoal. Outer batches without an envelope never come here.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -122,6 +122,10 @@ class Deliveries:
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
             self._forgotten += 1
+
+    def items(self) -> Iterable[tuple[tuple[Target, Hashable], Delivered]]:
+        """The least recently used first."""
+        return self._known.items()
 
     def forget(self, topic: str) -> None:
         """It was deleted, and with it what was delivered."""
