@@ -120,6 +120,10 @@ class Node:
             self._process.kill()
             raise
 
+    async def become(self, version: str) -> None:
+        """The next start is one of this version. The cluster's metadata.version stays, so that going back works. Raises SetupError."""
+        self._jvm = replace(self._jvm, lib=await jars(version))
+
     def kill(self) -> None:
         self.process.kill()
 
