@@ -7,6 +7,7 @@ Requests and answers stay one to one and in order, so what belongs to a connecti
 transactions) belongs to this one client. How it ends, by who goes first:
 
     client closes          the broker is told (FIN); what it still answers is passed on for `close_seconds`
+    client resets          so is the broker reset, where nothing of Shoal's own is under way: what it has not begun is discarded
     broker closes          what it has said is passed on, then the client's socket is closed
     drain                  no further request is read; ends when every request that was read has been answered
     either breaks rules    both sockets are closed at once
@@ -36,9 +37,9 @@ from shoal.proxy.in_flight import Asked, InFlight, Local, UpstreamFault, Upstrea
 from shoal.proxy.request_pump import RequestPump
 from shoal.proxy.response_pump import ResponsePump
 from shoal.proxy.routes import Verdict
-from shoal.proxy.settings import Address
+from shoal.proxy.settings import Address, Mode
 from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
-from shoal.proxy.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, peer_has_left
+from shoal.proxy.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, make_reset, peer_has_left
 from shoal.proxy.upstream import UpstreamUnreachable
 from shoal.proxy.watchdog import Vigil
 
@@ -86,6 +87,7 @@ class Connection:
         self.requests_ended = self.upstream_ended = False
         self.connected = False
         self.provisional = False  # leads to any broker, until somebody says where the right one is
+        self._was_reset = False  # by the client, which had not closed before
         self.cause: CloseCause | None = None
         self.detail = ""
         self.vigil = Vigil()
@@ -167,7 +169,9 @@ class Connection:
         except RemoteProtocolError as error:
             self.note(fault, str(error))
         except PeerLost as error:
-            self.note(CloseCause.CLIENT_LOST if error.side is self.client else CloseCause.UPSTREAM_LOST, str(error))
+            by_client = error.side is self.client
+            self._was_reset |= by_client and error.is_reset and not self.requests.ended
+            self.note(CloseCause.CLIENT_LOST if by_client else CloseCause.UPSTREAM_LOST, str(error))
         except UpstreamLost as error:
             self.note(CloseCause.UPSTREAM_LOST, str(error))
         except UpstreamFault as error:
@@ -221,10 +225,19 @@ class Connection:
                 if not self.client.recv_into(VIEW):
                     return
 
+    @property
+    def _nothing_of_ours(self) -> bool:
+        """The broker has been sent what the client has sent, and nothing else that it may still have to work on."""
+        taken = self.backlog is not None and self.backlog.unanswered
+        asked = any(isinstance(entry, InFlight) and isinstance(entry.answer, Asked) for entry in self.in_flight)
+        return self.listener.settings.mode is Mode.PLAIN and not (taken or asked or self.handling)
+
     def _close(self) -> None:
         if self.connected:
             self.requests.close()
             self.responses.close()
+            if self._was_reset and self._nothing_of_ours:
+                make_reset(self.upstream)
             self._broker.close()
         self.client.close()
         if self.connected:

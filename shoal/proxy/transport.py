@@ -10,7 +10,10 @@ two places that make sockets (`listeners.py` and `upstream.py`).
 
 from __future__ import annotations
 
+import errno
 import socket
+from contextlib import suppress
+from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 from trio.lowlevel import wait_writable
@@ -28,6 +31,7 @@ __all__ = [
     "PeerLost",
     "Transport",
     "has_nothing_to_say",
+    "make_reset",
     "peer_has_left",
     "tune",
 ]
@@ -39,6 +43,7 @@ VIEW = memoryview(bytearray(BUFFER_SIZE))
 
 _IOV_MAX = 1024  # Linux: more buffers in one sendmsg() are EMSGSIZE
 _TCP_ESTABLISHED = 1  # include/net/tcp_states.h
+_LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
 
 
 class Transport(Protocol):
@@ -58,6 +63,7 @@ class PeerLost(Exception):
     def __init__(self, side: Transport, error: OSError) -> None:
         super().__init__(error.strerror or str(error))
         self.side = side
+        self.is_reset = error.errno in (errno.ECONNRESET, errno.EPIPE)
 
 
 def tune(sock: socket.socket, limits: Limits) -> None:
@@ -73,6 +79,12 @@ def tune(sock: socket.socket, limits: Limits) -> None:
 def peer_has_left(sock: socket.socket) -> bool:
     """True when the peer has closed or reset the connection, even if not all that it sent before was read (Linux)."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def make_reset(sock: socket.socket) -> None:
+    """What closes it is to be a reset, not a FIN: what is unsent is discarded, as is what the peer has not read."""
+    with suppress(OSError):  # it has gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
 
 
 def has_nothing_to_say(sock: socket.socket) -> bool:

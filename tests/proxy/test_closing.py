@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import socket
+import struct
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
+from shoal.proxy.plain_path import PlainPath
+from shoal.proxy.routes import Route, table
 from shoal.proxy.settings import MIB, Address, Limits
 from shoal.proxy.statistics import CloseCause
 from shoal.proxy.upstream import UpstreamUnreachable, connect
 from tests.proxy.rig import (
+    DEADLINE,
     BrokerSide,
     api_key,
     correlation_id,
@@ -24,9 +29,15 @@ from tests.proxy.rig import (
     until,
 )
 
+if TYPE_CHECKING:
+    from shoal.protocol.headers import RequestHeader
+    from shoal.proxy.connection import Connection
+    from shoal.proxy.listeners import Listener
+
 pytestmark = pytest.mark.usefixtures("lane")
 
 UNKNOWN_KEY = 300
+HELD_KEY = 12  # its header can be read
 
 
 async def test_a_client_that_closes_its_sending_side_gets_what_is_due() -> None:
@@ -47,6 +58,76 @@ async def test_a_client_that_closes_its_sending_side_gets_what_is_due() -> None:
         assert (await client.frame())[8:] == r.broker.received[0][12:]
         assert await client.at_end()
         assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+@pytest.mark.parametrize(("reset", "seen"), [(True, "RST"), (False, "FIN")])
+async def test_a_reset_is_passed_on_as_a_reset_and_a_fin_as_a_fin(reset: bool, seen: str) -> None:
+    ends: list[str] = []
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        try:
+            ends.append("data" if await broker.stream.receive_some() else "FIN")
+        except trio.BrokenResourceError:
+            ends.append("RST")
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        if reset:
+            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        await until(lambda: bool(ends))
+        assert ends == [seen]
+
+
+async def test_what_a_client_has_sent_right_before_its_reset_reaches_the_broker() -> None:
+    """As directly: it lies in the broker's kernel, and can be read there."""
+    async with rig(silent) as r:
+        client = await r.client()
+        for number in range(3):
+            await client.send(request(UNKNOWN_KEY, 0, number, bytes(1000)))
+        await until(lambda: len(r.broker.received) == 3)
+        await client.send(request(UNKNOWN_KEY, 0, 3))
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
+        await until(lambda: r.broker.ended == 1)
+        assert len(r.broker.received) == 4
+
+
+async def test_a_reset_in_the_middle_of_a_handler_is_a_fin_at_the_broker() -> None:
+    """What Shoal has asked there itself is finished."""
+    ends: list[str] = []
+    asked, gone = trio.Event(), trio.Event()
+
+    async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await connection.post([request(UNKNOWN_KEY, 0, 1)])
+        asked.set()
+        await gone.wait()
+
+    def path(listener: Listener) -> PlainPath:
+        made = PlainPath(listener)
+        made.routes = table({HELD_KEY: Route(handle=handle)})
+        return made
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        try:
+            ends.append("data" if await broker.stream.receive_some() else "FIN")
+        except trio.BrokenResourceError:
+            ends.append("RST")
+
+    async with rig(answer, path=path, limits=Limits(linger_seconds=0.05)) as r:
+        client = await r.client()
+        await client.send(request(HELD_KEY, 0, 1))
+        with trio.fail_after(DEADLINE):
+            await asked.wait()
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        await until(lambda: r.connection.client_has_left())
+        gone.set()
+        await until(lambda: bool(ends))
+        assert ends == ["FIN"]
 
 
 async def test_a_client_that_goes_takes_its_broker_connection_along() -> None:

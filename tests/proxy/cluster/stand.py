@@ -57,7 +57,7 @@ def own_shoal(
 
     `ranged` brokers get the next port of a range when they are first seen; otherwise the `mapped` node n has the n-th port
     after the bootstrap port. Other options are tables of the file: `limits`, `log`, `capture`; `coalescing`, of the plain listener, which
-    then coalesces; and `state_dir`.
+    then coalesces; `legacy`, whether that one serves old clients; and `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
     sasl = plain + NODE_PORTS + 1
@@ -69,7 +69,8 @@ def own_shoal(
         ],
         "listener": [
             _listener("plain", plain, () if ranged else mapped)
-            | ({"coalesce": True, "coalescing": options["coalescing"]} if "coalescing" in options else {}),
+            | ({"coalesce": True, "coalescing": options["coalescing"]} if "coalescing" in options else {})
+            | ({"legacy": True} if options.get("legacy") else {}),
             _listener("sasl", sasl, () if ranged else mapped),
         ],
         "limits": dict(options.get("limits", {})),
