@@ -10,16 +10,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from shoal.scenarios.kafka.jars import BUILD
 
-from .plan import FaultPlan, Plan, from_json, make_plan, to_json
+from .disk import private_mounts
+from .draw import make_plan
+from .plan import FaultPlan, Plan, from_json, to_json
+from .pool import Pool
 from .report import Report
-from .round import Verdict, run_round
+from .round import run_round
 from .shrink import shortest
-from .world import Pool
+
+if TYPE_CHECKING:
+    from .verdict import Verdict
 
 _OUT = BUILD / "torture"
 _SHRINK_S = 600.0
@@ -37,6 +43,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {arguments.seconds:g} s", flush=True)
+    private_mounts()  # without it a full disk is not to be had, and each round that wants one says so
     plan = None if arguments.plan is None else from_json(arguments.plan.read_bytes())
     with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as work:
         return trio.run(_Runs(Path(work), arguments.out, arguments.shrink).go, seed, arguments.seconds, plan)

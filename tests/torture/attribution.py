@@ -1,8 +1,11 @@
-"""Why is a record there twice? At least once allows it, but only where the docs name the cause.
+"""Why is a record there twice? At least once allows it, but only where the docs name the cause; exactly once allows nothing.
 
-A mirror that starts a task again goes on where its offsets were committed, with or without Shoal. A producer without idempotence (Kafka
-Connect's own) sends again what was not answered; so does Shoal's after a `kill -9` (README). What no cause of the round explains at its
-time is a finding. Exactly once allows nothing.
+    any batch        a task that starts again goes on where its mirror's offsets were committed, with or without Shoal
+    a stamped batch  it has a producer id of Shoal's own, by which the broker removes what a retry brings again. Only a `kill -9` of Shoal
+                     brings it twice (README); and records older than `producer.id.expiration.ms`, where a broker was restarted (mirroring.md)
+    a raw batch      Kafka Connect's producer is not idempotent: what was not answered, it sends again, with or without Shoal
+
+What no cause of the round explains at its time is a finding.
 """
 
 from __future__ import annotations
@@ -15,44 +18,41 @@ if TYPE_CHECKING:
 
     from .faults import Done
 
-# A fault, and how many seconds after its end what it has caused may still arrive.
-_WINDOW_S = {
-    "kill-shoal": 60.0,
-    "kill-mirror": 60.0,
-    "stop-mirror": 60.0,
-    "pause-mirror": 60.0,
-    "kill-broker": 60.0,
-    "stop-broker": 60.0,
-    "pause-broker": 60.0,
-    "pause-shoal": 60.0,
-    "cut-link": 60.0,
-    "freeze-link": 60.0,
-    "slow-link": 60.0,
-}
-_TASK_S = 60.0
+_WINDOW_S = 45.0  # after the end of its cause
+_BROKERS = frozenset({"kill-broker", "stop-broker", "pause-broker", "swap-agent"})
+_SHOAL = frozenset({"kill-shoal", "stop-shoal", "pause-shoal"})
+_LINKS = frozenset({"cut-link", "slow-link", "freeze-link"})
+_STAMPED = frozenset({"kill-shoal"})
+_OLD = _STAMPED | _BROKERS
+_RAW = _BROKERS | _SHOAL | _LINKS | {"pause-mirror", "move-leaders"}
 NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubled:
-    """A record that is there twice, and when the second one was seen."""
+    """A record that is there twice."""
 
     where: str
     when: float
+    """At which the second one was seen, on the round's clock."""
+    stamped: bool
+    old: bool = False
+    """Its topic has records older than the broker's memory of producers."""
 
 
 def attribute(doubled: Iterable[Doubled], faults: Sequence[Done], tasks_began: Sequence[float]) -> dict[str, list[str]]:
     """What is there twice, by cause; NONE for what nothing explains."""
     causes: dict[str, list[str]] = {}
     for one in doubled:
-        causes.setdefault(_cause(one.when, faults, tasks_began), []).append(one.where)
+        causes.setdefault(_cause(one, faults, tasks_began), []).append(one.where)
     return causes
 
 
-def _cause(when: float, faults: Sequence[Done], tasks_began: Sequence[float]) -> str:
-    if any(began - 1 <= when <= began + _TASK_S for began in tasks_began):
+def _cause(one: Doubled, faults: Sequence[Done], tasks_began: Sequence[float]) -> str:
+    if any(began - 2 <= one.when <= began + _WINDOW_S for began in tasks_began):
         return "task-restart"
+    allowed = _RAW if not one.stamped else _OLD if one.old else _STAMPED
     for fault in faults:
-        if fault.kind in _WINDOW_S and fault.begin - 1 <= when <= fault.end + _WINDOW_S[fault.kind]:
-            return fault.kind
+        if fault.kind in allowed and fault.begin - 1 <= one.when <= fault.end + _WINDOW_S:
+            return f"{fault.kind}, {'stamped' if one.stamped else 'raw'}"
     return NONE

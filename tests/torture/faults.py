@@ -12,13 +12,19 @@ import trio
 from shoal.scenarios.kafka.errors import HarnessError
 from tests.kafka_python import KafkaAdminClient, KafkaError, TopicPartition
 
+from .disk import fill
+from .mirrors import Worker
+from .plan import TARGET
+
 if TYPE_CHECKING:
-    from .plan import FaultPlan, TopicPlan
+    from .plan import FaultPlan
     from .world import World
 
 Injection = Callable[["World", "FaultPlan"], Awaitable[None]]
 _SLOWEST, _FASTEST = 20_000, 400_000  # bytes per second of a slow link
 _ADMIN_MS = 10_000
+_STEP_S = 36 * 3600.0
+"""A clock goes at most so far back or forth."""
 _NOT_MADE = (HarnessError, KafkaError, OSError)
 
 
@@ -63,29 +69,89 @@ async def _freeze(world: World, fault: FaultPlan) -> None:
     await world.links[fault.where].freeze(fault.seconds, drop=fault.amount < 0.5)
 
 
-def _topic(world: World, where: str) -> TopicPlan:
-    cluster, _, name = where.partition("/")
-    return next(one for one in world.plan.topics if (one.cluster, one.name) == (cluster, name))
-
-
 async def _add_partitions(world: World, fault: FaultPlan) -> None:
-    topic = _topic(world, fault.where)
-    key = topic.cluster, topic.name
-    total = world.partitions[key] + 1 + round(fault.amount * 2)
+    topic = world.plan.topic_at(fault.where)
+    total = world.partitions[topic.key] + 1 + round(fault.amount * 2)
     await world.topics(topic.cluster).add_partitions(world.source_name(topic), total)
-    world.partitions[key] = total
+    world.partitions[topic.key] = total
+
+
+async def _recreate(world: World, fault: FaultPlan) -> None:
+    """The source's topic is deleted and made anew, while producers write and the mirror copies."""
+    topic = world.plan.topic_at(fault.where)
+    topics, name = world.topics(topic.cluster), world.source_name(topic)
+    world.recreated.add(topic.key)
+    world.partitions[topic.key] = topic.partitions
+    await topics.delete(name)
+    await trio.sleep(fault.seconds)
+    await topics.create(name, topic.partitions, config=topic.settings)
+
+
+async def _swap_agent(world: World, fault: FaultPlan) -> None:
+    """A broker comes back with the agent if it had none, and without it if it had."""
+    _, cluster, number = fault.where.split(":")
+    node = world.clusters[cluster].nodes[int(number)]
+    node.agent = not node.agent
+    await world.parts[fault.where].down(fault.seconds, orderly=fault.amount < 0.5)
+
+
+async def _step_clock(world: World, fault: FaultPlan) -> None:
+    if fault.where not in world.clocks:
+        raise HarnessError("libfaketime is not installed")
+    clock = world.clocks[fault.where]
+    clock.set((fault.amount - 0.5) * 2 * _STEP_S)
+    try:
+        await trio.sleep(fault.seconds)
+    finally:
+        clock.set(0)
+
+
+async def _full_disk(world: World, fault: FaultPlan) -> None:
+    if not world.state.is_mount():
+        raise HarnessError("no small disk without root")
+    filler = fill(world.state)
+    try:
+        await trio.sleep(fault.seconds)
+    finally:
+        filler.unlink(missing_ok=True)
+
+
+async def _pause_connector(world: World, fault: FaultPlan) -> None:
+    worker = world.mirrors[fault.where.partition(":")[2]]
+    assert isinstance(worker, Worker)
+    await worker.paused(True)
+    try:
+        await trio.sleep(fault.seconds)
+    finally:
+        await _resumed(worker)
+
+
+async def _resumed(worker: Worker) -> None:
+    """Whatever happens to the worker meanwhile. Raises HarnessError when it can't be reached."""
+    for last in (*(False,) * 60, True):
+        try:
+            await worker.paused(False)
+        except (HarnessError, OSError):
+            if last:
+                raise
+            await trio.sleep(1.0)
+        else:
+            return
 
 
 async def _move_leaders(world: World, fault: FaultPlan) -> None:
     """Of every partition of the round's topics in this cluster: the replicas in another order, and the first of them leads."""
     cluster = world.clusters[fault.where]
     names = [
-        world.source_name(topic) if topic.cluster == fault.where else world.target_name(topic)
+        world.target_name(topic) if fault.where == TARGET else world.source_name(topic)
         for topic in world.plan.topics
+        if fault.where in (TARGET, topic.cluster)
     ]
     nodes = sorted(cluster.nodes)
     turn = 1 + round(fault.amount * (len(nodes) - 2))
-    await trio.to_thread.run_sync(partial(_reassign, cluster.bootstrap, names, nodes, turn), abandon_on_cancel=True)
+    await trio.to_thread.run_sync(
+        partial(_reassign, cluster.bootstrap, list(dict.fromkeys(names)), nodes, turn), abandon_on_cancel=True
+    )
 
 
 def _reassign(bootstrap: str, names: list[str], nodes: list[int], turn: int) -> None:
@@ -123,6 +189,11 @@ INJECTIONS: Mapping[str, Injection] = {
     "pause-mirror": _pause,
     "move-leaders": _move_leaders,
     "add-partitions": _add_partitions,
+    "recreate-topic": _recreate,
+    "swap-agent": _swap_agent,
+    "step-clock": _step_clock,
+    "full-disk": _full_disk,
+    "pause-connector": _pause_connector,
     "cut-link": _cut,
     "slow-link": _slow,
     "freeze-link": _freeze,

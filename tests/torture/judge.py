@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from .ledger import Ending, Ledger
+from .ledger import Ending, Fate, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +41,8 @@ class Terms:
     """What the source holds must be on the target. False of a topic that was made anew."""
     latest_only: bool = False
     """Of each key only the last record is required: the topic is compacted on both sides."""
+    partial: bool = False
+    """The source has lost old records: one that was written and never acknowledged may be known to nobody but the target."""
 
 
 @dataclass(slots=True)
@@ -119,11 +121,12 @@ def _changed(partition: int, seen: Seen, placed: Seen | None, ledger: Ledger, te
     if entry.content != seen.content:
         return [f"{where} has other bytes than were written"]
     wanted = entry.timestamp if placed is None else placed.timestamp
-    if terms.keeps_time and seen.timestamp != wanted:
+    if terms.keeps_time and wanted is not None and seen.timestamp != wanted:
         return [f"{where} has the time {seen.timestamp}, not {wanted}"]
     if terms.committed and ledger.ending(entry) is Ending.ABORTED:
         return [f"{where} is of an aborted transaction"]
-    if placed is None and terms.required:
+    unknown = terms.partial and entry.fate is Fate.UNKNOWN
+    if placed is None and terms.required and not unknown:
         return [f"{where} is not in this partition of the source"]
     return []
 

@@ -23,13 +23,16 @@ class Entry:
     cluster: str
     topic: str
     content: int
-    timestamp: int
+    timestamp: int | None
+    """None where the producer's client chooses it."""
     kind: str
     """Of its producer: plain, idempotent, transactional."""
     transaction: tuple[int, int] | None = None
     fate: Fate = Fate.UNKNOWN
     partition: int = -1
     offset: int = -1
+    dropped: bool = False
+    """By the mirror's transform: it is not to be in the copy."""
 
 
 @dataclass(slots=True)

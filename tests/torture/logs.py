@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_BROKER = {"kill-broker", "stop-broker", "pause-broker"}
+_BROKER = {"kill-broker", "stop-broker", "pause-broker", "swap-agent"}
 _MIRROR = {"kill-mirror", "stop-mirror", "pause-mirror"}
 _SHOAL = {"kill-shoal", "stop-shoal", "pause-shoal"}
 _LINK = {"cut-link", "slow-link", "freeze-link"}
 _TOPIC = {"move-leaders", "add-partitions", "recreate-topic"}
-_ANY = _BROKER | _MIRROR | _SHOAL | _LINK | _TOPIC
+_OTHER = {"step-clock", "full-disk", "pause-connector"}
+_ANY = _BROKER | _MIRROR | _SHOAL | _LINK | _TOPIC | _OTHER
 ALWAYS = "always"
 
 
@@ -44,6 +45,8 @@ TABLE: tuple[Expected, ...] = (
     _expected(
         r"error (19 NOT_ENOUGH_REPLICAS|20 NOT_ENOUGH_REPLICAS_AFTER|7 REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
     ),
+    # Kafka's own answer to a batch that comes before the coordinator has ended the last transaction: the producer tries again.
+    _expected(r"error 51", {"exactly-once"}),
     # The interlock: a connection of the mirror's producer has closed, or nothing came back for a while.
     _expected(r"^(paused|no evidence)\b", _ANY),
     _expected(r"connection of .* ended: .*(cannot be reached|not reached|unreachable)", _BROKER, _LINK),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.records import Headers
 
 _IDENTITY = re.compile(rb"~(\d+\.\d+)~")
+_WHOLE = re.compile(rb"\d+\.\d+")  # the value of Java's VerifiableProducer
 _WORDS = (b"created", b"paid", b"packed", b"shipped", b"delivered", b"returned", b"cancelled", b"refunded")
 _KEYS = 40  # of compacted topics
 
@@ -36,7 +37,7 @@ def identity_of(
     for part in (value, key, *(text for _, text in headers)):
         if isinstance(part, bytes) and (found := _IDENTITY.search(part[:200])):
             return found[1]
-    return None
+    return value if value is not None and _WHOLE.fullmatch(value[:40]) else None
 
 
 def content_of(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
@@ -83,4 +84,5 @@ SHAPES: Mapping[str, Callable[[random.Random, bytes], Written]] = {
     "tiny": _tiny,
     "large": _large,
     "keyed": _keyed,
+    "verifiable": _tiny,
 }

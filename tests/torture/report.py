@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .plan import FaultPlan, Plan
-    from .round import Verdict
+    from .verdict import Verdict
 
 _KEPT = 30  # findings of one kind of one round
 
@@ -40,6 +40,7 @@ class Report:
                 "envelopes_left": len(verdict.envelopes),
                 "hangs": len(verdict.hangs),
                 "log_lines": verdict.loud[:_KEPT],
+                "wrong_in_the_source": verdict.source[:_KEPT],
                 "failed_tasks": verdict.failed_tasks,
                 "peak_mib": round(verdict.peak_mib, 1),
                 "flow": verdict.flow,

@@ -178,10 +178,25 @@ def test_an_aborted_record_is_not_in_the_source() -> None:
     assert source_judged(range(COUNT), book).altered == ["0/3:1.3 is of an aborted transaction"]
 
 
+def twice(when: float, *, stamped: bool = False, old: bool = False) -> list[Doubled]:
+    return [Doubled(where=f"at {when:g}", when=when, stamped=stamped, old=old)]
+
+
 def test_what_comes_twice_is_explained_by_what_happened_then() -> None:
-    fault = Done(kind="kill-shoal", where="shoal", begin=10, end=12)
-    twice = [Doubled(where="early", when=5), Doubled(where="then", when=15), Doubled(where="late", when=100)]
-    assert attribute(twice, [fault], []) == {NONE: ["early", "late"], "kill-shoal": ["then"]}
-    assert attribute(twice[2:], [fault], [95]) == {"task-restart": ["late"]}
-    slow = Done(kind="move-leaders", where="B", begin=10, end=12)
-    assert attribute(twice[1:2], [slow], []) == {NONE: ["then"]}
+    cut = [Done(kind="cut-link", where="link:B", begin=10, end=12)]
+    assert attribute(twice(5), cut, []) == {NONE: ["at 5"]}
+    assert attribute(twice(15), cut, []) == {"cut-link, raw": ["at 15"]}
+    assert attribute(twice(100), cut, []) == {NONE: ["at 100"]}
+    assert attribute(twice(100), cut, [95]) == {"task-restart": ["at 100"]}
+    assert attribute(twice(15), [Done(kind="add-partitions", where="A/t", begin=10, end=12)], []) == {NONE: ["at 15"]}
+
+
+def test_of_what_has_a_producer_id_only_a_killed_shoal_brings_anything_twice() -> None:
+    for kind in ("cut-link", "pause-broker", "kill-broker", "stop-shoal"):
+        fault = [Done(kind=kind, where="x", begin=10, end=12)]
+        assert attribute(twice(15, stamped=True), fault, []) == {NONE: ["at 15"]}
+    assert attribute(twice(15, stamped=True), [Done(kind="kill-shoal", where="shoal", begin=10, end=12)], []) == {
+        "kill-shoal, stamped": ["at 15"]
+    }
+    stop = [Done(kind="stop-broker", where="x", begin=10, end=12)]
+    assert attribute(twice(15, stamped=True, old=True), stop, []) == {"stop-broker, stamped": ["at 15"]}

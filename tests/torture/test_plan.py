@@ -7,8 +7,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from .draw import LAST_FAULT, make_plan
 from .faults import INJECTIONS
-from .plan import DOWN, LAST_FAULT, TARGET, FaultPlan, Plan, crowded, from_json, make_plan, to_json
+from .plan import DOWN, TARGET, FaultPlan, Plan, crowded, from_json, to_json
 from .records import SHAPES
 
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -29,9 +30,8 @@ def test_a_plan_survives_json(seed: int) -> None:
 def test_every_part_of_a_plan_is_there(seed: int) -> None:
     plan = make_plan(seed)
     clusters = {one.name for one in plan.clusters}
-    topics = {(topic.cluster, topic.name) for topic in plan.topics}
     assert {mirror.source for mirror in plan.mirrors} | {TARGET} == clusters
-    assert {(one.cluster, one.topic) for one in plan.producers} == topics
+    assert {(one.cluster, one.topic) for one in plan.producers} == {topic.key for topic in plan.topics}
     assert {one.shape for one in plan.producers} <= SHAPES.keys()
     assert len({one.number for one in plan.producers}) == len(plan.producers)
     assert plan.kinds() <= INJECTIONS.keys()

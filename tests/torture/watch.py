@@ -28,8 +28,8 @@ class Watch:
     peak_mib: float = 0.0
     """Of any process of Shoal."""
     tasks_began: list[float] = field(default_factory=list)
-    """When tasks of a mirror have started: each goes on where its last offsets were committed."""
-    _lines: int = 0
+    """When tasks of a mirror have started again: each goes on where its last offsets were committed."""
+    _lines: int = -1
 
     async def run(self, world: World) -> None:
         names = [world.target_name(topic) for topic in world.plan.topics]
@@ -52,9 +52,9 @@ class Watch:
 
     def _tasks(self, world: World) -> None:
         lines = sum(mirror.log.read_text(errors="replace").count(_BEGINS) for mirror in world.mirrors.values())
-        if lines > self._lines:
-            self.tasks_began += [self.clock()] * (lines - self._lines)
-            self._lines = lines
+        if 0 <= self._lines < lines:
+            self.tasks_began.append(self.clock())
+        self._lines = lines
 
     def when(self, topic: str, partition: int, offset: int) -> float:
         """The latest time at which a record may have been appended."""

@@ -67,8 +67,12 @@ class ConnectMirror(Mirror):
             raise HarnessError("the worker is running already")
         self.spec = spec or self.spec
         self._port = free_port()
-        write_properties(self._config, worker_properties(self.spec, self._port))
-        self._process = Process(self._jvm.argv(_MAIN, str(self._config)), log=self.log, name="Connect worker")
+        write_properties(self._config, self.worker_properties())
+        argv = self._jvm.argv(_MAIN, str(self._config))
+        self._process = Process(argv, log=self.log, name="Connect worker", env=self.spec.environment)
+
+    def worker_properties(self) -> dict[str, str]:
+        return worker_properties(self.spec, self._port)
 
     async def configure(self, name: str, config: Mapping[str, str]) -> None:
         """Waits until the worker is ready, and makes or changes the connector. Raises HarnessError with its answer."""
@@ -80,6 +84,10 @@ class ConnectMirror(Mirror):
             poll_s=0.5,
         )
         await self._ask("PUT", f"/connectors/{name}/config", json.dumps(config))
+
+    async def put(self, path: str) -> None:
+        """A command without a body, such as `/connectors/NAME/pause`. Raises HarnessError with the worker's answer."""
+        await self._ask("PUT", path)
 
     async def described(self, name: str) -> str:
         """The connector in JSON, as the worker serves it."""

@@ -67,6 +67,8 @@ class MirrorSpec:
     target go where the producer goes: else Connect writes the offsets a second time, outside the transaction."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
     """Properties over all others; None takes one away."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the process beside those of this one."""
 
     @property
     def flow(self) -> str:
@@ -147,7 +149,7 @@ class Mirror:
         write_properties(self._config, self.spec.properties())
         targets = (self.spec.target_alias, *self.spec.other_targets)
         argv = self._jvm.argv(_MAIN, str(self._config), "--clusters", *targets)
-        self._process = Process(argv, log=self.log, name=f"mirror {self.spec.flow}")
+        self._process = Process(argv, log=self.log, name=f"mirror {self.spec.flow}", env=self.spec.environment)
 
     async def until_replicating(self, *, tasks: int = 1, within: float = START_TIMEOUT_S) -> None:
         """Until `tasks` source tasks have said since the last start which partitions they copy. Raises NotReady."""
