@@ -204,7 +204,7 @@ def _faults(draw: random.Random, plan: Plan) -> tuple[FaultPlan, ...]:
     menu = [(weight, kind, places) for kind, weight, places in _menu(plan) if places]
     weights = [weight for weight, _, _ in menu]
     faults: list[FaultPlan] = []
-    for _ in range(draw.choice((3, 6, 10))):
+    for _ in range(draw.choice((4, 8, 14))):
         (_, kind, places) = draw.choices(menu, weights)[0]
         fault = FaultPlan(
             at=round(draw.uniform(FIRST_FAULT, LAST_FAULT), 2),
