@@ -47,6 +47,8 @@ TABLE: tuple[Expected, ...] = (
     ),
     # Kafka's own answer to a batch that comes before the coordinator has ended the last transaction: the producer tries again.
     _expected(r"error 51", {"exactly-once"}),
+    # Two sources are copied into one topic.
+    _expected(r"does not reconcile: other records stand between those of one envelope", {"merged"}),
     # The interlock: a connection of the mirror's producer has closed, or nothing came back for a while.
     _expected(r"^(paused|no evidence)\b", _ANY),
     _expected(r"connection of .* ended: .*(cannot be reached|not reached|unreachable)", _BROKER, _LINK),

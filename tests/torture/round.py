@@ -235,10 +235,18 @@ class _Round:
     def _read_log(self) -> None:
         world, verdict = self._world, self._verdict
         log = world.shoal.log.read_text(errors="replace")
-        traits = {"exactly-once"} if any(one.exactly_once for one in world.plan.mirrors) else set()
+        traits = {name for name, holds in _traits(world.plan).items() if holds}
         if not verdict.hangs:  # then there are stacks in it
             verdict.loud += unexplained(log, world.plan.kinds() | traits)
         verdict.flow = _flow(log)
+
+
+def _traits(plan: Plan) -> dict[str, bool]:
+    """What explains a line of the log, beside faults."""
+    return {
+        "exactly-once": any(one.exactly_once for one in plan.mirrors),
+        "merged": len(plan.mirrors) > 1 and plan.mirrors[0].identity,
+    }
 
 
 def _flow(log: str) -> dict[str, int]:
