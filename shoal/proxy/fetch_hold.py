@@ -23,6 +23,7 @@ import trio
 
 from shoal.protocol.records.recordset import LOG_OVERHEAD
 from shoal.protocol.shallow.fingerprint import sample_record_set
+from shoal.protocol.shallow.token import put_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchedPartition
     from shoal.protocol.shallow.eligible import Topics
     from shoal.protocol.shallow.flow import Fetched, Flow
+    from shoal.protocol.shallow.token import Tokened
     from shoal.protocol.wire import Topic
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.transport import Buffer
 
-__all__ = ["Part", "wait_for_interlock"]
+__all__ = ["Part", "put_tokens", "wait_for_interlock"]
 
 # Of waiting for the interlock with a held answer; clients wait 30 s (request.timeout.ms) before they give up.
 _LONGEST_HOLD = 10.0
@@ -43,10 +45,14 @@ _EMPTY_HOLD = 0.5  # fetch.max.wait.ms
 
 
 class Part(NamedTuple):
-    """A partition of an answer, with records in it and a known name."""
+    """A partition of an answer, with records in it and a known name.
+
+    `aborted`: transactions of which the client, as it reads committed data, drops the records itself: producer id and first offset.
+    """
 
     one: FetchedPartition
     read: Fetched
+    aborted: tuple[tuple[int, int], ...] = ()
 
     @property
     def place(self) -> tuple[Topic, int]:
@@ -69,17 +75,46 @@ async def wait_for_interlock(
         waits = {part: until for part in parts if (until := _hold_until(interlock, flow, frame, part, topics))}
         if not waits:
             return []
-        if flow.is_proven:
+        if flow.is_sampled:
             end_of_hold = min(end_of_hold, now + _EMPTY_HOLD)
             if len(waits) < len(parts) and min(waits.values()) > now + _MOMENT:
                 return list(waits)
         until = min(end, end_of_hold, *waits.values())
         if now >= min(end, end_of_hold):
             return list(waits)
-        if flow.is_proven:
+        if flow.is_sampled:
             await interlock.change(until)
         else:
             await trio.sleep_until(until)
+
+
+def put_tokens(
+    interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], topics: Topics, now: float
+) -> dict[Part, Tokened]:
+    """The partitions that are to bring a token, and what is given of each instead. It counts as given from here on."""
+    rules = interlock.rules
+    tokens: dict[Part, Tokened] = {}
+    for part in parts:
+        one, read, aborted = part
+        if topics.raw_reason(read.topic) is not None or (token := rules.token(flow, read, now)) is None:
+            continue
+        found = put_token(
+            frame,
+            one.start,
+            one.end,
+            token,
+            salt=rules.salt,
+            partition=read.partition,
+            fetch_offset=read.fetch_offset,
+            unseen=[producer_id for producer_id, _ in aborted],
+        )
+        if found is not None:
+            given = read._replace(next_offset=found.next_offset)
+            rules.fetched(flow, given, now)
+            rules.gave_token(flow, given, found.offset, token, found.mark, now)
+            rules.given(flow, given, now, given.next_offset)
+            tokens[part] = found
+    return tokens
 
 
 def _waits_for_sets(interlock: Interlock, flow: Flow, frame: Buffer, parts: Sequence[Part], least: int) -> bool:
@@ -94,7 +129,7 @@ def _first_size(frame: Buffer, start: int) -> int:
 
 
 def _hold_until(interlock: Interlock, flow: Flow, frame: Buffer, part: Part, topics: Topics) -> float | None:
-    rules, (one, read), now = interlock.rules, part, trio.current_time()
+    rules, (one, read, _), now = interlock.rules, part, trio.current_time()
     rules.fetched(flow, read, now)
     if topics.raw_reason(read.topic) is not None or rules.may_wrap(flow, read, now):
         return None

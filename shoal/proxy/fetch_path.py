@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,11 +31,11 @@ from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.eligible import Reason, Topics
 from shoal.protocol.shallow.flow import Fetched
-from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
+from shoal.protocol.shallow.wrap import WrapContext, delivered, next_offset, wrap_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.proxy.capture_notes import JUDGED, Judgement, raw
-from shoal.proxy.fetch_hold import Part, wait_for_interlock
-from shoal.proxy.fetch_question import Consumer, Question
+from shoal.proxy.fetch_hold import Part, put_tokens, wait_for_interlock
+from shoal.proxy.fetch_question import Consumer, Question, Unseen
 from shoal.proxy.fetch_streams import FetchStreams
 from shoal.proxy.identity import envelope_headers
 from shoal.proxy.in_flight import Hold
@@ -45,10 +45,11 @@ from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.topic_names import learn_names, topic_name, unknown_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.protocol.headers import RequestHeader
-    from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest
+    from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
+    from shoal.protocol.shallow.token import Tokened
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import InFlight
@@ -78,7 +79,8 @@ class WrapPath:
         self.tally = ShallowTally()
         self._settings = listener.settings.shallow
         self.interlock = interlock
-        self._streams = FetchStreams(self.interlock, self.tally)
+        self._unseen = Unseen(self.interlock)
+        self._streams = FetchStreams(self.interlock, self.tally, self._unseen)
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._strangers: set[str] = set()
         self._topics = Topics(self._settings.deep_topics)
@@ -161,7 +163,9 @@ class WrapPath:
         now = trio.current_time()
         for one in request.partitions:
             name = topic_name(connection, one.topic)
-            if name is not None:
+            if name is None:
+                self._unseen.note(connection, consumer.flow, (one.topic, one.partition), one.fetch_offset)
+            else:
                 read = Fetched(consumer.number, name, one.partition, one.fetch_offset, one.fetch_offset)
                 self.interlock.rules.fetched(consumer.flow, read, now)
 
@@ -186,7 +190,7 @@ class WrapPath:
         if response.error_code == 0:
             consumer.sessions.answered(request, asked, response.session_id)
         judgement = Judgement()
-        parts = self._parts(connection, question, frame, response.partitions, judgement)
+        parts = self._parts(connection, question, frame, response, judgement)
         late = await wait_for_interlock(
             self.interlock,
             consumer.flow,
@@ -197,10 +201,17 @@ class WrapPath:
         )
         committed = request.isolation_level == _READ_COMMITTED
         now = self.interlock.tick()
-        edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = [(part.one, ()) for part in late]
+        prompt = [part for part in parts if part not in late]
+        tokens = put_tokens(self.interlock, consumer.flow, frame, prompt, self._topics, now)
+        edits: list[tuple[FetchedPartition, Sequence[Buffer]]] = []
         for part in parts:
-            if part in late:
+            if part in tokens:
+                self.tally.raw_batches[Reason.NO_EVIDENCE] += tokens[part].batches
+                judgement.raw(part.place, Reason.NO_EVIDENCE)
+                edits.append((part.one, tokens[part].record_set))
+            elif part in late or _waits_for_token(consumer, part, tokens):
                 judgement.withheld(part.place)
+                edits.append((part.one, ()))
             else:
                 pieces = self._give(connection, consumer, frame, part, (now, committed), judgement)
                 edits += [(part.one, pieces)] if pieces is not None else []
@@ -212,23 +223,30 @@ class WrapPath:
         connection: Connection,
         question: Question,
         frame: Buffer,
-        partitions: Sequence[FetchedPartition],
+        response: FetchResponse,
         judgement: Judgement,
     ) -> list[Part]:
         """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
         parts = []
-        for one in partitions:
+        self._unseen.resolve(connection)
+        dropped: defaultdict[tuple[Topic, int], list[tuple[int, int]]] = defaultdict(list)
+        if question.request.isolation_level == _READ_COMMITTED:
+            for topic, partition, *transaction in response.aborted:
+                dropped[topic, partition].append((transaction[0], transaction[1]))
+        for one in response.partitions:
             if one.start == one.end:
                 continue
             following = next_offset(frame, one.start, one.end, 0)
             read = question.read(connection, (one.topic, one.partition), following, one.high_watermark)
             if read is None:
+                raw_next = following if following >= 0 else one.high_watermark
+                self._unseen.note(connection, question.consumer.flow, (one.topic, one.partition), raw_next)
                 is_named = topic_name(connection, one.topic) is not None
                 reason = Reason.UNKNOWN_OFFSET if is_named else Reason.UNKNOWN_TOPIC
                 self._count_raw(frame, one, reason)
                 judgement.raw((one.topic, one.partition), reason)
             else:
-                parts.append(Part(one, read))
+                parts.append(Part(one, read, tuple(dropped.get(one[:2], ()))))
         return parts
 
     def _give(
@@ -241,7 +259,7 @@ class WrapPath:
         judgement: Judgement,
     ) -> Sequence[Buffer] | None:
         """The partition's new record set, None = as it is. What it holds counts as given to the mirror from here on."""
-        one, read = part
+        one, read, aborted = part
         now, committed = how
         rules = self.interlock.rules
         fresh = rules.fetched(consumer.flow, read, now)
@@ -261,7 +279,8 @@ class WrapPath:
         if wrapped.next_offset >= 0:
             read = read._replace(next_offset=wrapped.next_offset)
         raw_next = wrapped.raw_next if wrapped.next_offset >= 0 else read.next_offset
-        rules.given(consumer.flow, read, now, raw_next, wrapped.envelopes)
+        awaited = delivered(frame, one.start, one.end, wrapped.envelopes, aborted)
+        rules.given(consumer.flow, read, now, raw_next, awaited)
         tally = self.tally
         tally.envelopes += len(wrapped.envelopes)
         tally.wrapped_batches += wrapped.wrapped_batches
@@ -298,6 +317,13 @@ class WrapPath:
 
 def _who(connection: Connection) -> tuple[str, str]:
     return f"{connection.client_id!r}", str(connection.peer)
+
+
+def _waits_for_token(consumer: Consumer, part: Part, tokens: Mapping[Part, Tokened]) -> bool:
+    """What would be raw, and queue behind the record with the token or before the envelopes that it is to lead to."""
+    return bool(tokens) and (
+        not consumer.flow.is_proven or any(other.read.topic == part.read.topic for other in tokens)
+    )
 
 
 def _with_our_addresses(connection: Connection, version: int, frame: bytearray) -> Buffer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import trio
+
 from shoal.protocol.sessions import FetchSessions
 from shoal.protocol.shallow.flow import Fetched
 from shoal.proxy.topic_names import topic_name
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
+    from shoal.proxy.interlock import Interlock
 
-__all__ = ["Consumer", "Question"]
+__all__ = ["Consumer", "Question", "Unseen"]
 
+_MAX_UNSEEN = 10_000  # partitions of topics without a name, by flow
 _PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
 _TRIAL_SECONDS = 2.0  # so does one that is proven and reads nothing that could be wrapped
 
@@ -86,3 +90,30 @@ class Question(NamedTuple):
             return None
         following = max(next_offset if next_offset >= 0 else high_watermark, offset)
         return Fetched(self.consumer.number, name, partition, offset, following)
+
+
+class Unseen:
+    """What mirrors and others were given of topics of which only the id is known yet: up to which offset.
+
+    It is no evidence for another flow, as soon as the name is known; before, nobody can be proven by that topic.
+    """
+
+    def __init__(self, interlock: Interlock) -> None:
+        self._interlock = interlock
+        self._next: dict[tuple[tuple[Topic, int], int], tuple[Flow, int]] = {}
+
+    def note(self, connection: Connection, flow: Flow, place: tuple[Topic, int], raw_next: int) -> None:
+        """Records of a partition below `raw_next` are given, and nobody knows from where on, or of which topic."""
+        if topic_name(connection, place[0]) is None and len(self._next) >= _MAX_UNSEEN:
+            return
+        self._next[place, flow.token] = (flow, max(raw_next, self._next.get((place, flow.token), (flow, 0))[1]))
+        self.resolve(connection)
+
+    def resolve(self, connection: Connection) -> None:
+        """Tell the interlock of those whose names are known now."""
+        for key, (flow, raw_next) in list(self._next.items()):
+            (topic, partition), _ = key
+            name = topic_name(connection, topic)
+            if name is not None:
+                del self._next[key]
+                self._interlock.rules.gave_unseen(flow, (name, partition), raw_next, trio.current_time())

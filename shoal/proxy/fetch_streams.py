@@ -18,7 +18,7 @@ from shoal.proxy.in_flight import Edit
 if TYPE_CHECKING:
     from shoal.protocol.transform.watch import WatchedPartition
     from shoal.proxy.connection import Connection
-    from shoal.proxy.fetch_question import Question
+    from shoal.proxy.fetch_question import Question, Unseen
     from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.shallow_statistics import ShallowTally
@@ -30,8 +30,9 @@ _LARGE = Verdict(reason=Reason.LARGE_ANSWER)
 
 
 class FetchStreams:
-    def __init__(self, interlock: Interlock, tally: ShallowTally) -> None:
+    def __init__(self, interlock: Interlock, tally: ShallowTally, unseen: Unseen) -> None:
         self._interlock = interlock
+        self._unseen = unseen
         self._tally = tally
 
     def edit(self, connection: Connection, question: Question) -> Edit:
@@ -65,8 +66,11 @@ class FetchStreams:
 
     def _give(self, connection: Connection, question: Question, one: WatchedPartition, now: float) -> None:
         read = question.read(connection, (one.topic, one.partition), one.next_offset, one.high_watermark)
-        if read is not None:
-            rules, flow = self._interlock.rules, question.consumer.flow
+        rules, flow = self._interlock.rules, question.consumer.flow
+        if read is None:
+            raw_next = one.next_offset if one.next_offset >= 0 else one.high_watermark
+            self._unseen.note(connection, flow, (one.topic, one.partition), raw_next)
+        else:
             rules.fetched(flow, read, now)
             rules.given(flow, read, now, read.next_offset)
 

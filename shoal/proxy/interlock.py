@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
-from shoal.protocol.shallow.fingerprint import produced_fingerprints
+from shoal.protocol.shallow.fingerprint import fingerprint, produced_fingerprints
 from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind
 from shoal.protocol.shallow.refused import RefusedRanges
 from shoal.proxy.logs import told
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.shallow.interlock import Interlock as Rules
+    from shoal.protocol.shallow.unwrap import Returned
     from shoal.proxy.connection import Connection
     from shoal.proxy.settings import ListenerSettings, ShallowSettings
 
@@ -38,6 +39,7 @@ _SERIAL_BITS = 62  # of the first serial: another process' envelopes have others
 _LEVELS = {
     EventKind.PROVEN: logging.INFO,
     EventKind.STOPPED: logging.ERROR,
+    EventKind.STRAYED: logging.ERROR,
     EventKind.PAUSED: logging.WARNING,
     EventKind.NO_EVIDENCE: logging.WARNING,
 }
@@ -139,6 +141,14 @@ class Interlock:
         now = self.tick()
         for key in envelopes:
             self.rules.arrived(key, self._producers[connection], now)
+        self._changed()
+
+    def returned(self, connection: Connection, partition: int, tokens: Sequence[Returned]) -> None:
+        now, salt = self.tick(), self.rules.salt
+        for one in tokens:
+            mark = fingerprint(salt, partition, one.timestamp, one.record)
+            self.rules.returned(one.token, mark, self._producers[connection], now)
+        self._tell()
         self._changed()
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:

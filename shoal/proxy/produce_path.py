@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from shoal.protocol.api import ApiKey
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.messages.produce import read_produce_request, read_produce_response
+from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
 from shoal.protocol.shallow.answers import UNKNOWN_TOPIC_ID
 from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing, Prepared
 from shoal.protocol.shallow.plain import compress_plain
-from shoal.protocol.shallow.unwrap import Plan, Refused, plan_record_set
+from shoal.protocol.shallow.unwrap import Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.messages.produce import ProducePartition, ProduceRequest
     from shoal.protocol.shallow.delivery import Target
+    from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
@@ -115,14 +116,20 @@ class UnwrapPath:
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         request = read_produce_request(frame, header.api_version)
+        found = self._plans(frame, request)
+        if any(isinstance(plan, Stripped) for plan in found):
+            frame = self._strip(connection, frame, request, header, found)
+            request = read_produce_request(frame, header.api_version)
+            found = self._plans(frame, request)
         naming = await Naming.learn(connection, header.client_id, [one.topic for one in request.partitions])
         plans: dict[Target, Plan | Refused] = {}
         targets = []
-        for topic, index, start, end in request.partitions:
-            target = naming.target(topic, index)
+        for one, plan in zip(request.partitions, found, strict=True):
+            target = naming.target(one.topic, one.partition)
             targets.append(target)
-            plan = _UNKNOWN if target.topic in naming.unknown else self._plan(frame, start, end)
-            if plan is not None:
+            if target.topic in naming.unknown:
+                plans[target] = _UNKNOWN
+            elif isinstance(plan, Plan | Refused):
                 plans[target] = plan
         self._show(connection, frame, request, naming, plans)
         if len(set(targets)) != len(targets):
@@ -137,8 +144,27 @@ class UnwrapPath:
         if not works:
             await self._forward(connection, frame, request, header, naming, passing)
 
-    def _plan(self, frame: bytearray, start: int, end: int) -> Plan | Refused | None:
-        return plan_record_set(frame, start, end, plain_codec=self._plain_codec)
+    def _plans(self, frame: bytearray, request: ProduceRequest) -> list[Plan | Stripped | Refused | None]:
+        codec = self._plain_codec
+        return [plan_record_set(frame, start, end, plain_codec=codec) for _, _, start, end in request.partitions]
+
+    def _strip(
+        self,
+        connection: Connection,
+        frame: bytearray,
+        request: ProduceRequest,
+        header: RequestHeader,
+        plans: Sequence[Plan | Stripped | Refused | None],
+    ) -> bytearray:
+        """The same request, without the tokens of batches in which there is no envelope. They have come back."""
+        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+        for (topic, index, start, end), plan in zip(request.partitions, plans, strict=True):
+            pieces: Buffer = memoryview(frame)[start:end]
+            if isinstance(plan, Stripped):
+                self._interlock.returned(connection, index, plan.tokens)
+                pieces = plan.record_set
+            topics.setdefault(topic, []).append((index, [pieces]))
+        return bytearray().join(encode_produce_request(frame, request, header.correlation_id, list(topics.items())))
 
     async def _prove(self, connection: Connection) -> None:
         """Also where there is no envelope yet: as long as nothing is proven, tiny batches come raw only."""
@@ -214,6 +240,8 @@ class UnwrapPath:
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
                 self._interlock.arrived(connection, plan.envelopes)
+                if plan.tokens:
+                    self._interlock.returned(connection, index, plan.tokens)
             elif plan is None:
                 self._interlock.produced(connection, target.topic, index, memoryview(frame)[start:end])
             elif plan is not _UNKNOWN:

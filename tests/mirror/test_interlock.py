@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from shoal.scenarios.kafka.compare import first_difference
 from shoal.scenarios.kafka.copies import read_copy
 from shoal.scenarios.kafka.ports import free_port
 from shoal.scenarios.kafka.process import until
+from shoal.scenarios.kafka.reading import read_from
 from shoal.scenarios.kafka.records import orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
+from tests.mirror.copier import Copier
 from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
 
 if TYPE_CHECKING:
@@ -77,6 +82,43 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
         assert await pair.envelopes() == []
     handed_out, opened = envelopes(flow)
     assert 0 < handed_out <= opened
+
+
+async def test_another_tool_that_copies_the_same_records(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """MM2 reads through Shoal and produces past it; somebody else reads past Shoal and produces through it, a moment later."""
+    await Topics(pair.source.bootstrap).create(topic, 1)
+    wiring = Wiring(topics=topic, tasks=1, producer=pair.target.bootstrap)
+    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+        remote, through_shoal = flow.remote(topic), f"127.0.0.1:{flow.target_port}"
+        await Topics(pair.target.bootstrap).create(remote, 1)
+        with Copier(source=pair.source.bootstrap, topic=topic, target=through_shoal, copy=remote, delay=0.6):
+            seeds = count(1)
+
+            async def has_strayed() -> bool:
+                await put(pair, topic, 300, seed=next(seeds))
+                return bool(flow.events("strayed"))
+
+            await until(has_strayed, within=WITHIN, what="a record with a token to stray", poll_s=0.5)
+        (told,) = (str(event["text"]) for event in flow.events("strayed"))
+        records = 300 * (next(seeds) - 1)
+        await Topics(pair.target.bootstrap).until_total(
+            remote, records + 1, within=WITHIN, process=flow.running.process
+        )
+        assert await pair.envelopes() == []
+        strayed: list[str] = []
+
+        def look(messages: list[Message]) -> None:
+            strayed.extend(
+                name for message in messages for name in dict(message.headers() or ()) if "interlock" in name
+            )
+
+        await read_from(pair.target.bootstrap, [TopicPartition(remote, 0, OFFSET_BEGINNING)], look)
+        assert len(strayed) == 1
+        assert f"{topic}-0 at offset " in told
+    assert flow.counts()["envelopes"] == 0
+    assert not flow.events("proven")
 
 
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.protocol.shallow.token import take_token
 from tests.protocol.shallow.world import Seen, poll, produced, some_batch
 from tests.proxy.shallow_batches import NONE, records
+from tests.proxy.shallow_brokers import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,16 +16,25 @@ if TYPE_CHECKING:
     from tests.proxy.shallow_brokers import Place
     from tests.proxy.shallow_rig import Consumer, Producer, ShallowRig
 
-__all__ = ["COPY", "SIZE", "Mirror", "log", "logs"]
+__all__ = ["COPY", "FIRST", "SIZE", "Mirror", "has_token", "log", "logs", "rest"]
 
 COPY = "A.orders"
 SIZE = 10  # records of each answer
+FIRST = 4  # of its first batch
 
 
 def log(number: int) -> bytes:
     """What the n-th answer holds."""
-    first = SIZE * number
-    return some_batch(first, 4) + some_batch(first + 4, 6)
+    return some_batch(SIZE * number, FIRST) + rest(number)
+
+
+def rest(number: int) -> bytes:
+    """The same without its first batch, which was given with a token."""
+    return some_batch(SIZE * number + FIRST, SIZE - FIRST)
+
+
+def has_token(seen: Sequence[Seen]) -> bool:
+    return any(take_token(one.record.headers)[1] is not None for one in seen)
 
 
 def logs(count: int) -> list[NewRecord]:
@@ -43,7 +54,12 @@ class Mirror:
         return cls(r, await r.consumer(), await r.producer(agrees=node is not None, node=node))
 
     async def fetch(self) -> list[Seen]:
+        """The next answer. A record with a token that comes instead is produced at once, and the rest of the answer is fetched."""
         seen = poll(await self.consumer.fetch(SIZE * self.number))
+        if has_token(seen):
+            await self.produce(seen)
+            self.r.source.sets.insert(0, {(ORDERS, 0): rest(self.number)})
+            seen = poll(await self.consumer.fetch(SIZE * self.number + FIRST))
         self.number += 1
         return seen
 
@@ -57,10 +73,10 @@ class Mirror:
         """-> whether it was given an envelope."""
         seen = await self.fetch()
         await self.produce(seen)
-        return len(seen) < SIZE
+        return len(seen) == 1
 
     async def prove(self) -> None:
-        """Raw once, then the trial, which arrives."""
+        """Raw once, then a token and the trial, which arrive."""
         assert [await self.copy() for _ in range(2)] == [False, True]
 
     @property

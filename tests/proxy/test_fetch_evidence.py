@@ -12,9 +12,9 @@ import trio
 
 from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.settings import KIB, MIB
-from tests.protocol.shallow.world import poll
+from tests.protocol.shallow.world import poll, produced
 from tests.proxy.shallow_brokers import ORDERS
-from tests.proxy.shallow_mirror import SIZE, Mirror, log, logs
+from tests.proxy.shallow_mirror import COPY, FIRST, SIZE, Mirror, has_token, log, logs, rest
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ async def test_records_that_come_back_start_wrapping(
     assert GRACE <= trio.current_time() - begin <= GRACE + PROBE + 1
     assert len(seen) == SIZE
     await mirror.produce(seen)
-    assert "proven" in caplog.text
+    assert "proven" not in caplog.text, "somebody else might have produced them"
     assert [await mirror.copy() for _ in range(5)] == [True] * 5
+    assert "proven" in caplog.text
     assert mirror.copied == logs(6)
-    assert dict(r.wrap.tally.raw_batches) == {Reason.NO_EVIDENCE: 2}
+    assert dict(r.wrap.tally.raw_batches) == {Reason.NO_EVIDENCE: 3}
     assert trio.current_time() - begin <= GRACE + PROBE + 1, "something was held though all had arrived"
 
 
@@ -100,6 +101,28 @@ async def test_a_proven_mirror_that_reads_nothing_to_wrap_is_as_fast_as_ever(clo
         await trio.sleep(2.5)
         assert not await mirror.copy()
     assert r.source.requests[-1].max_bytes == 8 * MIB
+
+
+async def test_copies_that_somebody_else_makes_are_no_evidence(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mirror produces elsewhere. Another tool reads the source past Shoal, and produces through Shoal, a moment later."""
+    mirror, tool = await Mirror.of(r), await r.producer()
+    with_token = 0
+    for number in range(20):
+        seen = poll(await mirror.consumer.fetch(SIZE * number))
+        assert len(seen) > 1
+        if has_token(seen):
+            with_token += 1
+            r.source.sets.insert(0, {(ORDERS, 0): rest(number)})
+            assert len(poll(await mirror.consumer.fetch(SIZE * number + FIRST))) == SIZE - FIRST
+        await trio.sleep(1)
+        await tool.send(tool.request({(COPY, 0): produced(poll(log(number)))}))
+        await tool.answers()
+    assert not r.wrap.tally.envelopes
+    assert with_token == 1
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "orders-0 at offset 10," in " ".join(map(str, told.__dict__.values()))
 
 
 async def test_a_mirror_that_changes_records_is_never_wrapped(r: ShallowRig, clock: MockClock) -> None:

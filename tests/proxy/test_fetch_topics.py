@@ -14,7 +14,7 @@ from shoal.proxy.settings import KIB
 from tests.protocol.shallow.world import Seen, poll
 from tests.proxy.rig import until
 from tests.proxy.shallow_brokers import ORDERS, Place
-from tests.proxy.shallow_mirror import SIZE, Mirror, log, logs
+from tests.proxy.shallow_mirror import FIRST, SIZE, Mirror, has_token, log, logs, rest
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
 if TYPE_CHECKING:
@@ -56,6 +56,20 @@ async def ask(mirror: Mirror, **numbers: int) -> None:
     await mirror.consumer.send(mirror.consumer.request(offsets))
 
 
+async def vouched(mirror: Mirror, old: int) -> None:
+    """A record of the new topic's second answer has a token, and comes back; the source has the rest of that answer."""
+    await ask(mirror, old=old, new=1)
+    sets = await given(mirror)
+    assert {place: len(seen) for place, seen in sets.items()} == {OLD: 1, NEW: FIRST}
+    assert has_token(sets[NEW])
+    await mirror.produce(sets[NEW], COPY)
+
+
+async def ask_for_the_rest(mirror: Mirror, *, old: int) -> None:
+    mirror.r.source.sets = [{OLD: log(old), NEW: rest(1)}]
+    await mirror.consumer.send(mirror.consumer.request({OLD: SIZE * old, NEW: SIZE + FIRST}))
+
+
 async def given(mirror: Mirror) -> dict[Place, list[Seen]]:
     return {place: poll(records) for place, records in (await mirror.consumer.record_sets()).items()}
 
@@ -86,7 +100,8 @@ async def test_what_was_withheld_comes_in_envelopes_after_the_proof(mirror: Mirr
     await ask(mirror, new=1)
     await given(mirror)
     await mirror.produce(seen, COPY)
-    await ask(mirror, old=3, new=1)
+    await vouched(mirror, 3)
+    await ask_for_the_rest(mirror, old=4)
     sets = await given(mirror)
     assert {place: len(seen) for place, seen in sets.items()} == {OLD: 1, NEW: 1}
     await mirror.produce(sets[NEW], COPY)
@@ -109,6 +124,12 @@ async def test_such_an_answer_goes_out_with_the_proof(mirror: Mirror, clock: Moc
     await ask(mirror, new=1)
     await until(lambda: not mirror.r.source.sets)
     await mirror.produce(seen, COPY)
+    sets = await given(mirror)
+    assert has_token(sets[NEW])
+    mirror.r.source.sets = [{NEW: rest(1)}]
+    await mirror.consumer.send(mirror.consumer.request({NEW: SIZE + FIRST}))
+    await until(lambda: not mirror.r.source.sets)
+    await mirror.produce(sets[NEW], COPY)
     assert await counts(mirror) == {NEW: 1}
     assert trio.current_time() - begin < EMPTY_HOLD
 
@@ -135,7 +156,8 @@ async def test_a_topic_that_is_never_wrapped_does_not_wait(mirror: Mirror, clock
 async def test_little_is_asked_for_of_a_topic_that_is_to_be_proven(mirror: Mirror, clock: MockClock) -> None:
     seen = await sampled(mirror)
     await mirror.produce(seen, COPY)
-    await ask(mirror, old=3, new=1, deep=0)
+    await vouched(mirror, 3)
+    await ask(mirror, old=4, new=2, deep=0)
     await given(mirror)
     asked = [
         {topic.topic: part.partition_max_bytes for topic in request.topics for part in topic.partitions}

@@ -25,7 +25,6 @@ from typing import Final
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.legacy.aborted import AbortedTransactions
 from shoal.protocol.legacy.batch_messages import BatchMessages
 from shoal.protocol.legacy.counts import Counts
 from shoal.protocol.legacy.failure import Failure, UnreadableCodec
@@ -33,6 +32,7 @@ from shoal.protocol.legacy.message import ATTRIBUTES_AT
 from shoal.protocol.legacy.message_source import MessageSource
 from shoal.protocol.legacy.old_entry import OldEntry, OldMessages
 from shoal.protocol.legacy.working import WantsMore, Working
+from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import CODEC_MASK, HEADER_SIZE, read_batch_header, require_crc
 from shoal.protocol.records.recordset import entries
 from shoal.protocol.wire import Buffer

@@ -24,6 +24,7 @@ from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, Topic, write_int32, write_uvarint
 
 __all__ = [
+    "AbortedTransaction",
     "FetchPartition",
     "FetchRequest",
     "FetchResponse",
@@ -77,6 +78,15 @@ class FetchedPartition(NamedTuple):
     end: int
 
 
+class AbortedTransaction(NamedTuple):
+    """One of those that `FetchedPartition.aborted` counts."""
+
+    topic: Topic
+    partition: int
+    producer_id: int
+    first_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
     """`error_code` and `session_id` are 0 below v7; `node_endpoints` is the content of that tagged field (v16+)."""
@@ -84,6 +94,7 @@ class FetchResponse:
     error_code: int
     session_id: int
     partitions: tuple[FetchedPartition, ...]
+    aborted: tuple[AbortedTransaction, ...]
     node_endpoints: tuple[int, int] | None
 
 
@@ -115,6 +126,11 @@ _RESPONSE = Walkers(
             "end Records",
         ),
         FetchedPartition,
+    ),
+    Rows(
+        "Responses.Partitions.AbortedTransactions",
+        ("Topic | TopicId", "PartitionIndex", "ProducerId", "FirstOffset"),
+        AbortedTransaction,
     ),
     oldest=OLDEST,
 )
@@ -158,11 +174,12 @@ def read_fetch_response(frame: Buffer, version: int) -> FetchResponse:
     """A whole response frame. Raises RemoteProtocolError, or UnsupportedVersion outside v4-v18."""
     walk = _RESPONSE[version]
     found = walk(frame, response_body(frame, ApiKey.FETCH, version), len(frame))
-    error_code, session_id, start, end, partitions = found
+    error_code, session_id, start, end, partitions, aborted = found
     return FetchResponse(
         error_code=error_code,
         session_id=session_id,
         partitions=tuple(partitions),
+        aborted=tuple(aborted),
         node_endpoints=None if start is None else (start, end),
     )
 

@@ -5,6 +5,9 @@ was given come back through the paired target listener (turn.py, fingerprint.py)
 which they were given, that the producer goes through this process and that nothing changes the records. Where that never comes, nothing
 is ever wrapped.
 
+Records that came back may still be somebody else's copies, if those were late. So one more record is then given with a token in it, which
+no topic holds (tokens.py); only when that has come back, the topic is proven.
+
 Two mirrors that read the same source cannot be told apart by what comes back, unless one alone was given it. So one flow at a
 time has the proving turn; other unproven flows wait with those partitions until the turn ends. The holder waits for nobody,
 so there is no deadlock; a turn that another flow waits for ends after seconds, and who failed backs off.
@@ -29,7 +32,7 @@ from itertools import count
 from shoal.protocol.shallow import explain
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
-from shoal.protocol.shallow.flow import Fetched, Flow, TopicState
+from shoal.protocol.shallow.flow import Fetched, Flow, TopicPartition, TopicState
 from shoal.protocol.shallow.flows import Flows
 from shoal.protocol.shallow.interlock import Event, EventKind
 from shoal.protocol.shallow.limits import (
@@ -44,6 +47,7 @@ from shoal.protocol.shallow.limits import (
 )
 from shoal.protocol.shallow.positions import MAX_PLACES, Positions
 from shoal.protocol.shallow.proving import Proving
+from shoal.protocol.shallow.tokens import Tokens
 
 __all__ = ["Evidence", "EvidenceSettings", "EvidenceStatistics"]
 
@@ -59,7 +63,8 @@ class Evidence:
         self._positions = Positions()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         opens_at = now + self._settings.grace_seconds
-        self._proving = Proving(self._flows, self._positions, self._events, self._settings, opens_at=opens_at)
+        self._tokens = Tokens(self._flows, self._events, self._settings, salt)
+        self._proving = Proving(self._flows, self._positions, self._settings, opens_at=opens_at)
         self._blind: str | None = None
 
     # connections
@@ -73,6 +78,7 @@ class Evidence:
 
     def disconnected(self, flow: Flow, connection: int, now: float) -> None:
         was_proven = flow.is_proven
+        self._tokens.leave(flow, connection, now)
         if not self._flows.leave(flow, connection):
             return
         self._positions.leave(flow, now)
@@ -94,7 +100,7 @@ class Evidence:
     def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
         if flow not in self._flows:
             return True
-        place = self._positions.enter(flow, read)
+        place = self._positions.enter(flow, read.place)
         if place is None:
             self._go_blind(f"more than {MAX_PLACES} partitions are read", now)
             return True
@@ -104,6 +110,7 @@ class Evidence:
             place.reader = read.connection
         if read.fetch_offset != place.next_offset:
             flow.jump(place, read.fetch_offset)
+            self._tokens.jumped(flow, read)
             place.raw = max(place.raw, read.fetch_offset)
             self._proving.spoil(flow, read.place, read.fetch_offset)
         return place.fresh
@@ -120,16 +127,35 @@ class Evidence:
         return self._proving.sample_from(flow, read, now)
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        state = flow.topic(read.topic)
+        if read.connection in state.sampled:
+            return None if read.connection in state.proven else self._tokens.hold_until(flow, read, now)
         return self._proving.hold_until(flow, read, samples, now)
 
     def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
         return self._proving.expects_proof(flow, connection, topic, now)
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
-        until = self._proving.pause_until(flow, now)
+        until = self._proving.pause_until(flow, now) or self._tokens.pause_until(flow, now)
         if until is None and flow.is_proven and not flow.arrived and flow.silent_since is not None:
             until = flow.silent_since + self._settings.trial_seconds
         return until if until is not None and now < until else None
+
+    def token(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
+        return self._tokens.wanted(flow, read, now)
+
+    def gave_token(self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float) -> None:
+        self._tokens.gave(flow, read, offset, token, mark, now)
+
+    def gave_unseen(self, flow: Flow, place: TopicPartition, raw_next: int, now: float) -> None:
+        if flow not in self._flows:
+            return
+        its_place = self._positions.enter(flow, place)
+        if its_place is None:
+            return self._go_blind(f"more than {MAX_PLACES} partitions are read", now)
+        its_place.raw = max(its_place.raw, raw_next)
+        self._proving.spoil(flow, place, raw_next)
+        return None
 
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
@@ -153,6 +179,9 @@ class Evidence:
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         self._proving.saw_produced(topic, marks, producer, now)
 
+    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None:
+        self._tokens.returned(token, mark, producer, now)
+
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         flow = self._flows.arrived(key.flow)
         place = flow.places.get((key.topic, key.partition)) if flow else None
@@ -170,6 +199,7 @@ class Evidence:
     def tick(self, now: float) -> None:
         self._positions.forget_gone(now)
         self._proving.tick(now)
+        self._tokens.tick(now)
         for flow in self._flows:
             self._is_silent(flow, now)
             for topic, state in flow.topics.items():

@@ -2,13 +2,15 @@
 
 import re
 
-from shoal.protocol.shallow.flow import Flow
+from shoal.protocol.shallow.flow import Flow, GivenToken
 from shoal.protocol.shallow.interlock import EventKind
 from shoal.protocol.shallow.limits import EvidenceSettings
 
-__all__ = ["PAUSED", "left", "stopped", "stranded", "why_raw"]
+__all__ = ["CHANGED_TOKEN", "PAUSED", "left", "stopped", "stranded", "strayed", "why_raw"]
 
 PAUSED = " Raw records only, until some come back again"
+
+CHANGED_TOKEN = "a record came back changed: a transform changes the mirror's records"
 
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
@@ -25,6 +27,8 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
         return flow.stopped
     if state.why:
         return f"{state.why}; list the topic in deep-topics if it is meant to stay so"
+    if state.sampled:
+        return "records came back; one that nobody else was given is still to come"
     if state.given_at is None:
         return "no record to tell it by has come back yet"
     seconds = f"{now - state.given_at:.0f} s"
@@ -63,7 +67,21 @@ def left(flow: Flow) -> tuple[EventKind, str]:
     return EventKind.PAUSED, f"{flow} has disconnected.{PAUSED}"
 
 
+def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: float) -> str:
+    return (
+        f"records of {given.topic} that {flow} was given came to {settings.listener}, but not the one that nobody else was given: "
+        f"{given.topic}-{given.partition} at offset {given.offset}, with one extra header (shoal.interlock/...), for {now - given.at:.0f} s. "
+        f"So another client copies these records, or a filter dropped it; nothing is wrapped. Where the mirror produces to, that record "
+        f"may have that header. {_question(flow)}"
+    )
+
+
 def stranded(flow: Flow) -> str:
+    if flow.has_lost_a_token:
+        return (
+            f"{flow} has disconnected after it was given a record with a token (shoal.interlock/...), which has not come to the "
+            f"target listener. {_question(flow)}"
+        )
     return (
         f"{flow} has disconnected after it was given its first envelopes, and none has arrived at the target listener: "
         f"is the producer's max.request.size below run-limit (RecordTooLargeException in the mirror's log)?"

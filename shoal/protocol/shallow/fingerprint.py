@@ -18,7 +18,7 @@ from shoal.protocol.records.batch import BatchHeader, open_batch, read_batch_hea
 from shoal.protocol.records.record import Record, Slice
 from shoal.protocol.records.recordset import Span, split
 
-__all__ = ["Fingerprint", "Sample", "produced_fingerprints", "sample_record_set"]
+__all__ = ["MAX_SAMPLED_BYTES", "Fingerprint", "Sample", "fingerprint", "produced_fingerprints", "sample_record_set"]
 
 Fingerprint = bytes
 

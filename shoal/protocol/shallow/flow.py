@@ -42,9 +42,28 @@ class Place:
     outstanding: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_OUTSTANDING))
 
 
+@dataclass(slots=True, eq=False)
+class GivenToken:
+    """A record that was given with a token (tokens.py), and has not come back."""
+
+    connection: int
+    topic: str
+    partition: int
+    offset: int
+    mark: bytes  # fingerprint of the record without the token
+    at: float
+    awaited: bool = True
+    told: bool = False
+
+    def is_for(self, read: Fetched) -> bool:
+        return self.awaited and self.connection == read.connection and self.topic == read.topic
+
+
 @dataclass(slots=True)
 class TopicState:
-    proven: set[int] = field(default_factory=set)  # connections: each belongs to one mirror for sure
+    # Connections: each belongs to one mirror for sure. Samples came back; and then a token, too.
+    sampled: set[int] = field(default_factory=set)
+    proven: set[int] = field(default_factory=set)
     failures: int = 0  # turns without proof
     retry_at: float = 0.0
     given_at: float | None = None  # when the first sample was given that has not been answered by proof
@@ -59,10 +78,16 @@ class TopicState:
         self.waits_since.clear()
 
     def leave(self, connection: int) -> None:
+        self.sampled.discard(connection)
         self.proven.discard(connection)
         self.waits_since.pop(connection, None)
 
+    def sample(self, connection: int) -> None:
+        self.sampled.add(connection)
+        self._start_anew()
+
     def prove(self, connection: int) -> None:
+        self.sampled.add(connection)
         self.proven.add(connection)
         self.failures, self.why = 0, None
         self._start_anew()
@@ -72,6 +97,7 @@ class TopicState:
         self.retry_at, self.matched, self.why = retry_at, False, why or self.why
 
     def void(self) -> None:
+        self.sampled.clear()
         self.proven.clear()
         self._start_anew()
 
@@ -100,6 +126,10 @@ class Flow:
     outstanding: int = 0  # envelopes in all places
     stops: int = 0  # since an envelope has arrived
     stopped: str | None = None  # why wrapping stopped
+    tokens: dict[bytes, GivenToken] = field(default_factory=dict)
+    vouched: set[int] = field(default_factory=set)  # connections over which a token was given that came back
+    unanswered: int = 0  # tokens over other connections than those, since one has come back
+    token_at: float = 0.0  # not before
 
     def __str__(self) -> str:
         return f"{self.client_id!r} at {self.peer}"
@@ -112,9 +142,26 @@ class Flow:
         return any(state.proven for state in self.topics.values())
 
     @property
+    def is_sampled(self) -> bool:
+        """Samples of a topic came back, at least."""
+        return any(state.sampled for state in self.topics.values())
+
+    @property
     def is_stranded(self) -> bool:
-        """Its first envelopes were handed out, and none has arrived."""
-        return self.silent_since is not None and not self.arrived
+        """Its first envelopes, or a token before them, were handed out, and none has arrived."""
+        return (self.silent_since is not None and not self.arrived) or self.has_lost_a_token
+
+    @property
+    def has_lost_a_token(self) -> bool:
+        return self.unanswered > 0 and not self.vouched
+
+    def leave(self, connection: int) -> None:
+        self.connections.discard(connection)
+        self.vouched.discard(connection)
+        for token in [token for token, given in self.tokens.items() if given.connection == connection]:
+            del self.tokens[token]
+        for state in self.topics.values():
+            state.leave(connection)
 
     def void(self) -> None:
         """All evidence is gone. What is outstanding may still arrive, but is not waited for."""
@@ -123,6 +170,8 @@ class Flow:
         for place in self.places.values():
             place.outstanding.clear()
         self.producers.clear()
+        self.vouched.clear()
+        self.tokens.clear()
         self.arrived, self.silent_since, self.silent_bytes, self.outstanding = False, None, 0, 0
 
     def hand_out(self, place: Place, envelopes: Sequence[EnvelopeKey], now: float) -> None:

@@ -16,6 +16,7 @@ __all__ = ["Flows"]
 class _Strand(NamedTuple):
     token: int
     times: int
+    text: str
 
 
 class Flows:
@@ -50,15 +51,13 @@ class Flows:
 
     def leave(self, flow: Flow, connection: int) -> bool:
         """Was it the last connection?"""
-        flow.connections.discard(connection)
-        for state in flow.topics.values():
-            state.leave(connection)
+        flow.leave(connection)
         if flow.connections or flow not in self:
             return False
         name = flow.peer, flow.client_id
         del self._named[name], self._tokens[flow.token]
         if flow.is_stranded:
-            self._stranded[name] = _Strand(flow.token, flow.stops + 1)
+            self._stranded[name] = _Strand(flow.token, flow.stops + 1, explain.stranded(flow))
             if len(self._stranded) > MAX_FLOWS:
                 self._stranded.popitem(last=False)
         return True
@@ -80,7 +79,7 @@ class Flows:
         flow = Flow(peer=peer, client_id=client_id, token=token)
         strand = self._stranded.get((peer, client_id))
         if strand:
-            flow.stops, flow.stopped = strand.times, explain.stranded(flow)
+            flow.stops, flow.stopped = strand.times, strand.text
             flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, strand.times - 1)
         if len(self._named) < MAX_FLOWS:
             self._named[peer, client_id] = self._tokens[token] = flow

@@ -8,10 +8,11 @@ On a response to a mirror's data consumer, for each partition with data:
 1. `fetched`, once.
 2. Unless `may_wrap`: `sample_from` -> `sample_record_set` -> `hold_until`. While any of them names a time: wait for it (or less)
    and do 2 again. Or leave that partition out of the response (empty record set) and do not call `given` for it.
-3. Without any wait in between: `may_wrap`, wrap or not, `given`; then send.
+3. Without any wait in between: `token`, and where it names one, put it into a record of that partition (token.py), and `gave_token`; `may_wrap`,
+   wrap or not, `given`; then send. What can be left out of an answer that has a token, is left out.
 
-On a produce request to the paired listener: `listens` for each plain partition, and only then `produced_fingerprints` ->
-`saw_produced`; `arrived` for each envelope.
+On a produce request to the paired listener: `returned` for each token; `listens` for each plain partition, and only then
+`produced_fingerprints` -> `saw_produced`; `arrived` for each envelope.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
-from shoal.protocol.shallow.flow import Fetched, Flow, Place
+from shoal.protocol.shallow.flow import Fetched, Flow, Place, TopicPartition
 from shoal.protocol.shallow.positions import MAX_PLACES
 
 __all__ = ["AlwaysWrap", "Event", "EventKind", "Interlock"]
@@ -31,6 +32,7 @@ class EventKind(StrEnum):
     PROVEN = "proven"  # records came back; wrapping starts
     STOPPED = "stopped"  # envelopes did not arrive: an error
     PAUSED = "paused"  # evidence ended with a connection
+    STRAYED = "strayed"  # a token did not come back: an error
     NO_EVIDENCE = "no evidence"  # samples were given a while ago, and nothing came back
 
 
@@ -81,6 +83,15 @@ class Interlock(Protocol):
         (`hold_until`).
         """
 
+    def token(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
+        """What a record of this should carry, if any can; None: none should."""
+
+    def gave_token(self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float) -> None:
+        """The record at `offset` carries it; `mark` is that record without it."""
+
+    def gave_unseen(self, flow: Flow, place: TopicPartition, raw_next: int, now: float) -> None:
+        """Records of a partition below `raw_next` may have been given, nobody knows from which offset on."""
+
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
     ) -> None:
@@ -91,6 +102,9 @@ class Interlock(Protocol):
 
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         """Plain records at the target listener, in order, from connection `producer`."""
+
+    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None:
+        """A token at the target listener, on a record that is `mark` without it."""
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         """An envelope at the target listener."""
@@ -143,6 +157,15 @@ class AlwaysWrap:
     def pause_until(self, flow: Flow, now: float) -> float | None:
         return None
 
+    def token(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
+        return None
+
+    def gave_token(
+        self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float
+    ) -> None: ...
+
+    def gave_unseen(self, flow: Flow, place: TopicPartition, raw_next: int, now: float) -> None: ...
+
     def given(
         self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
     ) -> None:
@@ -154,6 +177,8 @@ class AlwaysWrap:
         return False
 
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None: ...
+
+    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None: ...
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None: ...
 

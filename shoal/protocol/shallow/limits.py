@@ -7,6 +7,7 @@ __all__ = ["EvidenceSettings", "EvidenceStatistics", "back_off"]
 
 MAX_FLOWS = 4096  # a mirror has one per task
 MAX_TAINTED = 4096  # samples that were given in vain: no evidence for another flow
+MAX_TOKENS = 4096  # records that were given with a token and have not come back
 MAX_EVENTS = 1024  # for a log that nobody reads
 
 AMBIGUOUS_SECONDS = 60.0  # two clients of one name fetch far more often than that

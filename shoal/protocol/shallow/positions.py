@@ -22,12 +22,12 @@ class Positions:
         self._gone: deque[tuple[float, Flow]] = deque()
         self.count = 0
 
-    def enter(self, flow: Flow, read: Fetched) -> Place | None:
+    def enter(self, flow: Flow, name: TopicPartition) -> Place | None:
         """The flow's place in that partition; None: there are MAX_PLACES already."""
-        place = flow.places.get(read.place)
+        place = flow.places.get(name)
         if place is None and self.count < MAX_PLACES:
-            place = flow.places[read.place] = Place(flow)
-            self._places.setdefault(read.place, []).append(place)
+            place = flow.places[name] = Place(flow)
+            self._places.setdefault(name, []).append(place)
             self.count += 1
         return place
 

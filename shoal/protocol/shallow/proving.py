@@ -11,14 +11,13 @@ What a topic is given before its proof is raw, and a small topic would be throug
   connection, and not at all once it has failed. So nothing waits for another topic's proof, and nobody is starved.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from math import inf
 
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
 from shoal.protocol.shallow.flow import Fetched, Flow, TopicPartition, TopicState
 from shoal.protocol.shallow.flows import Flows
-from shoal.protocol.shallow.interlock import Event, EventKind
 from shoal.protocol.shallow.limits import (
     BACK_OFF_SECONDS,
     MAX_TAINTED,
@@ -34,14 +33,11 @@ __all__ = ["Proving"]
 
 
 class Proving:
-    """One per `Evidence`, with which it shares flows, positions and the queue of events. Nothing is proven before `opens_at`."""
+    """One per `Evidence`, with which it shares flows and positions. Nothing is proven before `opens_at`."""
 
-    def __init__(
-        self, flows: Flows, positions: Positions, events: deque[Event], settings: EvidenceSettings, *, opens_at: float
-    ) -> None:
+    def __init__(self, flows: Flows, positions: Positions, settings: EvidenceSettings, *, opens_at: float) -> None:
         self._flows = flows
         self._positions = positions
-        self._events = events
         self._settings = settings
         self._opens_at = opens_at
         self._closed = False
@@ -73,8 +69,6 @@ class Proving:
         return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        if read.connection in flow.topic(read.topic).proven:
-            return None
         self._start_waiting(flow, read, now)
         turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
         if turn is None:
@@ -102,7 +96,7 @@ class Proving:
         turn = self._turn_for(flow, now)
         if now < self._opens_at:
             return self._opens_at
-        if flow.is_proven:
+        if flow.is_sampled:
             return None
         if turn:
             return turn.deadline if turn.awaits() else None
@@ -142,7 +136,7 @@ class Proving:
                 turn.flow.topic(source).match()
                 continue
             if verdict is Verdict.PROVEN:
-                self._prove(turn, source, producer)
+                self._sampled(turn, source)
             else:
                 self._taint(turn)
                 self._fail(turn.flow, source, verdict.value, now)
@@ -156,7 +150,7 @@ class Proving:
         state = flow.topic(read.topic)
         return (
             not self._closed
-            and read.connection not in state.proven
+            and read.connection not in state.sampled
             and now >= max(self._opens_at, flow.retry_at, flow.ambiguous_until, state.retry_at)
             and flow in self._flows
         )
@@ -184,7 +178,7 @@ class Proving:
 
     def _is_hopeful(self, flow: Flow, topic: str, now: float) -> bool:
         failed = self._closed or flow.topic(topic).failures or now < flow.ambiguous_until
-        return flow.is_proven and not failed and flow in self._flows
+        return flow.is_sampled and not failed and flow in self._flows
 
     def _start_waiting(self, flow: Flow, read: Fetched, now: float) -> None:
         if self._is_hopeful(flow, read.topic, now):
@@ -226,15 +220,10 @@ class Proving:
         flow.retry_at = now + (PAUSE_SECONDS if turn.proved else back_off(BACK_OFF_SECONDS, flow.failures))
         flow.failures += not turn.proved
 
-    def _prove(self, turn: Turn, topic: str, producer: int) -> None:
-        flow, state = turn.flow, turn.flow.topic(topic)
-        if not state.proven:
-            text = f"records of {topic} came back from {flow}: wrapping"
-            self._events.append(Event(EventKind.PROVEN, flow, topic, text))
+    def _sampled(self, turn: Turn, topic: str) -> None:
         turn.proved = True
-        state.prove(turn.connection(topic))
-        flow.failures, flow.stopped = 0, None
-        flow.producers.add(producer)
+        turn.flow.topic(topic).sample(turn.connection(topic))
+        turn.flow.failures = 0
 
     def _fail(self, flow: Flow, topic: str, why: str | None, now: float) -> None:
         state = flow.topic(topic)

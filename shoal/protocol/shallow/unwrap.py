@@ -4,8 +4,8 @@ The plan is a list of items in the order of the outer records. An envelope is th
 header; a row of consecutive plain records is one re-encoded batch. A stock broker takes one batch per partition and
 request, so the items go out batch by batch (progress.py); order inside the partition is strict.
 
-A record set without an envelope is no business of ours: it is forwarded untouched, and so are look-alikes. To find that out
-costs one memory search where the outer batch is uncompressed, and a bounded decompression where it is not. What cannot be
+A record set without an envelope is no business of ours: it is forwarded untouched, and so are look-alikes. Only tokens (token.py) are
+taken off its records, also those of a former process: in the same batch, which is encoded anew. To find that out costs two memory searches where the outer batch is uncompressed, and a bounded decompression where it is not. What cannot be
 looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on. Nothing has been
 appended of what is refused.
 
@@ -43,6 +43,7 @@ from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
 from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
+from shoal.protocol.shallow.token import edited, holds_token, take_token
 
 __all__ = [
     "CORRUPT_MESSAGE",
@@ -52,6 +53,8 @@ __all__ = [
     "Item",
     "Plan",
     "Refused",
+    "Returned",
+    "Stripped",
     "SubBatch",
     "plan_record_set",
 ]
@@ -83,6 +86,22 @@ class Item:
     headers: Headers = ()
 
 
+class Returned(NamedTuple):
+    """A token that came back, and its record without it."""
+
+    token: bytes
+    timestamp: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stripped:
+    """No envelope, but tokens: the record set to go on with instead. A retry of the same bytes gives the same bytes."""
+
+    record_set: bytes
+    tokens: tuple[Returned, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`outer_records`: how many records the mirror's producer believes to send. With a `stamp` it is idempotent, and nothing may
@@ -91,6 +110,7 @@ class Plan:
     items: tuple[Item, ...]
     outer_records: int
     stamp: OuterStamp | None = None
+    tokens: tuple[Returned, ...] = ()
 
     @property
     def identity(self) -> Hashable:
@@ -133,7 +153,7 @@ class _Outer(NamedTuple):
 
 def plan_record_set(
     frame: Buffer, start: int, end: int, *, plain_codec: Codec | None = None, limit: int = MAX_OUTER_BYTES
-) -> Plan | Refused | None:
+) -> Plan | Stripped | Refused | None:
     """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
 
     Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
@@ -145,7 +165,7 @@ def plan_record_set(
         return _unreadable(frame, start, end, str(error))
     if spans.tail != end and _holds_magic(frame, spans.tail, end):
         return Refused(error_code=INVALID_RECORD, message="the record set is cut off inside an envelope")
-    found: Plan | Refused | None = None
+    found: Plan | Stripped | None = None
     for span in spans.spans:
         planned = _plan_batch(frame, span, plain_codec, limit)
         if isinstance(planned, Refused):
@@ -158,7 +178,7 @@ def plan_record_set(
     return found
 
 
-def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int) -> Plan | Refused | None:
+def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int) -> Plan | Stripped | Refused | None:
     if span.magic != 2:  # no mirror that gets envelopes (they have headers) writes it, and Produce v3+ refuses it
         return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
     try:
@@ -166,16 +186,39 @@ def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int
     except RemoteProtocolError as error:
         return _unopened(frame, span, error)
     if not _holds_magic(outer.payload, 0, len(outer.payload)):
-        return None
+        return _stripped(outer) if holds_token(outer.payload) else None
+    tokens: list[Returned] = []
     try:
-        items, count = _items(outer, plain_codec or Codec.NONE)
+        items, count = _items(outer, plain_codec or Codec.NONE, tokens)
     except _Damaged as error:
         return Refused(error_code=CORRUPT_MESSAGE, message=str(error))
     except RemoteProtocolError as error:
         return _blame(outer, f"an envelope that cannot be opened: {error}")
     if not any(item.key for item in items):
-        return None
-    return _vet(outer) or Plan(items=tuple(items), outer_records=count, stamp=outer_stamp(outer.header))
+        return _stripped(outer) if tokens else None
+    stamp = outer_stamp(outer.header)
+    return _vet(outer) or Plan(items=tuple(items), outer_records=count, stamp=stamp, tokens=tuple(tokens))
+
+
+def _stripped(outer: _Outer) -> Stripped | Refused | None:
+    """The outer batch without tokens."""
+    header, tokens = outer.header, list[Returned]()
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
+        return _blame(outer, "CRC mismatch")
+
+    def strip(record: Record) -> Record:
+        headers, token = take_token(record.headers)
+        if token is None:
+            return record
+        stripped = record._replace(headers=tuple(headers))
+        tokens.append(Returned(token, header.timestamp(record), stripped))
+        return strip(stripped)
+
+    try:
+        batch = edited(header, outer.payload, strip, header.codec)
+    except RemoteProtocolError:
+        return None  # the broker's to refuse
+    return Stripped(record_set=batch, tokens=tuple(tokens)) if tokens else None
 
 
 def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
@@ -230,15 +273,18 @@ class _Damaged(Exception):
     """The value of an envelope is not what its key says."""
 
 
-def _items(outer: _Outer, plain_codec: Codec) -> tuple[list[Item], int]:
-    """Items in the order of the records, and the number of the records."""
+def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[list[Item], int]:
+    """Items in the order of the records, and the number of the records. Tokens are taken off plain ones."""
     header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
     codec = header.codec or plain_codec
     for record in read_records(outer.payload, header.record_count):
         count += 1
         key = decode_key(record.key) if record.key is not None else None
         if key is None:
-            plain.append(NewRecord(header.timestamp(record), record.key, record.value, record.headers))
+            headers, token = take_token(record.headers)
+            if token is not None:
+                tokens.append(Returned(token, header.timestamp(record), record._replace(headers=tuple(headers))))
+            plain.append(NewRecord(header.timestamp(record), record.key, record.value, headers))
             continue
         if plain:
             items.append(_plain_item(outer, plain, codec, len(items)))

@@ -8,11 +8,12 @@ The checksum of the value is computed once over the whole run, and folded by lin
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.protocol.crc import Buffer, combine, crc32c
 from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_batch_header, synthetic_header
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.records.record import encode_single_record_head
@@ -22,7 +23,7 @@ from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partit
 from shoal.protocol.shallow.facts import facts_of
 from shoal.protocol.shallow.runs import Row, WrapContext, find_rows
 
-__all__ = ["WrapContext", "Wrapped", "next_offset", "wrap_record_set"]
+__all__ = ["WrapContext", "Wrapped", "delivered", "next_offset", "wrap_record_set"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,24 @@ def wrap_record_set(frame: Buffer, start: int, end: int, context: WrapContext) -
         next_offset=following,
         raw_next=raw_next,
     )
+
+
+def delivered(
+    frame: Buffer, start: int, end: int, envelopes: Sequence[EnvelopeKey], aborted: Sequence[tuple[int, int]]
+) -> Sequence[EnvelopeKey]:
+    """Those of the record set's envelopes that its consumer does not drop, as parts of `aborted` transactions (producer id, first offset)."""
+    if not aborted or not envelopes:
+        return envelopes
+    transactions, dropped, view = AbortedTransactions(aborted), set[int](), memoryview(frame)
+    try:
+        for at, stop, magic, base in entries(frame, start, end):
+            if magic == 2:
+                header = read_batch_header(frame, at, stop)
+                if transactions.includes(header, view[at + HEADER_SIZE : stop]):
+                    dropped.add(base)
+    except RemoteProtocolError:
+        pass
+    return [key for key in envelopes if key.first_offset not in dropped]
 
 
 def next_offset(frame: Buffer, start: int, end: int, fetch_offset: int) -> int:

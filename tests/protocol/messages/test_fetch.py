@@ -92,6 +92,12 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
         for topic in entity.responses
         for one in topic.partitions
     ]
+    assert list(response.aborted) == [
+        (topic_key(topic), one.partition_index, aborted.producer_id, aborted.first_offset)
+        for topic in entity.responses
+        for one in topic.partitions
+        for aborted in one.aborted_transactions or ()
+    ]
 
 
 @for_any("FetchResponse")

@@ -36,6 +36,8 @@ class Mirror:
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     buffer: deque[tuple[str, int, int] | EnvelopeKey] = field(default_factory=deque)
     stranded: list[EnvelopeKey] = field(default_factory=list)  # envelopes that landed in a topic
+    tokens: dict[tuple[str, int, int], bytes] = field(default_factory=dict)  # of records that have one
+    strayed: int = 0  # tokens that landed in a topic
     now: float = 0.0
     flow: Flow = field(init=False)
 
@@ -62,6 +64,12 @@ class Mirror:
             if until is not None:
                 assert until > now, "held, and not for any time"
                 return until
+        token = rules.token(self.flow, read, now) if how.get("eligible", True) else None
+        if token is not None:
+            read = read._replace(next_offset=start + 1)
+            records = 1
+            rules.gave_token(self.flow, read, start, token, mark(topic, partition, start), now)
+            self.tokens[topic, partition, start] = token
         if how.get("eligible", True) and rules.may_wrap(self.flow, read, now):
             key = self._envelope(read)
             rules.given(self.flow, read, now, None, [key])
@@ -78,9 +86,18 @@ class Mirror:
             item = self.buffer.popleft()
             if isinstance(item, EnvelopeKey):
                 self._send_envelope(item, now)
-            elif self.through and self.rules.listens(f"A.{item[0]}", item[1]):
-                content = b"changed" if self.changes else mark(*item)
-                self.rules.saw_produced(f"A.{item[0]}", [content], self.producer, now)
+            elif self.through:
+                self._send_record(item, now)
+            else:
+                self.strayed += self.tokens.pop(item, None) is not None
+
+    def _send_record(self, item: tuple[str, int, int], now: float) -> None:
+        content = b"changed" if self.changes else mark(*item)
+        token = self.tokens.pop(item, None)
+        if token is not None:
+            self.rules.returned(token, content, self.producer, now)
+        if self.rules.listens(f"A.{item[0]}", item[1]):
+            self.rules.saw_produced(f"A.{item[0]}", [content], self.producer, now)
 
     def wraps(self, now: float, topic: str = TOPIC) -> bool:
         start = self.positions.get((topic, 0), 0)
@@ -112,12 +129,13 @@ class Mirror:
 
 
 def prove(mirror: Mirror, now: float = 0.0) -> float:
-    """Takes the mirror through its turn; the time after it."""
-    until = mirror.fetch(now)
-    while until is not None:
-        now = until
+    """Takes the mirror through its turn, and a token to it and back; the time after it."""
+    for _ in range(2):
         until = mirror.fetch(now)
-    mirror.produce(now)
+        while until is not None:
+            now = until
+            until = mirror.fetch(now)
+        mirror.produce(now)
     assert mirror.wraps(now), mirror.rules.why_raw(mirror.flow, TOPIC, now)
     return now
 

@@ -19,7 +19,7 @@ from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing
 from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
-from shoal.protocol.shallow.unwrap import Refused, plan_record_set
+from shoal.protocol.shallow.unwrap import Refused, Stripped, plan_record_set
 from tests.batches import consumed
 from tests.protocol.shallow.world import CORRUPT_MESSAGE, INVALID_RECORD, flat, plain
 
@@ -143,7 +143,7 @@ class Shoal:
     def handle(self, outer: bytes) -> Outcome:
         """Raises Lost."""
         plan = plan_record_set(outer, 0, len(outer))
-        assert not isinstance(plan, Refused)
+        assert not isinstance(plan, Refused | Stripped)
         prepared = self.producers.prepare(TARGET, outer, 0, len(outer), plan)
         if isinstance(prepared, Refused):
             return Outcome(error_code=prepared.error_code)
@@ -251,7 +251,7 @@ class Mirror:
         """The largest that skips nothing (progress.py): the first envelope's last record, or the first plain record."""
         first = consumed(outer)[0]
         plan = plan_record_set(outer, 0, len(outer))
-        assert not isinstance(plan, Refused)
+        assert not isinstance(plan, Refused | Stripped)
         key = plan.items[0].key if plan else None
         there = self.shoal.broker.log[base_offset].record
         assert there

@@ -19,7 +19,12 @@ def test_a_mirror_that_produces_through_shoal_is_proven(rules: Evidence, mirror:
     mirror.produce(0.3, 1)
     assert not mirror.wraps(0.3)  # one sample is not enough
     mirror.produce(0.4, 1)
-    assert mirror.wraps(0.4)
+    assert not mirror.wraps(0.4)  # they might be somebody else's
+    assert mirror.fetch(0.4) is None
+    assert list(mirror.tokens) == [(TOPIC, 0, 4)]
+    assert not mirror.wraps(0.4)
+    mirror.produce(0.5)
+    assert mirror.wraps(0.5)
     assert kinds(rules) == [EventKind.PROVEN]
     assert rules.statistics().proven == 1
 
@@ -154,6 +159,8 @@ def test_the_other_mirror_waits_and_is_not_proven(rules: Evidence) -> None:
     held = other.fetch(0.1)
     assert held is not None
     ours.fetch(0.2)
+    ours.produce(0.4)
+    ours.fetch(0.4)
     ours.produce(0.5)
     assert ours.wraps(0.5)
     other.fetch(0.5)
@@ -213,10 +220,10 @@ def test_what_was_handed_out_in_envelopes_does_not_count_as_given(rules: Evidenc
     first, second = Mirror(rules), Mirror(rules, "A->C")
     now = prove(first)
     first.fetch(now)
-    assert first.positions[TOPIC, 0] == 8
-    read = Fetched(second.connection, TOPIC, 0, 4, 8)
+    assert first.positions[TOPIC, 0] == 9
+    read = Fetched(second.connection, TOPIC, 0, 5, 9)
     rules.fetched(second.flow, read, now)
-    assert rules.sample_from(second.flow, read, now + 1) == 4
+    assert rules.sample_from(second.flow, read, now + 1) == 5
 
 
 def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirrors(rules: Evidence) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.shallow.evidence import Evidence
-from tests.protocol.shallow.mirrors import Mirror, interlock
+from tests.protocol.shallow.mirrors import Mirror, interlock, mark
 
 NAMES = ("A->B|0", "A->C|0")
 FLUSH_SECONDS = 50.0  # producer.close(): shorter than what the interlock assumes
@@ -33,6 +33,8 @@ class World:
     gone: list[Mirror] = field(default_factory=list)
     held: dict[int, float] = field(default_factory=dict)
     wrapped: int = 0
+    copier: bool = False
+    copied: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def start(self, name: str, through: bool, changes: bool = False) -> None:
         mirror = Mirror(self.rules, name, through, changes, now=self.now)
@@ -47,9 +49,18 @@ class World:
         for closing in [one for one in self.closing if self.now > one.until]:
             self.closing.remove(closing)
             self.gone.append(closing.mirror)
-        self.random.choices([self.fetch, self.produce, self.flush, self.restart, self.reconnect], [8, 8, 1, 0.3, 0.2])[
-            0
-        ]()
+        steps = [self.fetch, self.produce, self.flush, self.restart, self.reconnect, self.copy]
+        self.random.choices(steps, [8, 8, 1, 0.3, 0.2, 8 * self.copier])[0]()
+
+    def copy(self) -> None:
+        """A stranger, who is as fast as the mirror that is furthest behind, or catches up with the one that is ahead."""
+        topic, partition = place = self.random.choice(["orders", "payments"]), self.random.choice([0, 0, 1])
+        ends = [mirror.positions.get(place, 0) for mirror in self.mirrors]
+        first, end = self.copied.get(place, 0), self.random.choice([min(ends), max(ends)])
+        for offset in range(first, end):
+            if self.rules.listens(f"A.{topic}", partition):
+                self.rules.saw_produced(f"A.{topic}", [mark(topic, partition, offset)], 99, self.now)
+        self.copied[place] = max(first, end)
 
     def fetch(self) -> None:
         mirror = self.random.choice(self.mirrors)
@@ -91,8 +102,8 @@ class World:
         return sum(len(mirror.stranded) for mirror in everybody)
 
 
-def run(seed: int, mirrors: list[tuple[str, bool, bool]], steps: int = 400) -> World:
-    world = World(Random(seed))
+def run(seed: int, mirrors: list[tuple[str, bool, bool]], steps: int = 400, *, copier: bool = False) -> World:
+    world = World(Random(seed), copier=copier)
     for name, through, changes in mirrors:
         world.start(name, through, changes)
     for _ in range(steps):
@@ -107,6 +118,19 @@ MIRRORS = st.lists(st.tuples(st.sampled_from(NAMES), st.booleans(), st.booleans(
 @given(st.integers(0, 1 << 32), MIRRORS)
 def test_no_envelope_lands_in_a_topic(seed: int, mirrors: list[tuple[str, bool, bool]]) -> None:
     run(seed, mirrors)
+
+
+@given(st.integers(0, 1 << 32), MIRRORS)
+def test_no_envelope_lands_in_a_topic_whatever_a_stranger_copies(
+    seed: int, mirrors: list[tuple[str, bool, bool]]
+) -> None:
+    run(seed, mirrors, copier=True)
+
+
+def test_the_stranger_does_deceive_the_samples() -> None:
+    worlds = [run(seed, [(NAMES[1], False, False)], copier=True) for seed in range(20)]
+    strayed = [mirror.strayed for world in worlds for mirror in [*world.mirrors, *world.gone]]
+    assert sum(strayed) > 5
 
 
 @given(st.integers(0, 1 << 32))

@@ -26,6 +26,7 @@ from shoal.protocol.shallow.unwrap import (
     MESSAGE_TOO_LARGE,
     Plan,
     Refused,
+    Stripped,
     SubBatch,
     plan_record_set,
 )
@@ -46,7 +47,7 @@ def mirrored(log: bytes, **changes: object) -> list[Seen]:
     return poll(flat(result.parts) if result.parts else log)
 
 
-def planned(outer: bytes | bytearray, **options: Codec) -> Plan | Refused | None:
+def planned(outer: bytes | bytearray, **options: Codec) -> Plan | Stripped | Refused | None:
     return plan_record_set(outer, 0, len(outer), **options)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.legacy.aborted import AbortedTransactions
+from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, NewRecord, encode_batch, read_batch_header
 
 ABORT, COMMIT = bytes((0, 0, 0, 0)), bytes((0, 0, 0, 1))

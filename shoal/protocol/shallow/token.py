@@ -1,0 +1,164 @@
+"""A token: an extra header on ONE ordinary record, by which that record is known again when it comes back, and comes off there.
+
+Whatever a mirror preserves is data: key, value, headers, timestamp, partition. So a record that only one consumer was given must
+differ from what its topic holds, or somebody else's copy of the topic could stand for it (tokens.py has the reason why that matters).
+A header differs least. Its name says all, since some converters change values; the value is empty:
+
+    shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of all that precedes
+
+`put_token` writes it into the first batch of a fetched record set that can carry it: that batch is encoded anew, without compression, and all
+else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off again, on the produce side (unwrap.py).
+"""
+
+import re
+from collections.abc import Callable, Container
+from itertools import islice
+from typing import NamedTuple
+
+from shoal.protocol.compression import Codec, decompress
+from shoal.protocol.crc import Buffer, crc32c
+from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    read_batch_header,
+    require_crc,
+    seal_batch,
+)
+from shoal.protocol.records.record import Headers, Record, read_record_bounds, read_records, write_record
+from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.shallow.fingerprint import MAX_SAMPLED_BYTES, Fingerprint, fingerprint
+
+__all__ = ["TOKEN_BYTES", "Tokened", "edited", "holds_token", "put_token", "take_token", "token_header"]
+
+TOKEN_BYTES = 16
+_PREFIX = b"shoal.interlock/"
+_NAME_BYTES = len(_PREFIX) + 2 * TOKEN_BYTES + 1 + 8
+_TRIED_BATCHES = 4  # of a record set
+_find = re.compile(re.escape(_PREFIX)).search
+
+
+class Tokened(NamedTuple):
+    """`record_set` ends with the batch that has the token, on the record at `offset`. `mark`: that record, without the token."""
+
+    record_set: tuple[Buffer, ...]
+    batches: int
+    offset: int
+    next_offset: int
+    mark: Fingerprint
+
+
+def token_header(token: bytes) -> tuple[bytes, bytes]:
+    stem = _PREFIX + token.hex().encode()
+    return stem + b"/%08x" % crc32c(stem), b""
+
+
+def holds_token(payload: memoryview) -> bool:
+    """Might there be one in the plain bytes of records? One search."""
+    return _find(payload) is not None
+
+
+def take_token(headers: Headers) -> tuple[Headers, bytes | None]:
+    """The headers without a token, and the token. A look-alike is an ordinary header."""
+    for at, (name, _) in enumerate(headers):
+        if len(name) == _NAME_BYTES and name[: len(_PREFIX)] == _PREFIX and (token := _read(bytes(name))) is not None:
+            return (*headers[:at], *headers[at + 1 :]), token
+    return headers, None
+
+
+def _read(name: bytes) -> bytes | None:
+    stem, _, crc = name.rpartition(b"/")
+    if crc != b"%08x" % crc32c(stem):
+        return None
+    try:
+        return bytes.fromhex(stem[len(_PREFIX) :].decode("ascii"))
+    except ValueError:
+        return None
+
+
+def put_token(
+    frame: Buffer,
+    start: int,
+    end: int,
+    token: bytes,
+    *,
+    salt: bytes,
+    partition: int,
+    fetch_offset: int,
+    unseen: Container[int] = (),
+) -> Tokened | None:
+    """Of the record set `frame[start:end]`, so much as is needed. None: nothing in it can carry a token.
+
+    `unseen`: producer ids of which the consumer may not be shown records.
+    """
+    try:
+        spans = split(frame, start, end).spans
+        for number, span in enumerate(islice(spans, _TRIED_BATCHES), 1):
+            if span.magic == 2 and (found := _marked(frame, span, token, salt, partition, fetch_offset, unseen)):
+                before = (memoryview(frame)[start : span.start],) if span.start > start else ()
+                return found._replace(record_set=(*before, *found.record_set), batches=number)
+    except RemoteProtocolError:
+        pass
+    return None
+
+
+def _marked(
+    frame: Buffer, span: Span, token: bytes, salt: bytes, partition: int, fetch_offset: int, unseen: Container[int]
+) -> Tokened | None:
+    header = read_batch_header(frame, span.start, span.end)
+    hidden = header.is_transactional and header.producer_id in unseen
+    if header.is_control or hidden or header.last_offset < fetch_offset:
+        return None
+    require_crc(header, frame, span.start, span.end)
+    payload = memoryview(frame)[span.start + HEADER_SIZE : span.end]
+    if header.codec:
+        payload = memoryview(decompress(header.codec, payload, MAX_SAMPLED_BYTES))
+    chosen: list[Record] = []
+
+    def mark(record: Record) -> Record:
+        offset = header.base_offset + record.offset_delta
+        if chosen or offset < fetch_offset or header.timestamp(record) < 0:
+            return record
+        chosen.append(record)
+        return record._replace(headers=(*record.headers, token_header(token)))
+
+    batch = edited(header, payload, mark, Codec.NONE)
+    if not chosen:
+        return None
+    (record,) = chosen
+    return Tokened(
+        record_set=(batch,),
+        batches=1,
+        offset=header.base_offset + record.offset_delta,
+        next_offset=header.last_offset + 1,
+        mark=fingerprint(salt, partition, header.timestamp(record), record),
+    )
+
+
+def edited(header: BatchHeader, payload: memoryview, edit: Callable[[Record], Record], codec: Codec) -> bytes:
+    """The batch with that header, whose plain records are `payload`, with other records; what `edit` gives back as it is, stays as it was."""
+    pieces: list[Buffer] = []
+    kept = at = 0
+    for record in read_records(payload, header.record_count):
+        _, stop = read_record_bounds(payload, at)
+        new = edit(record)
+        if new is not record:
+            pieces += (payload[kept:at], write_record(new))
+            kept = stop
+        at = stop
+    pieces.append(payload[kept:])
+    return seal_batch(
+        b"".join(pieces),
+        codec=codec,
+        attributes=header.attributes & ~CODEC_MASK,
+        record_count=header.record_count,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_offset_delta=header.last_offset_delta,
+    )
