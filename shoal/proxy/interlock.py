@@ -1,12 +1,15 @@
 """The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
 
 Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second.
+
+Each wrapping listener has an interlock of its own, with its own settings: a topic and partition is one of that listener's cluster. An unwrapping
+listener may be the pair of several (two sources, one target): what comes to it is shown to each (`Interlocks`), and each knows its own.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from secrets import randbits, token_bytes
 from typing import TYPE_CHECKING
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection import Connection
     from shoal.proxy.settings import ListenerSettings, ShallowSettings
 
-__all__ = ["Interlock"]
+__all__ = ["Interlock", "Interlocks"]
 
 log = logging.getLogger("shoal.interlock")
 
@@ -52,9 +55,8 @@ class Interlock:
     `refused`: what the target does not take; the unwrapping side says so, too, and the wrapping side wraps it no more.
     """
 
-    def __init__(self, rules: Rules, *, paired: bool = False) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.paired = paired
         self.takes_sets = False
         self.refused = RefusedRanges()
         self._learning = 0
@@ -77,13 +79,12 @@ class Interlock:
                 first_serial=randbits(_SERIAL_BITS),
                 now=trio.current_time(),
                 settings=bounds,
-            ),
-            paired=True,
+            )
         )
 
     @classmethod
     def unpaired(cls) -> Interlock:
-        """The operator vouches for the other end (`unpaired = true`), or nobody wraps here."""
+        """The operator vouches for the other end (`unpaired = true`)."""
         return cls(AlwaysWrap(salt=token_bytes(32), first_serial=randbits(_SERIAL_BITS), token=randbits(_SERIAL_BITS)))
 
     # -- fetch side --------------------------------------------------------------------------------------------------
@@ -166,3 +167,45 @@ class Interlock:
                 text, client_id=event.flow.client_id, peer=event.flow.peer, topic=event.topic, text=event.text
             )
             log.log(_LEVELS[event.kind], str(event.kind), extra=fields)
+
+
+class Interlocks:
+    """Those of the wrapping listeners of which one unwrapping listener is the pair. None: nobody wraps for it here."""
+
+    def __init__(self, interlocks: Sequence[Interlock]) -> None:
+        self._all = tuple(interlocks)
+        self.paired = bool(self._all)
+        self.refused = RefusedRanges()
+        for one in self._all:
+            one.refused = self.refused
+
+    def say_takes_sets(self, takes_sets: bool) -> None:
+        for one in self._all:
+            one.takes_sets = takes_sets
+
+    @contextmanager
+    def learning_sets(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in self._all:
+                stack.enter_context(one.learning_sets())
+            yield
+
+    def producer_opened(self, connection: Connection) -> None:
+        for one in self._all:
+            one.producer_opened(connection)
+
+    def producer_closed(self, connection: Connection) -> None:
+        for one in self._all:
+            one.producer_closed(connection)
+
+    def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
+        for one in self._all:
+            one.arrived(connection, envelopes)
+
+    def returned(self, connection: Connection, partition: int, tokens: Sequence[Returned]) -> None:
+        for one in self._all:
+            one.returned(connection, partition, tokens)
+
+    def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
+        for one in self._all:
+            one.produced(connection, topic, partition, record_set)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire import Topic
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import InFlight
-    from shoal.proxy.interlock import Interlock
+    from shoal.proxy.interlock import Interlocks
     from shoal.proxy.listeners import Listener
     from shoal.proxy.multi_batch import MultiBatchProofs
     from shoal.proxy.transport import Buffer
@@ -62,15 +62,15 @@ _UNKNOWN = Refused(
 
 
 class UnwrapPath:
-    """What an unwrapping listener plugs in. `interlock` is that of the wrapping listeners paired with it."""
+    """What an unwrapping listener plugs in. `interlocks` are those of the wrapping listeners paired with it."""
 
-    def __init__(self, listener: Listener, interlock: Interlock) -> None:
+    def __init__(self, listener: Listener, interlocks: Interlocks) -> None:
         self.tally = ShallowTally()
         self.deliveries = Deliveries()
         self.books = Bookkeeper(self.tally)
         self._name = listener.settings.name
-        self._interlock = interlock
-        self.refused = interlock.refused
+        self._interlocks = interlocks
+        self.refused = interlocks.refused
         self._locks = PartitionLocks()
         self.ids = ProducerIds(self._name)
         self._takes_sets: dict[int, bool] = {}  # by node id
@@ -95,10 +95,10 @@ class UnwrapPath:
         return MirrorProducers(file.slots, keep=file.write, plain_codec=self._plain_codec)
 
     def opened(self, connection: Connection) -> None:
-        self._interlock.producer_opened(connection)
+        self._interlocks.producer_opened(connection)
 
     def closed(self, connection: Connection) -> None:
-        self._interlock.producer_closed(connection)
+        self._interlocks.producer_closed(connection)
 
     def end(self) -> None:
         if self._deliveries_file is not None:
@@ -161,7 +161,7 @@ class UnwrapPath:
         for (topic, index, start, end), plan in zip(request.partitions, plans, strict=True):
             pieces: Buffer = memoryview(frame)[start:end]
             if isinstance(plan, Stripped):
-                self._interlock.returned(connection, index, plan.tokens)
+                self._interlocks.returned(connection, index, plan.tokens)
                 pieces = plan.record_set
             topics.setdefault(topic, []).append((index, [pieces]))
         return bytearray().join(encode_produce_request(frame, request, header.correlation_id, list(topics.items())))
@@ -169,14 +169,14 @@ class UnwrapPath:
     async def _prove(self, connection: Connection) -> None:
         """Also where there is no envelope yet: as long as nothing is proven, tiny batches come raw only."""
         node_id = connection.door.node_id
-        if not self._interlock.paired or node_id is None:
+        if not self._interlocks.paired or node_id is None:
             return
         proofs = self.proofs(connection)
         if not proofs.may_send_sets(connection):
-            with self._interlock.learning_sets():
+            with self._interlocks.learning_sets():
                 await proofs.ensure(connection)
         self._takes_sets[node_id] = proofs.is_proven(node_id)
-        self._interlock.takes_sets = all(self._takes_sets.values())
+        self._interlocks.say_takes_sets(all(self._takes_sets.values()))
 
     def _prepared(
         self, frame: bytearray, request: ProduceRequest, naming: Naming, plans: dict[Target, Plan | Refused]
@@ -239,11 +239,11 @@ class UnwrapPath:
             plan = plans.get(target)
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
-                self._interlock.arrived(connection, plan.envelopes)
+                self._interlocks.arrived(connection, plan.envelopes)
                 if plan.tokens:
-                    self._interlock.returned(connection, index, plan.tokens)
+                    self._interlocks.returned(connection, index, plan.tokens)
             elif plan is None:
-                self._interlock.produced(connection, target.topic, index, memoryview(frame)[start:end])
+                self._interlocks.produced(connection, target.topic, index, memoryview(frame)[start:end])
             elif plan is not _UNKNOWN:
                 self.books.reconciler.refused()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.proxy.fetch_path import WrapPath
-from shoal.proxy.interlock import Interlock
+from shoal.proxy.interlock import Interlock, Interlocks
 from shoal.proxy.produce_path import UnwrapPath
 from shoal.proxy.settings import Mode
 
@@ -20,22 +20,22 @@ __all__ = ["shallow_paths"]
 
 
 def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path]]:
-    """For `serve`. A pair shares one interlock; listeners without a pair have one each, which vouches for nothing."""
+    """For `serve`. Each wrapping listener has an interlock; with its pair, which may be that of others, too."""
     named = {listener.name: listener for listener in settings.listeners}
-    paired = {
-        listener.pair: Interlock.of_pair(listener.shallow, named[listener.pair])
+    interlocks = {
+        listener.name: Interlock.of_pair(listener.shallow, named[listener.pair])
         for listener in settings.listeners
         if listener.mode is Mode.WRAP and listener.pair is not None
     }
 
     def wrap(listener: Listener) -> Path:
-        pair = listener.settings.pair
-        interlock = Interlock.unpaired() if pair is None else paired[pair]
+        interlock = interlocks.get(listener.name) or Interlock.unpaired()
         return WrapPath(
             listener, interlock, has_keys_sample=settings.capture.has_keys_sample if settings.capture else 0
         )
 
     def unwrap(listener: Listener) -> Path:
-        return UnwrapPath(listener, paired.get(listener.name) or Interlock.unpaired())
+        ours = [interlock for name, interlock in interlocks.items() if named[name].pair == listener.name]
+        return UnwrapPath(listener, Interlocks(ours))
 
     return {Mode.WRAP: wrap, Mode.UNWRAP: unwrap}

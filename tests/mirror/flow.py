@@ -24,7 +24,7 @@ from shoal.scenarios.kafka.topics import Topics
 from tests.shoal_process import ShoalProcess, free_port_block, write_toml
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from tests.conftest import Aliases
@@ -49,6 +49,7 @@ class Wiring:
     extra: Mapping[str, str | None] = field(default_factory=dict)
     other_targets: tuple[str, ...] = ()
     exactly_once: bool = False
+    second_source: str | None = None  # of a second wrapping listener of the same Shoal, for `Flow.second_port`
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
     mirror: type[Mirror] = Mirror
@@ -88,7 +89,11 @@ class Flow:
         self.pair = pair
         self.work = work
         self.source_port, self.target_port = free_port_block(_PORTS), free_port_block(_PORTS)
-        self.shoal, self.target_shoal = self._separate(wiring) if wiring.separate else self._together(wiring)
+        self.second_port = free_port_block(_PORTS) if wiring.second_source else 0
+        if wiring.second_source:
+            self.shoal = self.target_shoal = self._two_sources(wiring, wiring.second_source)
+        else:
+            self.shoal, self.target_shoal = self._separate(wiring) if wiring.separate else self._together(wiring)
         self.spec = MirrorSpec(
             source=pair.source.bootstrap,
             target=pair.target.bootstrap,
@@ -114,6 +119,31 @@ class Flow:
         ports = [self.source_port, self.target_port]
         shoal = ShoalProcess([*argv, "--advertise", wiring.host, *wiring.shoal], work=self.work, ports=ports)
         return shoal, shoal
+
+    def _two_sources(self, wiring: Wiring, second: str) -> ShoalProcess:
+        sides = {**self._sides(wiring), "second": (second, self.second_port)}
+        modes: dict[str, dict[str, object]] = {
+            "source": {"mode": "wrap", "pair": "target", "shallow": {"evidence-seconds": 50}},
+            "second": {"mode": "wrap", "pair": "target"},
+            "target": {"mode": "unwrap"},
+        }
+        document = {
+            "state-dir": str(self.work / "state"),
+            "cluster": [{"name": side, "bootstrap": bootstrap} for side, (bootstrap, _) in sides.items()],
+            "listener": [
+                {
+                    "name": side,
+                    "cluster": side,
+                    "listen": f"127.0.0.1:{port}",
+                    "ports": f"{port + 1}-{port + _PORTS - 1}",
+                    **modes[side],
+                }
+                for side, (_, port) in sides.items()
+            ],
+        }
+        config = write_toml(self.work / "shoal.toml", document)
+        ports = [self.source_port, self.second_port, self.target_port]
+        return ShoalProcess(["run", "-c", str(config), *_LOGS], work=self.work, ports=ports)
 
     def _separate(self, wiring: Wiring) -> tuple[ShoalProcess, ShoalProcess]:
         modes: dict[str, dict[str, object]] = {
@@ -235,9 +265,17 @@ class Flow:
 
 
 @asynccontextmanager
-async def flowing(pair: Pair, aliases: Aliases, work: Path, wiring: Wiring) -> AsyncIterator[Flow]:
-    """Shoal and the mirror run for the length of a block; a failure shows the ends of both logs."""
+async def flowing(
+    pair: Pair,
+    aliases: Aliases,
+    work: Path,
+    wiring: Wiring,
+    *,
+    more: Callable[[Flow], Mapping[str, str | None]] = lambda flow: {},
+) -> AsyncIterator[Flow]:
+    """Shoal and the mirror run for the length of a block; a failure shows the ends of both logs. `more`: properties that name ports."""
     flow = Flow(pair, aliases, work, wiring)
+    flow.spec = flow.with_extra(more(flow))
     shoals = list(dict.fromkeys((flow.shoal, flow.target_shoal)))
     try:
         for shoal in shoals:

@@ -183,6 +183,45 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
     assert 0 < handed_out <= opened
 
 
+async def test_two_sources_one_shoal_one_target(
+    pair: Pair, pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """Two wrapping listeners have the same pair: both flows are proven and wrapped, each by what is its own."""
+    second, theirs = f"{aliases.source}x", pair_39.source.bootstrap
+    for bootstrap in (pair.source.bootstrap, theirs):
+        await Topics(bootstrap).create(topic, 1)
+    extra = {
+        "clusters": f"{aliases.source}, {aliases.target}, {second}",
+        f"{second}.bootstrap.servers": theirs,
+        f"{second}->{aliases.target}.enabled": "true",
+        f"{second}->{aliases.target}.topics": topic,
+    }
+    wiring = Wiring(topics=topic, tasks=1, second_source=theirs, extra=extra)
+    async with flowing(
+        pair,
+        aliases,
+        tmp_path,
+        wiring,
+        more=lambda flow: {f"{second}.consumer.bootstrap.servers": f"127.0.0.1:{flow.second_port}"},
+    ) as flow:
+        copy = f"{second}.{topic}"
+        for seed in range(1, 5):
+            await put(pair, topic, 6_000, seed=seed)
+            layout = Layout(run=RUN)
+            await fill(theirs, topic, orders(6_000, seed=10 + seed), layout=layout, compression_type="zstd")
+            await flow.check(topic)
+            await Topics(pair.target.bootstrap).until_total(
+                copy, 6_000 * seed, within=WITHIN, process=flow.running.process
+            )
+        ours = await read_copy(theirs, topic)
+        assert await first_difference(ours, await read_copy(pair.target.bootstrap, copy)) is None
+        assert await pair.envelopes() == []
+    proven = {str(event["client_id"]).partition("->")[0] for event in flow.events("proven")}
+    assert proven == {aliases.source, second}
+    assert {str(event["listener"]) for event in flow.events("total") if event.get("envelopes")} == {"source", "second"}
+    assert not flow.events("stopped")
+
+
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

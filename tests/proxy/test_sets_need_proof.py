@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from shoal.proxy.interlock import Interlock
+from shoal.proxy.interlock import Interlocks
 from shoal.proxy.produce_path import UnwrapPath
 from shoal.proxy.settings import Limits
 from tests.protocol.multibatch.broker import Habits
@@ -85,7 +85,7 @@ async def stage(habits: Habits) -> AsyncIterator[Stage]:
     target.with_topic(ORDERS)
     fake = FakeBroker(Behind(target).answer)
     async with rig(
-        broker=fake, limits=Limits(close_seconds=0), path=lambda listener: UnwrapPath(listener, Interlock.unpaired())
+        broker=fake, limits=Limits(close_seconds=0), path=lambda listener: UnwrapPath(listener, Interlocks([]))
     ) as one:
         _, port = one.listener.advertise(fake.address, 1, "127.0.0.1")
         target.address = fake.address

@@ -23,7 +23,7 @@ from shoal.protocol.shallow.envelope import MAGIC
 from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
 from shoal.proxy import produce_path
 from shoal.proxy.clusters import Cluster
-from shoal.proxy.interlock import Interlock
+from shoal.proxy.interlock import Interlocks
 from shoal.proxy.listeners import Listener
 from shoal.proxy.produce_path import UnwrapPath
 from shoal.proxy.producers_file import ProducersFile
@@ -155,7 +155,7 @@ class World:
             self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path)
 
     def _path(self, listener: Listener) -> UnwrapPath:
-        self.path = UnwrapPath(listener, Interlock.unpaired())
+        self.path = UnwrapPath(listener, Interlocks([]))
         return self.path
 
     def _metadata(self) -> MetadataResponse:
