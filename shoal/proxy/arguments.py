@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from shoal.proxy.identity import shoal_version
 from shoal.proxy.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
-from shoal.proxy.settings import Address, MultiBatch, ShallowSettings
+from shoal.proxy.settings import MAX_PRODUCER_SLOTS, Address, MultiBatch, ShallowSettings
 from shoal.proxy.values import (
     CODECS,
     check_regex,
@@ -143,6 +143,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _slots(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MAX_PRODUCER_SLOTS:
+        raise ValueError(f'"{text}" is no number from 1 to {MAX_PRODUCER_SLOTS}')
+    return int(text)
+
+
 def _tag(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
@@ -200,6 +206,9 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     what = "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"
     group.add_argument("--plain-compression", choices=CODECS, help=what)
+    default = ShallowSettings().producer_slots
+    what = f"so many producer ids and partitions of idempotent and exactly-once mirrors are known at a time (default: {default})"
+    group.add_argument("--producer-slots", type=_typed(_slots), metavar="N", default=default, help=what)
     what = "a tag: a header shoal.tag.NAME in every envelope, and in capture files (may be given several times)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     _add_multi_batch(parser)
@@ -299,7 +308,10 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     _add_where(parser)
     _add_shallow(parser)
-    parser.set_defaults(min_batch_bytes=ShallowSettings().min_batch_bytes, tag=[], plain_compression=None)
+    defaults = ShallowSettings()
+    parser.set_defaults(
+        min_batch_bytes=defaults.min_batch_bytes, tag=[], plain_compression=None, producer_slots=defaults.producer_slots
+    )
 
 
 def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:

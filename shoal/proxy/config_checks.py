@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal.protocol.errors import LocalProtocolError
 from shoal.proxy.identity import envelope_headers
 from shoal.proxy.operator_error import Problem
-from shoal.proxy.settings import ENVELOPE_OVERHEAD, KIB, MIB, Mode, PortMap, PortRange
+from shoal.proxy.settings import ENVELOPE_OVERHEAD, KIB, MAX_PRODUCER_SLOTS, MIB, Mode, PortMap, PortRange
 from shoal.proxy.values import WILDCARDS, did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -164,6 +164,10 @@ def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
     for place, value in numbers:
         if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
             yield Problem(place, f"{value} is too small: it must be above 0")
+    for index, listener in enumerate(settings.listeners):
+        if listener.shallow.producer_slots > MAX_PRODUCER_SLOTS:
+            what = f"{listener.shallow.producer_slots} is too large: at most {MAX_PRODUCER_SLOTS}, which take 512 MB"
+            yield Problem(where(index, "shallow.producer-slots"), what)
 
 
 def _numbers(

@@ -50,6 +50,7 @@ class ShallowTable(Table, frozen=True, kw_only=True):
     unpaired: bool | None = None
     evidence_seconds: float | None = None
     evidence_bytes: Size | None = None
+    producer_slots: int | None = None
     plain_compression: str | None = None
 
 

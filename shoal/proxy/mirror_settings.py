@@ -72,6 +72,7 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
         min_batch_bytes=flags.min_batch_bytes,
         tags=dict(flags.tag),
         plain_compression=flags.plain_compression,
+        producer_slots=flags.producer_slots,
     )
     wrap, unwrap = (
         ListenerSettings(

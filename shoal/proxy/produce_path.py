@@ -11,6 +11,7 @@ must find what the old one still has in flight either appended and known, or fai
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -54,8 +55,14 @@ if TYPE_CHECKING:
 
 __all__ = ["UnwrapPath"]
 
+log = logging.getLogger("shoal.unwrap")
+
 _OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
 _NOBODY_ASKED = 0  # acks
+_SLOTS_USED_UP = (
+    "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the longest time are "
+    "forgotten, and a mirror that goes on with one is told that its numbers are out of order (error 45): raise producer-slots then"
+)
 _UNKNOWN = Refused(
     error_code=UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
 )
@@ -78,8 +85,12 @@ class UnwrapPath:
         codec = listener.settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
         self._file = ProducersFile(
-            listener.settings.name, listener.settings.producers_file, gave_up=listener.state_failed
+            listener.settings.name,
+            listener.settings.producers_file,
+            slots=listener.settings.shallow.producer_slots,
+            gave_up=listener.state_failed,
         )
+        self._told_of_slots = False
         self._producers = self._mirror_producers()
         kept = listener.settings.producers_file
         self._deliveries_file = kept and kept.with_suffix(".deliveries")
@@ -194,6 +205,9 @@ class UnwrapPath:
                 passing[target] = prepared
             elif prepared is not None:
                 works[target] = prepared
+        if not self._told_of_slots and self._producers.statistics().forgotten:
+            self._told_of_slots = True
+            log.warning(_SLOTS_USED_UP, self._name, self._producers.slots)
         return works, passing
 
     async def _forward(

@@ -100,9 +100,13 @@ class PortMap:
 NodePorts = PortRange | PortMap
 
 
+MAX_PRODUCER_SLOTS = 1_000_000  # of an unwrap listener
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShallowSettings:
-    """Shallow mirroring (KIP-712). A wrap listener uses all of it, an unwrap listener `plain_compression` and `evidence_*`."""
+    """Shallow mirroring (KIP-712). A wrap listener uses all of it, an unwrap listener `plain_compression`, `producer_slots`
+    and `evidence_*`."""
 
     mirror_clients: str = DEFAULT_MIRROR_CLIENTS  # regular expression searched in the client id
     deep_topics: tuple[str, ...] = ()  # regular expressions: these topics are never wrapped
@@ -117,6 +121,9 @@ class ShallowSettings:
     unpaired: bool = False  # wrap though no unwrap listener of this process is the pair
     evidence_seconds: float = 60.0  # handed-out envelopes must arrive at the pair within this time
     evidence_bytes: int = 64 * MIB  # and before this much was handed out
+    producer_slots: int = (
+        16_384  # (producer id, partition) pairs of idempotent mirrors that are known at a time; 512 bytes each
+    )
     plain_compression: str | None = None  # codec for plain batches that the mirror sends uncompressed
 
     @property

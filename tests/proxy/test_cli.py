@@ -152,7 +152,7 @@ def test_the_flags_of_captures_go_without_each_other(tmp_path: Path) -> None:
 def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: Path) -> None:
     flags = parse_arguments(
         ["mirror", "--source", "a1:1,[::1]:2", "--target", "b1:3", "--target-ports", "30000-30010", "--state-dir", str(tmp_path),
-         "--deep-topics", "^x$", "--deep-topics", "y", "--run-limit", "256KiB", "--tag", "site=north", "--min-batch-bytes", "0", "--plain-compression", "zstd"]
+         "--deep-topics", "^x$", "--deep-topics", "y", "--run-limit", "256KiB", "--tag", "site=north", "--min-batch-bytes", "0", "--plain-compression", "zstd", "--producer-slots", "50000"]
     )  # fmt: skip
 
     settings = mirror_settings(flags)
@@ -169,6 +169,7 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
     assert (wrap.shallow.tags, wrap.shallow.min_batch_bytes) == ({"site": "north"}, 0)
     assert settings.tags == {"site": "north"}
     assert unwrap.shallow.plain_compression == "zstd"
+    assert unwrap.shallow.producer_slots == 50_000
     assert isinstance(wrap.nodes, PortRange)
     assert isinstance(unwrap.nodes, PortRange)
     assert (wrap.nodes.first, wrap.nodes.last) == (19093, 19192)

@@ -232,6 +232,8 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
         ("report-every = 0", "report-every = -1", ["log.report-every: -1.0 is too small"]),
         ("connect-timeout = 2.5", "connect-timeout = nan", ["limits.connect-timeout: nan is too small"]),
         ("max-connections = 100", "max-connections = 0", ["listener[1].max-connections: 0 is too small"]),
+        ("max-connections = 100", "[listener.shallow]\nproducer-slots = 0", ["producer-slots: 0 is too small"]),
+        ("max-connections = 100", "[listener.shallow]\nproducer-slots = 1000001", ["producer-slots: 1000001 is too large: at most 1000000"]),
         ("max-connections = 100", "[listener.shallow]\nplain-compression = 'zip'", ['plain-compression: "zip" is not known; did you mean "gzip"?']),
         ('pair = "target"', "", ["listener[0].pair: is missing", "known: target", "unpaired = true"]),
         ('pair = "target"', 'pair = "targt"', ['there is no listener "targt" with mode = "unwrap"; did you mean "target"?']),

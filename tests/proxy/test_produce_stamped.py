@@ -82,6 +82,33 @@ async def test_a_raw_batch_comes_again_behind_envelopes(version: int, others: bo
         assert r.target.log() == [EARLIER, *records(*MANY)]
 
 
+async def test_where_more_producers_come_than_there_are_slots_the_setting_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with shallow_rig(producer_slots=2) as r:
+        client = await r.producer()
+        for number, producer_id in enumerate((5, 6, 7, 8)):
+            await client.produce(encode_batch([EARLIER], producer_id=producer_id, producer_epoch=2, base_sequence=0))
+            assert await client.answers() == {0: (NONE, number)}
+            told = [one for one in caplog.records if "producer-slots" in one.message]
+            assert len(told) == (number > 1)
+        for producer_id, forgotten in ((5, True), (99, False)):
+            caplog.clear()
+            await client.produce(encode_batch([LATER], producer_id=producer_id, producer_epoch=2, base_sequence=1))
+            assert await client.answers() == {0: (OUT_OF_ORDER, -1)}
+            assert ("was forgotten, since more than 2" in caplog.text) is forgotten
+
+
+async def test_more_slots_keep_what_the_file_holds_and_fewer_do_not_shrink_it(tmp_path: Path) -> None:
+    target, path = TargetBroker(), tmp_path / "to.producers"
+    for number, slots in enumerate((2, 4, 1)):
+        async with shallow_rig(target=target, producers_file=path, producer_slots=slots) as r:
+            client = await r.producer()
+            await client.produce(opened(some_batch(10 * number, 2), sequence=number))
+            assert await client.answers() == {0: (NONE, 2 * number + 1)}
+    assert path.stat().st_size == 4096 + 4 * 512
+
+
 async def test_a_mirror_s_own_stamps_never_go_in_sets() -> None:
     """A broker remembers five batches: a longer set that was in flight when a connection was lost would be out of order."""
     async with shallow_rig() as r:

@@ -107,6 +107,10 @@ class MirrorProducers:
         item = Item(identity=0, key=None, batches=BatchRow.of((batch,)))
         return Plan(items=(item,), outer_records=header.record_count, stamp=outer_stamp(header))
 
+    @property
+    def slots(self) -> int:
+        return self._sequences.slots
+
     def statistics(self) -> SequenceStatistics:
         return self._sequences.statistics()
 

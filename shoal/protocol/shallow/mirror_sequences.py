@@ -123,7 +123,12 @@ class SequenceMap:
         self._slots = SlotTable(slots, keep)
         self._known: OrderedDict[bytes, Lineage] = OrderedDict(self._slots.load())
         self._forgotten = 0
+        self._forgotten_keys: OrderedDict[bytes, None] = OrderedDict()  # as many of them as there are slots
         self._refused = 0
+
+    @property
+    def slots(self) -> int:
+        return self._slots.count
 
     def place(self, target: Target, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
         """Where the batch goes. `inner_records` is None for a batch without envelopes."""
@@ -138,7 +143,7 @@ class SequenceMap:
             return Misplaced(INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}")
         if lineage is None or stamp.epoch > lineage.epoch:
             if stamp.base_sequence != 0:
-                return _out_of_order(stamp, "what came before it is not known here")
+                return _out_of_order(stamp, self._why_unknown(key))
             lineage = Lineage(epoch=stamp.epoch)
             self._store(key, lineage)
         self._known.move_to_end(key)
@@ -186,7 +191,15 @@ class SequenceMap:
             forgotten, _ = self._known.popitem(last=False)
             self._slots.release(forgotten)
             self._forgotten += 1
+            self._forgotten_keys[forgotten] = None
+            if len(self._forgotten_keys) > self._slots.count:
+                self._forgotten_keys.popitem(last=False)
         self._slots.write(key, lineage)
+
+    def _why_unknown(self, key: bytes) -> str:
+        if key in self._forgotten_keys:
+            return f"what came before it was forgotten, since more than {self.slots} producers and partitions are in use (producer-slots)"
+        return "what came before it is not known here"
 
     def statistics(self) -> SequenceStatistics:
         return SequenceStatistics(known=len(self._known), forgotten=self._forgotten, refused=self._refused)
