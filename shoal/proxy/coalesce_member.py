@@ -21,6 +21,7 @@ from shoal.proxy.transport import PeerLost
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.joinable import Joinable, Target
     from shoal.protocol.wire import Buffer, Topic
+    from shoal.proxy.coalesce_lane import Lane
     from shoal.proxy.connection import Connection
 
 __all__ = ["Member", "Taken"]
@@ -83,6 +84,7 @@ class Member:
         self.own_way: str | None = None  # why this connection is never joined
         self.alone_until = -math.inf  # its requests may be retries until then
         self.behind: float | None = None  # its next request goes alone, behind what was taken from others until then
+        self.lane: Lane | None = None  # where what is unanswered was put
         self.ended = False
         self.heard = -1  # bytes that its own broker connection has received,
         self.heard_at = 0.0  # and when that last changed

@@ -253,9 +253,12 @@ class CoalescePath:
         if not member.unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
         lane = self._lanes.get((connection.door, found.key)) or self._new_lane(connection.door, found.key)
+        if member.unanswered and member.lane is not lane:  # lanes overtake each other
+            return Wait(member.settled)
         if self._gains_by_sets(lane, found):
             return Wait(partial(self.sets.ask, connection))
         member.behind = None
+        member.lane = lane
         taken, now = member.take(found, correlation_id), trio.current_time()
         self.tally.taken += 1
         for part in found.parts:
