@@ -19,7 +19,7 @@ import pytest
 from shoal.scenarios.kafka.copies import Copy, read_copy
 from shoal.scenarios.kafka.mirror import running_mirror
 from shoal.scenarios.kafka.process import until
-from shoal.scenarios.kafka.records import orders
+from shoal.scenarios.kafka.records import Record, orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.process import Process
-    from shoal.scenarios.kafka.records import Record
     from tests.conftest import Aliases
     from tests.kafka_clusters import Pair
 
@@ -48,6 +47,7 @@ TAKES_NOT = {
     "cleanup.policy": "compact",
     "max.message.bytes": str(LARGE_BYTES * 2 // 3),
 }
+RECEIVED = 500_000_000  # by the reader that compares: a batch may be large without compression
 FAILED = "will not recover until manually restarted"
 REFUSED = "the target broker refused (error 32"
 
@@ -106,7 +106,7 @@ def missing(ours: Copy, theirs: Copy, partition: int) -> Missing:
 
 async def copied(pair: Pair, topic: str, remote: str, process: Process, *, least: float = 0) -> tuple[Copy, Copy]:
     """Once the last record of each partition is the last one there, and so many different ones are."""
-    ours = theirs = await read_copy(pair.source.bootstrap, topic)
+    ours = theirs = await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)
 
     async def complete() -> bool:
         nonlocal theirs
@@ -183,7 +183,7 @@ async def test_without_tolerance_a_restarted_task_finds_the_record_as_without_sh
                 flow.running.restart()
         await Topics(pair.target.bootstrap).alter(remote, TAKES)
         flow.running.restart()
-        everything = (await read_copy(pair.source.bootstrap, topic)).records
+        everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
         ours, theirs = await copied(pair, topic, remote, flow.running.process, least=everything)
         for partition in range(PARTITIONS):
             # What was behind the bad batch came before it, and comes again behind it, as from MirrorMaker 2 alone.

@@ -11,7 +11,7 @@ from shoal.protocol.shallow.eligible import Reason
 from tests.protocol.shallow.world import poll, produced, some_batch
 from tests.proxy.shallow_batches import records
 from tests.proxy.shallow_brokers import ORDERS, Place
-from tests.proxy.shallow_mirror import COPY, SIZE, Mirror
+from tests.proxy.shallow_mirror import COPY, Mirror, log
 from tests.proxy.shallow_rig import shallow_rig
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ TARGET: Place = COPY, 0
 
 async def test_a_refused_batch_is_given_raw_from_then_on(clock: MockClock) -> None:
     async with shallow_rig(min_batch_bytes=0) as r:
-        r.source.sets = [{SOURCE: some_batch(SIZE * number, SIZE)} for number in range(2)]
+        r.source.sets = [{SOURCE: log(number)} for number in range(2)]
         mirror = await Mirror.of(r)
         await mirror.prove()
         r.target.logs[TARGET].latest = LATE - 1
         before = list(mirror.copied)
         good = some_batch(20, 4), some_batch(30, 4), some_batch(34, 4)
         bad = encode_batch([NewRecord(LATE, b"k", b"v")] * 6, base_offset=24)
-        log = good[0] + bad + good[1] + good[2]
+        batches = good[0] + bad + good[1] + good[2]
 
-        r.source.sets = [{SOURCE: log}]
+        r.source.sets = [{SOURCE: batches}]
         seen = await mirror.fetch()
         assert [one.offset for one in seen] == [37]
         await mirror.producer.send(mirror.producer.request({TARGET: produced(seen)}))
@@ -43,7 +43,7 @@ async def test_a_refused_batch_is_given_raw_from_then_on(clock: MockClock) -> No
         assert "orders-0 offsets 24..29" in told.error_message
         assert mirror.copied == before + records(*good)
 
-        r.source.sets = [{SOURCE: log}]  # the mirror's task was restarted, and reads on where it had committed
+        r.source.sets = [{SOURCE: batches}]  # the mirror's task was restarted, and reads on where it had committed
         again = poll(await mirror.consumer.fetch(20))
         assert [one.offset for one in again] == [*range(20, 30), 37]  # the first batch after a seek, too
         assert r.wrap.tally.raw_batches[Reason.REFUSED] == 1

@@ -29,6 +29,7 @@ from tests.protocol.shallow.world import Seen, context, flat, plain, poll
 LATEST = 5_000
 LATE = 9_000
 NOT_LEADER = 6
+ONE_RECORD = 140  # bytes that have room for one record of `log_of` and not for two
 
 
 def batch(base_offset: int, *timestamps: int) -> bytes:
@@ -46,6 +47,13 @@ def taken(*logs: list[bytes]) -> list[NewRecord]:
     """What a partition takes of it."""
     batches = [plain([seen.record for seen in poll(one)]) for log in logs for one in log]
     return [record for records in batches if records[-1].timestamp <= LATEST for record in records]
+
+
+def taken_singly(log: list[bytes]) -> list[NewRecord]:
+    """The same where each record is a batch."""
+    return [
+        record for one in log for record in plain([seen.record for seen in poll(one)]) if record.timestamp <= LATEST
+    ]
 
 
 def offsets_of(log: list[bytes]) -> list[Offsets]:
@@ -195,12 +203,19 @@ REFUSALS = st.lists(st.sampled_from([False, False, True]), min_size=1, max_size=
 
 
 @settings(max_examples=400)
-@given(st.lists(REFUSALS, min_size=1, max_size=3), st.lists(STEPS, max_size=60), st.booleans(), st.booleans())
-@example([[False, True, False, False]], ["unheard", "lost", "ok", "unheard", "unheard"], False, True)
+@given(
+    st.lists(REFUSALS, min_size=1, max_size=3),
+    st.lists(STEPS, max_size=60),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1 << 20, ONE_RECORD]),
+)
+@example([[False, True, False, False]], ["unheard", "lost", "ok", "unheard", "unheard"], False, True, 1 << 20)
 def test_all_others_are_appended_once_and_in_order(
-    requests: list[list[bool]], draws: list[str], takes_sets: bool, stamped: bool
+    requests: list[list[bool]], draws: list[str], takes_sets: bool, stamped: bool, max_message_bytes: int
 ) -> None:
-    partition = Partition(takes_sets=takes_sets, latest=LATEST)
+    """Where batches are cut, a late record is alone in a piece."""
+    partition = Partition(takes_sets=takes_sets, latest=LATEST, max_message_bytes=max_message_bytes)
     steps = draws if stamped else [step for step in draws if step in ("ok", "not leader", "not enough")]
     world, expected, since = World(partition, steps), list[NewRecord](), 100
     for number, late in enumerate(requests):
@@ -210,7 +225,7 @@ def test_all_others_are_appended_once_and_in_order(
         while outcome is None or outcome.error_code not in (0, TOO_LATE):
             outcome = attempt(world, plan, stamped=stamped)
         assert outcome.error_code == (TOO_LATE if any(late) else 0)
-        expected += taken(log)
+        expected += taken(log) if max_message_bytes > ONE_RECORD else taken_singly(log)
         assert partition.log == expected
     for queue in world.late:
         for request in queue:
