@@ -195,6 +195,10 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
         group.add_argument(f"--{side}-ports", type=_typed(parse_ports), metavar="FIRST-LAST", help=what)
     what = "where to remember which broker has which port, so that it keeps it (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
     group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
+    what = (
+        "source and target are one cluster on purpose: topics are copied under other names (default: that is an error)"
+    )
+    group.add_argument("--same-cluster", action="store_true", help=what)
     group = _add_shallow(parser)
     what = f"smaller batches are left to the mirror, which joins them (default: {ShallowSettings().min_batch_bytes})"
     group.add_argument(
@@ -310,7 +314,11 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_shallow(parser)
     defaults = ShallowSettings()
     parser.set_defaults(
-        min_batch_bytes=defaults.min_batch_bytes, tag=[], plain_compression=None, producer_slots=defaults.producer_slots
+        min_batch_bytes=defaults.min_batch_bytes,
+        tag=[],
+        plain_compression=None,
+        producer_slots=defaults.producer_slots,
+        same_cluster=False,
     )
 
 

@@ -16,10 +16,11 @@ from shoal.proxy.config_checks import run_limit_problem
 from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.ending import MUST_CHANGE, OK, exit_code
 from shoal.proxy.logs import LogSettings, set_up_logs
-from shoal.proxy.mirror_settings import in_flags, mirror_listeners, mirror_settings
+from shoal.proxy.mirror_settings import adopt_former_state, in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.probe_arguments import credentials
 from shoal.proxy.settings import Limits, Mode
+from shoal.proxy.state_files import require_state_dir
 from shoal.proxy.values import parse_address
 from shoal.proxy.wiring import Wiring, wiring_lines
 
@@ -46,7 +47,10 @@ def _mirror(flags: argparse.Namespace) -> int:
     if flags.print_only:
         _print(lines)
         return OK
-    return _serve(Configuration(settings=_limits(settings, flags), log=_logs(LogSettings(), flags)), lines)
+    configuration = Configuration(settings=_limits(settings, flags), log=_logs(LogSettings(), flags))
+    set_up_logs(configuration.log)
+    adopt_former_state(flags)
+    return _serve(configuration, lines)
 
 
 def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
@@ -113,6 +117,7 @@ def _check(flags: argparse.Namespace) -> int:
             from shoal.proxy.capture import require_directory  # takes time to load, see `_serve`
 
             require_directory(configuration.settings.capture)
+        require_state_dir(configuration.settings.state_dir, create=False)
         listeners = configuration.settings.listeners
         print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK

@@ -50,6 +50,8 @@ class Cluster:
         self.bootstrap = settings.bootstrap
         self.limits = limits
         self.cluster_id: str | None = None
+        self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
+        self.first_question: trio.Event | None = None  # set when the question at the start is answered, or was in vain
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
         self.capture: Capture | None = None  # the index of what passes
@@ -88,7 +90,8 @@ class Cluster:
 
     def learn(self, metadata: MetadataResponse) -> None:
         """Take the cluster's id, its topics' ids and their numbers of partitions from a Metadata answer."""
-        self.cluster_id = metadata.cluster_id or self.cluster_id
+        if metadata.cluster_id and metadata.cluster_id != self.cluster_id:
+            self._identified(metadata.cluster_id)
         names, ids, counts = self._names, self._ids, self._partition_counts
         for (name, topic_id), count in zip(metadata.topics, metadata.partition_counts, strict=True):
             if name is not None and topic_id is not None:
@@ -104,6 +107,19 @@ class Cluster:
         for known in (names, ids, counts):
             while len(known) > _TOPIC_LIMIT:
                 known.popitem(last=False)
+
+    def _identified(self, cluster_id: str) -> None:
+        if self.cluster_id is not None:
+            what = "cluster %r has another id than before: %s, and it was %s. Do its bootstrap addresses lead to two clusters?"
+            log.error(what, self.name, cluster_id, self.cluster_id)
+        self.cluster_id = cluster_id
+        for identified in self.when_identified:
+            identified(cluster_id)
+
+    async def asked(self) -> None:
+        """Until its id is known as soon as it can be: what Shoal has kept in files may be another cluster's."""
+        if self.first_question is not None and self.cluster_id is None:
+            await self.first_question.wait()
 
     def _made_anew(self, name: str) -> None:
         """The topic was deleted, and there is one with its name."""

@@ -169,6 +169,7 @@ class _Reader:
             listeners=tuple(self._listener(f"listener[{i}]", t, state_dir, tags) for i, t in enumerate(file.listener)),
             tags=tags,
             limits=self._merge("limits", Limits(), file.limits),
+            state_dir=state_dir,
         )
         if file.capture is not None:
             capture = self._capture(file.capture, directory)

@@ -38,6 +38,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_names(settings),
         *_clusters_exist(settings, where),
         *_pairs(settings, where),
+        *_same_cluster(settings, where),
         *_port_conflicts(settings, where),
         *_positive(settings, where),
         *_sizes(settings, where),
@@ -74,6 +75,25 @@ def _pairs(settings: Settings, where: Where) -> Iterator[Problem]:
     for index, listener in enumerate(settings.listeners):
         if problem := _pair_problem(listener, unwraps):
             yield Problem(where(index, "pair"), problem)
+
+
+def _same_cluster(settings: Settings, where: Where) -> Iterator[Problem]:
+    """As far as it is to be seen here: brokers are asked for their cluster's id at the start (cluster_pair.py)."""
+    clusters = {cluster.name: set(cluster.bootstrap) for cluster in settings.clusters}
+    sides = {listener.name: listener.cluster for listener in settings.listeners}
+    for index, listener in enumerate(settings.listeners):
+        target = sides.get(listener.pair or "")
+        if target is None or listener.shallow.same_cluster or not {target, listener.cluster} <= clusters.keys():
+            continue
+        if shared := clusters[listener.cluster] & clusters[target]:
+            what = (
+                f"{min(shared)} is a broker of the target, too: a mirror of a cluster into itself may copy its copies for ever. Is an address "
+                f"wrong? If it is meant (the copies have other names), say so with {_SAME_CLUSTER}"
+            )
+            yield Problem(where(index, "cluster"), what)
+
+
+_SAME_CLUSTER = "same-cluster = true (shoal mirror: --same-cluster)"
 
 
 def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:

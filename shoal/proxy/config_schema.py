@@ -47,6 +47,7 @@ class ShallowTable(Table, frozen=True, kw_only=True):
     fetch_max_bytes: Size | None = None
     partition_max_bytes: Size | None = None
     tags: dict[str, str] | None = None
+    same_cluster: bool | None = None
     unpaired: bool | None = None
     evidence_seconds: float | None = None
     evidence_bytes: Size | None = None

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.settings import Address, PortMap, PortRange
+from shoal.proxy.state_files import NotOurs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 
     from shoal.proxy.settings import NodePorts
 
-__all__ = ["CorruptState", "Endpoints", "NoPort", "Nodes", "read_state", "write_state"]
+__all__ = ["CorruptState", "Endpoints", "NoPort", "Nodes", "State", "read_state", "write_state"]
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
+_READABLE = (1, _STATE_VERSION)  # 1 had no cluster
+_BEGINNING = '{\n "version": '  # of each that was written here
 
 Nodes = dict[int, tuple[int, Address | None]]
 """Node id -> (listening port, the broker's own address as last seen)."""
@@ -34,8 +38,15 @@ class NoPort(Exception):
     """A broker has no port of ours, so the answer that names it cannot be passed on."""
 
 
+class State(NamedTuple):
+    """`cluster`: the id of the cluster whose brokers these are; None: not known."""
+
+    nodes: Nodes
+    cluster: str | None = None
+
+
 class CorruptState(Exception):
-    """A state file that is not one of ours, or not whole."""
+    """A state file of ours that is of no use; the message says why."""
 
 
 class Endpoints:
@@ -85,6 +96,10 @@ class Endpoints:
         self.nodes[node_id] = new
         return changed
 
+    def forget_addresses(self) -> None:
+        """The nodes were another cluster's; their ports stay."""
+        self.nodes = {node_id: (port, None) for node_id, (port, _) in self.nodes.items()}
+
     def refuse(self, port: int) -> None:
         """Somebody else has this port."""
         self._refused.add(port)
@@ -101,25 +116,31 @@ class Endpoints:
         )
 
 
-def read_state(path: Path, listener: str) -> Nodes:
-    """What `write_state` wrote; empty when there is no such file. Raises CorruptState, or OSError."""
+def read_state(path: Path, listener: str) -> State:
+    """What `write_state` wrote; empty when there is no such file. Raises NotOurs, CorruptState, or OSError."""
     try:
-        text = path.read_text()
+        text = path.read_bytes().decode(errors="replace")
     except FileNotFoundError:
-        return {}
+        return State({})
     try:
-        return dict(_parse(json.loads(text), listener))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptState(
-            f"{path} is not a state file of listener {listener!r} ({error}): mend it, or remove it (brokers then get new ports)"
-        ) from error
+        state = json.loads(text)
+        version, owner = state["version"], state["listener"]
+    except (ValueError, KeyError, TypeError) as error:
+        if text and not text.startswith(_BEGINNING):
+            raise NotOurs(path, f"a state file of listener {listener!r}") from None
+        raise CorruptState(f"it is not whole: {error}" if text else "it is empty") from None
+    if owner != listener:
+        raise NotOurs(path, f"a state file of listener {listener!r}, but of {owner!r}")
+    if version not in _READABLE:
+        raise CorruptState(f"it is of version {version!r}, and this Shoal writes {_STATE_VERSION}")
+    try:
+        cluster = state.get("cluster")
+        return State(dict(_parse(state)), cluster if isinstance(cluster, str) else None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptState(f"it is damaged: {error}") from None
 
 
-def _parse(state: Mapping[str, object], listener: str) -> Iterator[tuple[int, tuple[int, Address | None]]]:
-    if state["version"] != _STATE_VERSION:
-        raise ValueError(f"version {state['version']!r}, expected {_STATE_VERSION}")
-    if state["listener"] != listener:
-        raise ValueError(f"it belongs to listener {state['listener']!r}")
+def _parse(state: Mapping[str, object]) -> Iterator[tuple[int, tuple[int, Address | None]]]:
     nodes = state["nodes"]
     if not isinstance(nodes, dict):
         raise ValueError("nodes is not a table")
@@ -136,11 +157,12 @@ def _parse(state: Mapping[str, object], listener: str) -> Iterator[tuple[int, tu
         yield int(node_id), (port, Address(host, upstream_port) if host else None)
 
 
-def write_state(path: Path, listener: str, nodes: Nodes) -> None:
+def write_state(path: Path, listener: str, nodes: Nodes, cluster: str | None = None) -> None:
     """Replace the file atomically. Raises OSError."""
     state = {
         "version": _STATE_VERSION,
         "listener": listener,
+        "cluster": cluster,
         "nodes": {
             str(node_id): {
                 "port": port,
@@ -152,5 +174,13 @@ def write_state(path: Path, listener: str, nodes: Nodes) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(json.dumps(state, indent=1) + "\n")
-    os.replace(temporary, path)
+    try:
+        with temporary.open("w") as file:
+            file.write(json.dumps(state, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a machine that stops may leave an empty file under its name
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise

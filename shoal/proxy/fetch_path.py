@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
     from shoal.protocol.shallow.token import Tokened
     from shoal.protocol.wire import Topic
+    from shoal.proxy.cluster_pair import ClusterPair
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
@@ -73,14 +74,17 @@ _PROVING_BYTES = 256 * 1024
 
 
 class WrapPath:
-    """What a wrapping listener plugs in. `has_keys_sample`: 1 in so many batches is looked into; 0: none."""
+    """What a wrapping listener plugs in. `clusters`: its own and its pair's, None where it has no pair. `has_keys_sample`: 1 in so many batches is looked into; 0: none."""
 
-    def __init__(self, listener: Listener, interlock: Interlock, *, has_keys_sample: int = 0) -> None:
+    def __init__(
+        self, listener: Listener, interlock: Interlock, clusters: ClusterPair | None, *, has_keys_sample: int = 0
+    ) -> None:
         self.tally = ShallowTally()
         self._settings = listener.settings.shallow
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
         self._streams = FetchStreams(self.interlock, self.tally, self._unseen)
+        self._clusters = clusters
         self._mirrors = re.compile(self._settings.mirror_clients)
         self._strangers: set[str] = set()
         self._topics = Topics(self._settings.deep_topics)
@@ -266,6 +270,8 @@ class WrapPath:
         reason = self._topics.raw_reason(read.topic)
         if reason is None and not rules.may_wrap(consumer.flow, read, now):
             reason = Reason.NO_EVIDENCE
+        if reason is None and self._clusters is not None and not self._clusters.differ:
+            reason = Reason.UNKNOWN_CLUSTER
         if self._settings.partition_by_key and connection.cluster.partition_count(read.topic) is None:
             reason = reason or Reason.UNKNOWN_TOPIC
         if reason is not None:

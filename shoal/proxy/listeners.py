@@ -20,9 +20,10 @@ from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.proxy.clusters import NotLearned, NotReached
 from shoal.proxy.connection import Connection
 from shoal.proxy.doors import Door
-from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
+from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, State, read_state, write_state
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import Address, Mode, PortMap, PortRange
+from shoal.proxy.state_files import NotOurs, set_aside
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
 from shoal.proxy.transport import tune
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from shoal.proxy.clusters import Cluster
-    from shoal.proxy.endpoints import Nodes
     from shoal.proxy.plain_path import Path
     from shoal.proxy.raw_capture import RawCapture
     from shoal.proxy.settings import Limits, ListenerSettings
@@ -55,6 +55,7 @@ class Listener:
         self.cluster = cluster
         self.limits = limits
         self.raw_capture: RawCapture | None = None
+        self.fail: Callable[[OperatorError], None] = _raise  # ends the server
         self.numbers: Iterator[int] = count(1)  # of client connections; the server gives one for all listeners
         self.tally = Tally()
         self.connections: set[Connection] = set()
@@ -64,7 +65,9 @@ class Listener:
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
         self._family, self._host = _resolve(settings)
-        self.endpoints = Endpoints(settings.name, settings.nodes, _read_state(settings))
+        self._kept = _read_state(settings)
+        self.endpoints = Endpoints(settings.name, settings.nodes, self._kept.nodes)
+        cluster.when_identified.append(self._identified)
         self.path: Path = path(self)
 
     @property
@@ -125,6 +128,13 @@ class Listener:
     async def ask_for_brokers(self) -> None:
         """Ask the cluster, and give each broker its port. A cluster that wants SASL or TLS does not tell."""
         try:
+            await self._ask_for_brokers()
+        finally:
+            if self.cluster.first_question is not None:
+                self.cluster.first_question.set()
+
+    async def _ask_for_brokers(self) -> None:
+        try:
             metadata = await self.cluster.ask_metadata()
         except NotReached as error:
             log.warning(
@@ -172,13 +182,30 @@ class Listener:
         nodes = self.settings.nodes
         if isinstance(nodes, PortRange) and nodes.state_file is not None:
             try:
-                write_state(nodes.state_file, self.name, self.endpoints.nodes)
+                write_state(nodes.state_file, self.name, self.endpoints.nodes, self._kept.cluster)
             except OSError as error:
                 self.state_failed()
                 self.complain(
                     f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get other ports after a "
                     "restart. Make room, or choose another state-dir, and restart Shoal"
                 )
+
+    def _identified(self, cluster: str) -> None:
+        """What was kept may be another cluster's."""
+        known = self._kept.cluster
+        self._kept = self._kept._replace(cluster=cluster)
+        if known not in (None, cluster):
+            for node_id, (_, address) in self._kept.nodes.items():
+                if self.cluster.brokers.get(node_id) == address:
+                    self.cluster.brokers.pop(node_id, None)
+            self.endpoints.forget_addresses()
+            if isinstance(self.settings.nodes, PortRange) and self.settings.nodes.state_file is not None:
+                with suppress(OSError):  # then it is written over: it is ours
+                    _discard(
+                        self.settings, self.settings.nodes.state_file, f"of cluster {known}, and this is {cluster}"
+                    )
+        if known != cluster and self.endpoints.nodes:
+            self._save()
 
     def state_failed(self) -> None:
         """A file of the state directory could not be written."""
@@ -300,14 +327,36 @@ def _resolve(settings: ListenerSettings) -> tuple[int, str]:
     return family, str(address[0])
 
 
-def _read_state(settings: ListenerSettings) -> Nodes:
+def _raise(error: OperatorError) -> None:
+    raise error
+
+
+def _read_state(settings: ListenerSettings) -> State:
     """Raises OperatorError."""
     state_file: FilePath | None = settings.nodes.state_file if isinstance(settings.nodes, PortRange) else None
     if state_file is None:
-        return {}
+        return State({})
     try:
-        return read_state(state_file, settings.name)
-    except CorruptState as error:
+        state = read_state(state_file, settings.name)
+    except NotOurs as error:
         raise OperatorError.of(f"listener {settings.name!r}", str(error)) from error
+    except CorruptState as error:
+        try:
+            _discard(settings, state_file, str(error))
+        except OSError as failure:
+            what = f"{state_file} is of no use ({error}) and cannot be renamed: {failure.strerror}: remove it"
+            raise OperatorError.of(f"listener {settings.name!r}", what) from failure
+        return State({})
     except OSError as error:
-        raise OperatorError.of(f"listener {settings.name!r}", f"cannot read {state_file}: {error.strerror}") from error
+        what = f"cannot read {state_file}: {error.strerror}: mend that, or choose another state-dir"
+        raise OperatorError.of(f"listener {settings.name!r}", what) from error
+    if state.nodes:
+        log.info("listener %r: loaded %s: brokers keep their ports", settings.name, state_file)
+    return state
+
+
+def _discard(settings: ListenerSettings, state_file: FilePath, why: str) -> None:
+    """Raises OSError."""
+    aside = set_aside(state_file)
+    what = "listener %r: discarded %s (%s), kept as %s: brokers may get other ports"
+    log.warning(what, settings.name, state_file, why, aside.name)

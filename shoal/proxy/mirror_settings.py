@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,9 @@ from shoal.proxy.settings import (
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["default_state_dir", "in_flags", "mirror_listeners", "mirror_settings"]
+__all__ = ["adopt_former_state", "default_state_dir", "in_flags", "mirror_listeners", "mirror_settings"]
+
+log = logging.getLogger("shoal.listener")
 
 _BROKER_PORTS = 100  # after the port of the listener, unless --*-ports says otherwise
 _SIDES = ("source", "target")
@@ -48,6 +52,7 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
         capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
         raw_capture=_raw_capture(flags),
         tags=dict(flags.tag),
+        state_dir=flags.state_dir,
     )
     if problems := check_settings(settings, _flag):
         raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
@@ -73,6 +78,7 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
         tags=dict(flags.tag),
         plain_compression=flags.plain_compression,
         producer_slots=flags.producer_slots,
+        same_cluster=flags.same_cluster,
     )
     wrap, unwrap = (
         ListenerSettings(
@@ -106,12 +112,25 @@ def _producers_file(flags: argparse.Namespace, side: str) -> Path | None:
 
 
 def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:
-    """One file per listener and cluster: the ports of one cluster's brokers say nothing about another's."""
+    """One file per listener. Of which cluster it is stands in it: a host more in the bootstrap list makes no other cluster."""
     if not bootstrap:
         return None
     directory: Path = flags.state_dir or default_state_dir()
-    cluster = zlib.crc32(",".join(sorted(map(str, bootstrap))).encode())
-    return directory / f"{side}-{port}-{cluster:08x}.json"
+    return directory / f"{side}-{port}.json"
+
+
+def adopt_former_state(flags: argparse.Namespace) -> None:
+    """The files of Shoal 0.1 had the hash of the bootstrap list in their names. Nothing is written over."""
+    directory: Path = flags.state_dir or default_state_dir()
+    for side in _SIDES:
+        port, bootstrap = getattr(flags, f"{side}_listen").port, getattr(flags, side)
+        former = f"{side}-{port}-{zlib.crc32(','.join(sorted(map(str, bootstrap))).encode()):08x}"
+        for suffix in (".json", ".producers"):
+            old, new = directory / f"{former}{suffix}", directory / f"{side}-{port}{suffix}"
+            with suppress(OSError):
+                if old.exists() and not new.exists():
+                    old.rename(new)
+                    log.info("%s is called %s now", old, new.name)
 
 
 def default_state_dir() -> Path:
@@ -122,7 +141,11 @@ def default_state_dir() -> Path:
 _FLAGS = {"listen": "--{}-listen", "ports": "--{}-ports", "cluster": "--{}", "pair": "--{}-listen"}
 
 
-_CAPTURES = {"capture.directory": "--capture", "capture.raw.directory": "--capture-raw"}
+_DIRECTORIES = {
+    "capture.directory": "--capture",
+    "capture.raw.directory": "--capture-raw",
+    "state-dir": "--state-dir",
+}
 
 
 def _flag(index: int, key: str) -> str:
@@ -131,9 +154,10 @@ def _flag(index: int, key: str) -> str:
 
 def in_flags(problem: Problem) -> Problem:
     """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
-    if problem.where in _CAPTURES:
-        return problem._replace(where=_CAPTURES[problem.where])
+    if problem.where in _DIRECTORIES:
+        return problem._replace(where=_DIRECTORIES[problem.where])
     for side in _SIDES:
         if problem.where == f"listener {side!r}":
-            return problem._replace(what=re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what))
+            what = re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what)
+            return problem._replace(what=what.replace("same-cluster = true", "--same-cluster"))
     return problem

@@ -97,6 +97,7 @@ class UnwrapPath:
         if self._deliveries_file is not None:
             load_deliveries(self._deliveries_file, self.deliveries)
         listener.cluster.when_made_anew.append(self._forget)
+        listener.cluster.when_identified.append(self._identified)
         produce = Route(since=_OLDEST, handle=self._handle)
         own: dict[int, Route] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable = table({**PLAIN_ROUTES, **own})
@@ -104,6 +105,12 @@ class UnwrapPath:
     def _mirror_producers(self) -> MirrorProducers:
         file = self._file
         return MirrorProducers(file.slots, keep=file.write, plain_codec=self._plain_codec)
+
+    def _identified(self, cluster: str) -> None:
+        """What is known of mirrors may be of another cluster: then it says nothing of this one."""
+        if self._file.of(cluster):
+            self._producers = self._mirror_producers()
+            self.deliveries = Deliveries()
 
     def opened(self, connection: Connection) -> None:
         self._interlocks.producer_opened(connection)
@@ -148,6 +155,7 @@ class UnwrapPath:
                 "a partition stands twice in a produce request: Kafka would lose the first silently"
             )
         await self._prove(connection)
+        await connection.cluster.asked()
         async with self._locks.held(targets):
             works, passing = self._prepared(frame, request, naming, plans)
             if works:

@@ -215,10 +215,11 @@ class ProducersFile:
         self._is_kept = self._is_ours = False
         try:
             self._put_away(path, why)
+            self._begin(path)
+        except OperatorError:  # somebody else has begun one in this moment
+            self._give_up(FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)))
         except OSError as error:
             self._give_up(error)
-        else:
-            self._begin(path)
 
     def _put_away(self, path: Path, why: str) -> None:
         aside = set_aside(path)

@@ -27,6 +27,7 @@ from shoal.proxy.fast_lane import FastLane
 from shoal.proxy.listeners import Listener
 from shoal.proxy.plain_path import PlainPath
 from shoal.proxy.raw_capture import RawCapture
+from shoal.proxy.state_files import require_state_dir
 from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.watchdog import watch
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from shoal.proxy.connection import Connection
+    from shoal.proxy.operator_error import OperatorError
     from shoal.proxy.plain_path import Path
     from shoal.proxy.settings import Mode, Settings
 
@@ -55,6 +57,7 @@ class Server:
         *,
         learn: bool = True,
     ) -> None:
+        require_state_dir(settings.state_dir)
         self.settings = settings
         self._learns = learn
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
@@ -65,6 +68,7 @@ class Server:
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
         self._draining = False
+        self._error: OperatorError | None = None
         numbers = count(1)  # of client connections, in both captures
         try:
             for listener in settings.listeners:
@@ -72,14 +76,22 @@ class Server:
                 made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
                 made.raw_capture = self.raw_capture
                 made.numbers = numbers
+                made.fail = self._fail
+                if learn:
+                    made.cluster.first_question = trio.Event()
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:
             self.close()
             raise
 
+    def _fail(self, error: OperatorError) -> None:
+        """Something turned out that only the operator can mend: end."""
+        self._error = self._error or error
+        self._scope.cancel()
+
     async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until drained or stopped. Every connection and every port is closed when this returns."""
+        """Until drained or stopped. Every connection and every port is closed when this returns. Raises OperatorError."""
         try:
             with self._scope, FastLane.open(), self.raw_capture or nullcontext():
                 async with trio.open_nursery() as services:
@@ -97,6 +109,8 @@ class Server:
             self.close()
             if self.capture is not None:
                 self.capture.close()
+        if self._error is not None:
+            raise self._error
 
     def _topic_name(self, cluster: str, topic_id: bytes) -> str | None:
         return self.clusters[cluster].topic_name(topic_id)

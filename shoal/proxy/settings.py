@@ -118,6 +118,7 @@ class ShallowSettings:
     fetch_max_bytes: int = 8 * MIB  # of a response that may have to be held
     partition_max_bytes: int = MIB
     tags: Mapping[str, str] = field(default_factory=dict)  # a header `shoal.tag.<name>` in each envelope
+    same_cluster: bool = False  # the pair's cluster may be the very cluster that is read
     unpaired: bool = False  # wrap though no unwrap listener of this process is the pair
     evidence_seconds: float = 60.0  # handed-out envelopes must arrive at the pair within this time
     evidence_bytes: int = 64 * MIB  # and before this much was handed out
@@ -245,3 +246,4 @@ class Settings:
     capture: CaptureSettings | None = None  # None: nothing is written
     tags: Mapping[str, str] = field(default_factory=dict)  # of all listeners, and of what is captured
     raw_capture: RawCaptureSettings | None = None
+    state_dir: Path | None = None  # that somebody has asked for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.proxy.cluster_pair import ClusterPair
 from shoal.proxy.fetch_path import WrapPath
 from shoal.proxy.interlock import Interlock, Interlocks
 from shoal.proxy.produce_path import UnwrapPath
@@ -28,13 +29,21 @@ def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path
         if listener.mode is Mode.WRAP and listener.pair is not None
     }
 
+    clusters = {listener.name: ClusterPair(listener) for listener in settings.listeners if listener.pair is not None}
+
     def wrap(listener: Listener) -> Path:
         interlock = interlocks.get(listener.name) or Interlock.unpaired()
+        both = clusters.get(listener.name)
+        if both is not None:
+            both.join(listener)
         return WrapPath(
-            listener, interlock, has_keys_sample=settings.capture.has_keys_sample if settings.capture else 0
+            listener, interlock, both, has_keys_sample=settings.capture.has_keys_sample if settings.capture else 0
         )
 
     def unwrap(listener: Listener) -> Path:
+        for name, both in clusters.items():
+            if named[name].pair == listener.name:
+                both.join(listener)
         ours = [interlock for name, interlock in interlocks.items() if named[name].pair == listener.name]
         return UnwrapPath(listener, Interlocks(ours))
 

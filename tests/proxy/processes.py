@@ -48,7 +48,7 @@ def mirror_flags(tmp_path: Path) -> tuple[list[str], list[int]]:
     """Clusters where nobody listens, and free ports for everything else."""
     source, target, first, second, nobody = ports = free_ports(5)
     flags = [
-        "--source", f"127.0.0.1:{nobody}", "--target", f"127.0.0.1:{nobody}",
+        "--source", f"127.0.0.1:{nobody}", "--target", f"127.0.0.2:{nobody}",
         "--source-listen", f"127.0.0.1:{source}", "--target-listen", f"127.0.0.1:{target}",
         "--source-ports", f"{first}-{first}", "--target-ports", f"{second}-{second}",
         "--state-dir", str(tmp_path),

@@ -112,6 +112,7 @@ class TargetBroker:
     asks_lost: int = 0  # so many connections end when the last of them has asked for an id
     refuses_stamps: bool = False  # as a broker before 3.0, with the whole request
     next_id: int = 1000
+    cluster_id: str = "the target"
     requests: list[dict[Place, bytes]] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
@@ -139,7 +140,7 @@ class TargetBroker:
         ids = [one.topic_id for one in request.topics]
         topics = {one: (self.topics[one], 1) for one in ids if one in self.topics}
         schema = load_response_schema(api_key(frame), version(frame))
-        return response_frame(metadata(schema, topics, "the target"), correlation_id(frame))
+        return response_frame(metadata(schema, topics, self.cluster_id), correlation_id(frame))
 
     async def _lose(self, side: BrokerSide) -> None:
         self._asking.append(side)
@@ -240,6 +241,7 @@ class SourceBroker:
     topics: dict[UUID, tuple[str, int]] = field(default_factory=dict)  # id -> name, number of partitions
     session_id: int = 0
     leader: tuple[int, str, int] | None = None
+    cluster_id: str = "the source"
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
         answer = {ApiKey.FETCH: self._fetch, ApiKey.METADATA: self._metadata}.get(ApiKey(api_key(frame)))
@@ -277,7 +279,7 @@ class SourceBroker:
 
     def _metadata(self, request: Entity, schema: type[Entity]) -> Entity:
         self.asked.append(request)
-        return metadata(schema, self.topics, "the source")
+        return metadata(schema, self.topics, self.cluster_id)
 
 
 def metadata(schema: type[Entity], topics: Mapping[UUID, tuple[str, int]], cluster_id: str) -> Entity:

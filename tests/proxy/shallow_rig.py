@@ -237,6 +237,7 @@ async def shallow_rig(
     source: SourceBroker | None = None,
     target: TargetBroker | None = None,
     producers_file: FilePath | None = None,
+    learn: bool = False,
     **shallow: Any,
 ) -> AsyncIterator[ShallowRig]:
     """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may be."""
@@ -246,11 +247,16 @@ async def shallow_rig(
     async with trio.open_nursery() as nursery:
         for broker in brokers:
             await nursery.start(broker.run)
-        settings = _settings(brokers, paired, limits or Limits(), ShallowSettings(unpaired=not paired, **shallow))
+        settings = _settings(
+            brokers,
+            paired,
+            limits or Limits(),
+            ShallowSettings(unpaired=not paired, **{"same_cluster": True, **shallow}),
+        )
         if producers_file is not None:
             wrap, unwrap = settings.listeners
             settings = replace(settings, listeners=(wrap, replace(unwrap, producers_file=producers_file)))
-        server = Server(settings, shallow_paths(settings), learn=False)
+        server = Server(settings, shallow_paths(settings), learn=learn)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:

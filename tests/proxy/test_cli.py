@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from shoal.proxy.arguments import parse_arguments
-from shoal.proxy.mirror_settings import mirror_settings
+from shoal.proxy.mirror_settings import adopt_former_state, mirror_settings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.settings import Address, Mode, PortRange, RawCaptureSettings
 from tests.proxy.mirror_configs import CONNECTOR, WIRED
-from tests.proxy.processes import CLUSTERS, DEADLINE, shoal
+from tests.proxy.processes import CLUSTERS, DEADLINE, mirror_flags, shoal
 from tests.proxy.test_config import GOOD
 
 if TYPE_CHECKING:
@@ -178,14 +179,57 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
     assert wrap.nodes.state_file.parent == tmp_path
 
 
-def test_the_state_of_one_cluster_is_not_that_of_another() -> None:
+def test_a_host_more_keeps_the_state() -> None:
+    """Of which cluster the files are stands in them, and is asked of the brokers."""
     files = set()
-    for source in ("a1:1,a2:1", "a2:1,a1:1", "c1:1"):
-        nodes = mirror_settings(parse_arguments(["mirror", "--source", source, "--target", "b1:1"])).listeners[0].nodes
-        assert isinstance(nodes, PortRange)
-        files.add(nodes.state_file)
+    for source, target in (("a1:1,a2:1", "b1:1"), ("a2:1", "b1:1,b2:1")):
+        wrap, unwrap = mirror_settings(parse_arguments(["mirror", "--source", source, "--target", target])).listeners
+        assert isinstance(wrap.nodes, PortRange)
+        files |= {wrap.nodes.state_file, unwrap.producers_file}
 
-    assert len(files) == 2
+    assert {file and file.name for file in files} == {"source-19092.json", "target-29092.producers"}
+
+
+def test_files_with_the_names_that_they_had_once_are_found(tmp_path: Path) -> None:
+    given = ["mirror", "--source", "a1:1", "--target", "b1:1,b2:1", "--state-dir", str(tmp_path)]
+    for name in ("source-19092-0b4a9b4d", "target-29092-2b0e1f3a"):
+        (tmp_path / f"{name}.json").write_text("another's")
+    names = {
+        side: f"{side}-{port}-{zlib.crc32(hosts.encode()):08x}"
+        for side, port, hosts in (("source", 19092, "a1:1"), ("target", 29092, "b1:1,b2:1"))
+    }
+    (tmp_path / f"{names['source']}.json").write_text("ports")
+    (tmp_path / f"{names['target']}.json").write_text("old")
+    (tmp_path / "target-29092.json").write_text("new")
+    (tmp_path / f"{names['target']}.producers").write_text("sequences")
+
+    adopt_former_state(parse_arguments(given))
+
+    assert (tmp_path / "source-19092.json").read_text() == "ports"
+    assert (tmp_path / "target-29092.json").read_text() == "new"
+    assert (tmp_path / f"{names['target']}.json").read_text() == "old"
+    assert (tmp_path / "target-29092.producers").read_text() == "sequences"
+
+
+@pytest.mark.parametrize("place", ["file/state", "/proc/state"])
+def test_a_state_dir_that_cannot_be_written_is_an_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    flags, _ = mirror_flags(tmp_path / place)
+
+    done = shoal("mirror", *flags)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"shoal: error: --state-dir: {tmp_path / place} cannot be written to: ")
+    assert done.stderr.endswith("choose another directory, or change its owner or its rights\n")
+
+
+def test_check_finds_a_state_dir_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    (tmp_path / "shoal.toml").write_text(GOOD, encoding="utf-8")
+    done = shoal("check", "-c", "shoal.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("shoal: error: state-dir: state cannot be written to: state is no directory: choose")
 
 
 def test_flags_that_do_not_fit_together_are_named() -> None:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, read_state, write_state
+from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, State, read_state, write_state
 from shoal.proxy.settings import Address, PortMap, PortRange
+from shoal.proxy.state_files import NotOurs
+from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,21 +61,26 @@ def test_remembered_ports_outside_the_range_are_forgotten() -> None:
 def test_a_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     nodes = {1: (20_001, B1), 2: (20_002, None), 10: (20_003, Address("::1", 9092))}
     path = tmp_path / "deep" / "state.json"
-    assert read_state(path, "l") == {}
+    assert read_state(path, "l") == State({})
     write_state(path, "l", nodes)
-    write_state(path, "l", nodes)
-    assert read_state(path, "l") == nodes
+    assert read_state(path, "l") == State(nodes)
+    write_state(path, "l", nodes, "the cluster")
+    assert read_state(path, "l") == State(nodes, "the cluster")
     assert [entry.name for entry in path.parent.iterdir()] == ["state.json"]
 
 
 GOOD = {"version": 1, "listener": "l", "nodes": {"1": {"port": 20_001, "host": "b1", "upstream_port": 9092}}}
 
 
+def test_a_state_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps(GOOD))
+    assert read_state(tmp_path / "state.json", "l") == State({1: (20_001, Address("b1", 9092))})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version 2, expected 1"),
-        ({"listener": "other"}, "belongs to listener 'other'"),
+        ({"version": 3}, "it is of version 3, and this Shoal writes 2"),
         ({"nodes": []}, "nodes is not a table"),
         ({"nodes": {"x": GOOD["nodes"]["1"]}}, "invalid literal"),  # type: ignore[index]
         ({"nodes": {"1": {"port": 20_001}}}, "host"),
@@ -86,14 +93,36 @@ def test_a_state_file_that_is_not_right_is_told_clearly(
 ) -> None:
     path = tmp_path / "state.json"
     path.write_text(json.dumps(GOOD | change))
-    with pytest.raises(CorruptState, match=message) as caught:
+    with pytest.raises(CorruptState, match=message):
         read_state(path, "l")
-    assert "mend it, or remove it" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", json.dumps(GOOD)[:-1]])
-def test_a_damaged_state_file_is_told_clearly(tmp_path: Path, text: str) -> None:
+def test_a_state_file_that_is_torn_is_one_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_state(path, "l", {1: (20_001, B1)})
+    whole = path.read_text()
+    for text in ("", whole[:-3], whole[:20]):
+        path.write_text(text)
+        with pytest.raises(CorruptState, match=r"it is not whole|it is empty"):
+            read_state(path, "l")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", "rubbish", "{}", json.dumps(GOOD | {"listener": "other"})])
+def test_what_is_not_ours_is_told_of(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state.json"
     path.write_text(text)
-    with pytest.raises(CorruptState, match="is not a state file of listener 'l'"):
+    with pytest.raises(
+        NotOurs, match=r"is not a state file of listener 'l'.*Move it away, or choose another state-dir"
+    ):
         read_state(path, "l")
+
+
+def test_a_state_file_on_a_full_disk(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "disk", 1 << 16) as disk:
+        path = disk.path / "state.json"
+        write_state(path, "l", {1: (20_001, B1)})
+        disk.fill()
+        with pytest.raises(OSError, match="No space left on device"):
+            write_state(path, "l", {number: (20_000 + number, B1) for number in range(1000)})
+        assert read_state(path, "l") == State({1: (20_001, B1)}), "the old one stays"
+        assert sorted(one.name for one in disk.path.iterdir()) == ["filler", "state.json"]

@@ -48,7 +48,10 @@ def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> Non
         process.communicate(timeout=DEADLINE)
 
     for name, entry in zip(("source", "target"), sorted(told, key=lambda entry: entry["event"]), strict=True):
-        assert f"cluster '{name}': cannot reach the broker: 127.0.0.1:{nobody}: Connection refused" in entry["event"]
+        assert (
+            f"cluster '{name}': cannot reach the broker: 127.0.0.{1 if name == 'source' else 2}:{nobody}: Connection refused"
+            in entry["event"]
+        )
 
 
 def test_what_flows_is_told_every_few_seconds_and_only_then(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
 def test_run_takes_its_file_and_flags_win(tmp_path: Path) -> None:
     _, (source, target, first, second, nobody) = mirror_flags(tmp_path)
     text = (
-        GOOD.replace("a1:9092,[::1]:9092", f"127.0.0.1:{nobody}").replace('"b1:9092", "b2:9092"', f'"127.0.0.1:{nobody}"')
+        GOOD.replace("a1:9092,[::1]:9092", f"127.0.0.1:{nobody}").replace('"b1:9092", "b2:9092"', f'"127.0.0.2:{nobody}"')
         .replace("19092", str(source)).replace('"19093-19192"', f'"{first}-{first}"').replace("0.0.0.0:29092", f"127.0.0.1:{target}")
         .replace("{ 1 = 29093, 2 = 29094 }", f"{{ 1 = {second} }}")
     )  # fmt: skip

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     UNKNOWN_OFFSET = "fetch offset not known"
     LARGE_ANSWER = "answer larger than what is held"
     # a flow
+    UNKNOWN_CLUSTER = "not known yet whether source and target are two clusters"
     NO_EVIDENCE = "no evidence yet that the mirror produces through Shoal"
 
 
