@@ -52,7 +52,8 @@ def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...],
     clusters = [ClusterPlan(name="A", nodes=draw.choice((1, 1, 3)) if len(sources) == 1 else 1)]
     clusters += [ClusterPlan(name=name, nodes=1) for name in sources[1:]]
     nodes = 3 if exactly_once else draw.choice((1, 3, 3))
-    clusters.append(ClusterPlan(name=TARGET, nodes=nodes, agent=draw.random() < 0.4))
+    version = draw.choices(("4.3.0", "3.9.1"), (6, 1))[0]
+    clusters.append(ClusterPlan(name=TARGET, version=version, nodes=nodes, agent=draw.random() < 0.4))
     identity = draw.random() < 0.3
     mirrors = [
         MirrorPlan(
@@ -63,6 +64,7 @@ def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...],
             long_transactions=draw.random() < 0.5,
             identity=identity,
             connect=not exactly_once and draw.random() < 0.2,
+            relayed=draw.random() < 0.4,
         )
         for source in sources
     ]

@@ -89,6 +89,8 @@ class MirrorPlan:
     """IdentityReplicationPolicy: copies have the names of their topics."""
     connect: bool = False
     """A connector on a Kafka Connect worker, which can be paused; else dedicated."""
+    relayed: bool = False
+    """What it asks of the clusters itself (admin, groups, its own topics) goes through the relay, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,8 +128,8 @@ async def running_world(
         await stack.enter_async_context(relaying(_links(world)))
         stack.callback(_end, world)
         await world.shoal.start()
-        brokers = {name: cluster.bootstrap for name, cluster in clusters.items()}
         for mirror in plan.mirrors:
+            brokers = {name: _bootstrap(cluster, mirror.relayed) for name, cluster in clusters.items()}
             spec = mirror_spec(plan, mirror, run, brokers, ports[mirror.source].by_side(), work)
             environment = environments.get(f"mirror:{mirror.source}", {})
             world.mirrors[mirror.source] = await start_mirror(
@@ -140,6 +140,12 @@ async def running_world(
         for one in world.mirrors.values():
             await one.until_replicating(within=_REPLICATING_S)
         yield world
+
+
+def _bootstrap(cluster: Cluster, relayed: bool) -> str:
+    if not relayed:
+        return cluster.bootstrap
+    return ",".join(f"{RELAY}:{node.settings.ports.proxied}" for node in cluster.nodes.values())
 
 
 def _links(world: World) -> list[tuple[Link, str, list[int]]]:
