@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import traceback
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -60,7 +61,8 @@ async def run_round(pool: Pool, plan: Plan, run: str, work: Path) -> Verdict:
     try:
         async with running_world(pool, plan, run, work, said) as world:
             await _Round(world, verdict).play()
-    except* (HarnessError, OSError) as group:
+    except Exception as group:  # a fault of the harness, too: the next seed has its turn
+        said("".join(traceback.format_exception(group)))
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]

@@ -211,6 +211,5 @@ async def ends_of(world: World, cluster: str, names: list[str]) -> dict[tuple[st
     ends: dict[tuple[str, int], int] = {}
     for name in dict.fromkeys(names):
         with suppress(TrafficFailed, trio.TooSlowError):
-            spans = await topics.spans(name)
-            ends |= {(name, partition): span.end for partition, span in spans.items()}
+            ends |= {(name, partition): end for partition, end in (await topics.ends(name)).items()}
     return ends

@@ -100,9 +100,13 @@ class Topics:
         ends = await self._offsets(name, OffsetSpec.latest(), committed)
         return {partition: Span(begins[partition], ends[partition]) for partition in sorted(ends)}
 
+    async def ends(self, name: str) -> dict[int, int]:
+        """End offset by partition, whatever transactions are open."""
+        return await self._offsets(name, OffsetSpec.latest(), False)
+
     async def total(self, name: str) -> int:
         """Sum of the end offsets: the records ever produced, where no transaction left its markers."""
-        return sum((await self._offsets(name, OffsetSpec.latest(), False)).values())
+        return sum((await self.ends(name)).values())
 
     async def until_total(self, name: str, wanted: int, *, within: float, process: Process | None = None) -> None:
         """Until `total` is at least `wanted`, whatever fails meanwhile. Raises NotReady, at once when `process` (the mirror, say) ends."""
