@@ -30,7 +30,7 @@ from tests.proxy.shallow_rig import Producer
 from tests.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
@@ -88,8 +88,9 @@ class Stubborn:
 class Load:
     """Requests with one envelope per partition, and the records that are in them."""
 
-    def __init__(self, seed: int, since: int = 1_700_000_000_000) -> None:
+    def __init__(self, seed: int, since: int = 1_700_000_000_000, source: str = "source-cluster") -> None:
         self._since = since
+        self._source = source
         self._random = random.Random(seed)
         self._serials = count(seed << 32)
         self.records: dict[int, list[NewRecord]] = {index: [] for index in range(PARTITIONS)}
@@ -100,7 +101,8 @@ class Load:
 
     def _envelope(self, index: int) -> bytes:
         source = b"".join(self._batch(index) for _ in range(BATCHES))
-        made = wrap_record_set(source, 0, len(source), context(partition=index, serials=lambda: next(self._serials)))
+        about = context(cluster=self._source, partition=index, serials=lambda: next(self._serials))
+        made = wrap_record_set(source, 0, len(source), about)
         assert made.parts
         return encode_batch([seen.record for seen in poll(flat(made.parts))])
 
@@ -122,7 +124,7 @@ async def check(load: Load, cluster: Cluster, topic: str, sender: Stubborn) -> N
         there = copy.partitions[index]
         assert len(there.offsets) == len(records), f"{len(records)} were sent, {len(there.offsets)} are there"
         assert list(there.offsets) == list(range(len(records)))
-        assert list(there.fingerprints) == [hash((*one[:1], None, *one[1:3], ())) for one in records]
+        assert list(there.fingerprints) == marks(records)
         assert sender.last[index] == len(records) - 1
 
 
@@ -192,6 +194,63 @@ async def cut_and_compared(cluster: Cluster, topic: str, work: Path, multi_batch
 
 async def test_connections_to_the_broker_that_are_cut_cost_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:
     await cut_and_compared(pair.target, topic, tmp_path)
+
+
+def marks(records: Iterable[NewRecord]) -> list[int]:
+    return [hash((*one[:1], None, *one[1:3], ())) for one in records]
+
+
+async def test_two_sources_of_one_topic_over_connections_that_are_cut(pair: Pair, topic: str, tmp_path: Path) -> None:
+    """At the same time, in the same partitions: neither resolves what the other one left in doubt."""
+    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
+    port = pair.target.nodes[1].settings.ports.proxied
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", tmp_path)
+    loads = Load(5, source="one"), Load(6, source="two")
+    senders = Stubborn(node_port, topic), Stubborn(node_port, topic)
+    async with relay(port) as faults, running_shoal(shoal):
+        async with trio.open_nursery() as nursery:
+            for load, sender in zip(loads, senders, strict=True):
+                nursery.start_soon(cut_now_and_then, load, sender, faults)
+        for sender in senders:
+            await sender.leave()
+        copy = await read_copy(pair.target.bootstrap, topic)
+    assert min(sender.losses for sender in senders) > 5
+    for index in range(PARTITIONS):
+        there = list(copy.partitions[index].fingerprints)
+        for load in loads:
+            ours = marks(load.records[index])
+            known = set(ours)
+            assert [one for one in there if one in known] == ours
+        assert len(there) == sum(len(load.records[index]) for load in loads)
+
+
+async def test_a_part_of_an_envelope_is_not_appended_again_by_the_next_shoal(
+    pair: Pair, topic: str, tmp_path: Path
+) -> None:
+    """The broker's connection is lost at the 20th batch, then Shoal gets a SIGTERM. At most what was in flight comes twice."""
+    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
+    port = pair.target.nodes[1].settings.ports.proxied
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", tmp_path)
+    load, sender = Load(7), Stubborn(node_port, topic)
+    async with relay(port) as faults, running_shoal(shoal):
+        for sets in load.requests(10):
+            await sender.send(sets)
+        before = len(load.records[0])
+        (sets,) = load.requests(1)
+        faults.marked = bytes(load.records[0][before + 19 * RECORDS].value or b"")[:16]
+        faults.swallow_answers, faults.cut_after = 1, 0.5
+        with pytest.raises(LOST):
+            await sender.attempt(sets)
+        await sender.leave()
+        await shoal.stop()
+        await shoal.start()
+        await sender.send(sets)
+        await sender.leave()
+    copy = await read_copy(pair.target.bootstrap, topic)
+    for index, records in load.records.items():
+        there = list(copy.partitions[index].fingerprints)
+        assert set(there) == set(marks(records))
+        assert len(there) - len(records) <= 6 * RECORDS, f"{len(there)} for {len(records)}"
 
 
 async def test_connections_to_a_39_broker_that_are_cut_cost_nothing(pair_39: Pair, topic: str, tmp_path: Path) -> None:
