@@ -62,7 +62,7 @@ class MultiBatchProofs:
         self._now = clock
         self._known = Known()
         self._vouched: dict[Connection, int] = {}
-        self._repeats: set[Connection] = set()
+        self._stamps: set[Connection] = set()
         self._proving: set[int] = set()
         self._leftovers: tuple[str, ...] = ()
 
@@ -89,16 +89,16 @@ class MultiBatchProofs:
         proof = self._known.proof(node_id)
         return proof is not None and proof.proven
 
-    def repeats_are_known(self, connection: Connection) -> bool:
-        """Whether a set whose first batch has a producer id may be sent again, and is stored once."""
-        return connection in self._repeats
+    def stamps_are_known(self, connection: Connection) -> bool:
+        """Whether the batches of a set may have a producer id, and each of them be sent again alone: it is stored once."""
+        return connection in self._stamps
 
-    def vouch(self, connection: Connection, *, repeats: bool = False) -> None:
+    def vouch(self, connection: Connection, *, stamps: bool = False) -> None:
         """The broker behind this connection is known to take sets."""
         assert connection.door.node_id is not None
         self._vouched[connection] = connection.door.node_id
-        if repeats:
-            self._repeats.add(connection)
+        if stamps:
+            self._stamps.add(connection)
 
     def withdraw(self, connection: Connection, why: str) -> None:
         """A proven broker refused a set, or the connection ended on one: no more sets to it, until it is proven anew."""
@@ -128,7 +128,7 @@ class MultiBatchProofs:
     def ended(self, connection: Connection) -> None:
         """Both ends of a connection are closed; its `cause` says why."""
         self._vouched.pop(connection, None)
-        self._repeats.discard(connection)
+        self._stamps.discard(connection)
         node_id = connection.door.node_id
         if node_id is not None and connection.cause in _LOSSES:
             self.lost(node_id)
@@ -144,7 +144,7 @@ class MultiBatchProofs:
 
     def _forget(self, node_id: int) -> None:
         self._vouched = {one: node for one, node in self._vouched.items() if node != node_id}
-        self._repeats &= self._vouched.keys()
+        self._stamps &= self._vouched.keys()
 
     async def _prove(self, connection: Connection, node_id: int) -> None:
         self._proving.add(node_id)
@@ -168,7 +168,7 @@ class MultiBatchProofs:
 
     def _learned(self, connection: Connection, node_id: int, proof: Proof) -> None:
         if proof.proven:
-            self.vouch(connection, repeats=proof.repeats)
+            self.vouch(connection, stamps=proof.stamps)
         if not self._known.learned(node_id, proof, self._now()):
             return
         what = "several batches per partition and request" if proof.proven else "one batch per partition and request"

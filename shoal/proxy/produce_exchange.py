@@ -1,6 +1,6 @@
 """One produce request with envelopes, from its plans to its answer.
 
-    post a request ──┐ up to five, in order (protocol/shallow/progress.py says how many of a partition)
+    post a request ──┐ several, in order (protocol/shallow/progress.py says how many of a partition)
     take an answer ──┘ until every partition has its outcome; then one answer for the mirror
 
 What is in flight when the connection is lost stays in doubt with the partition, for the mirror's retry to resolve.
@@ -22,8 +22,8 @@ from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED, named
 from shoal.protocol.shallow.mirror_producers import Passing, Prepared
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
+from shoal.protocol.shallow.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.shallow.rounds import Rounds
-from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT
 from shoal.protocol.shallow.unwrap import Plan, Refused
 from shoal.proxy.capture_notes import OWN, unwrapped
 from shoal.proxy.in_flight import UpstreamFault, UpstreamLost
@@ -110,10 +110,13 @@ class Exchange:
 
     async def run(self) -> None:
         path, connection = self._path, self._connection
-        sets = any(plan.several for plan in self._plans.values()) and await path.proofs(connection).ensure(connection)
-        sequences = await self._sequences(sets=sets)
+        plans = *self._plans.values(), *(prepared.plan for prepared in self._stamped.values())
+        proofs = path.proofs(connection)
+        sets = any(plan.several for plan in plans) and await proofs.ensure(connection)
+        stamped_sets = sets and proofs.stamps_are_known(connection)
+        sequences = await self._sequences() if stamped_sets or not sets else None
         ours = (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items())
-        theirs = (self._go_on(target, prepared) for target, prepared in self._stamped.items())
+        theirs = (self._go_on(target, prepared, sets=stamped_sets) for target, prepared in self._stamped.items())
         self._rounds = Rounds((*ours, *theirs), own_bytes=len(self._frame))
         try:
             await self._converse()
@@ -128,11 +131,9 @@ class Exchange:
         if not self._silent:
             await connection.reply(self._answer.encode(self._header.correlation_id))
 
-    async def _sequences(self, *, sets: bool) -> Sequences | None:
+    async def _sequences(self) -> Sequences | None:
         if self._request.transactional_id is not None or not self._plans:
             return None
-        if sets and not self._path.proofs(self._connection).repeats_are_known(self._connection):
-            return None  # a set that was sent twice would be stored twice, or refused: the stamp would only mislead
         wanted = [(target, plan.sender) for target, plan in self._plans.items()]
         return await self._path.ids.sequences_for(self._connection, self._header, wanted)
 
@@ -145,17 +146,17 @@ class Exchange:
         self._path.tally.retries_suppressed += deliveries.statistics().repeats_avoided - avoided
         return progress
 
-    def _go_on(self, target: Target, prepared: Prepared) -> PartitionProgress:
-        """Of a mirror with stamps of its own: one batch in flight, since a restarted broker may remember the last one only."""
+    def _go_on(self, target: Target, prepared: Prepared, *, sets: bool) -> PartitionProgress:
+        """Of a mirror with stamps of its own."""
         self._path.tally.retries_suppressed += prepared.deliveries.placed.appended > 0
         ledger = self._path.books.reconciler.open(target, prepared.plan, prepared.deliveries)
-        return PartitionProgress(target, prepared.plan, ledger)
+        return PartitionProgress(target, prepared.plan, ledger, sets=sets, again=prepared.deliveries.placed.again)
 
     async def _converse(self) -> None:
         while True:
             for progress in list(self._rounds.cuts_due()):
                 await self._cut(progress)
-            while len(self._posted) < MAX_IN_FLIGHT and await self._post():
+            while len(self._posted) < MAX_REPLAYED_IN_FLIGHT and await self._post():
                 pass
             if not self._posted:
                 return

@@ -33,7 +33,7 @@ async def test_a_broker_with_the_agent_is_proven(version: str, tmp_path: Path) -
     async with running_cluster(tmp_path, ClusterSpec(version=version, agent=True)) as cluster:
         report = await probe(cluster.bootstrap)
         assert report.result is Result.PROVEN, report.brokers[0].proof.why
-        assert report.brokers[0].proof.repeats
+        assert report.brokers[0].proof.stamps
         assert not {name for name in topics(cluster) if name.startswith(SCRATCH_PREFIX)}
 
 

@@ -18,8 +18,8 @@ __all__ = ["Vouched", "vouch"]
 class Vouched(MultiBatchProofs):
     """A proof that holds until it is withdrawn."""
 
-    def __init__(self, *, repeats: bool = True) -> None:
-        self.holds, self.repeats = True, repeats
+    def __init__(self, *, stamps: bool = True) -> None:
+        self.holds, self.stamps = True, stamps
         self.why: list[str] = []
 
     def may_send_sets(self, connection: Connection) -> bool:
@@ -31,8 +31,8 @@ class Vouched(MultiBatchProofs):
     async def ensure(self, connection: Connection) -> bool:
         return self.holds
 
-    def repeats_are_known(self, connection: Connection) -> bool:
-        return self.repeats
+    def stamps_are_known(self, connection: Connection) -> bool:
+        return self.stamps
 
     def withdraw(self, connection: Connection, why: str) -> None:
         self.holds = False

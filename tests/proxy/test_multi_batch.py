@@ -124,19 +124,19 @@ async def test_a_broker_that_stores_sets_is_proven_over_the_client_s_connection(
         assert here.broker.asked == []
 
 
-@pytest.mark.parametrize(("repeats", "known"), [("once", True), ("again", False)])
-async def test_whether_repeats_are_known_is_known_of_the_same_connections(repeats: str, known: bool) -> None:
-    async with stage(repeats=repeats) as here:
+@pytest.mark.parametrize(("stamps", "known"), [("agent", True), ("ignored", False)])
+async def test_whether_stamps_are_known_is_known_of_the_same_connections(stamps: str, known: bool) -> None:
+    async with stage(stamps=stamps) as here:
         first = await here.client()
         assert await say(first)
         (connection,) = here.rig.listener.connections
-        assert connection.cluster.proofs.repeats_are_known(connection) is known
+        assert connection.cluster.proofs.stamps_are_known(connection) is known
         second = await here.client()
         assert await say(second)
         proofs = connection.cluster.proofs
-        assert [proofs.repeats_are_known(one) for one in here.rig.listener.connections] == [known, known]
+        assert [proofs.stamps_are_known(one) for one in here.rig.listener.connections] == [known, known]
         await say(second, REFUSE)
-        assert [proofs.repeats_are_known(one) for one in here.rig.listener.connections] == [False, False]
+        assert [proofs.stamps_are_known(one) for one in here.rig.listener.connections] == [False, False]
 
 
 async def test_another_connection_asks_only_who_the_broker_is() -> None:

@@ -109,14 +109,53 @@ async def test_more_slots_keep_what_the_file_holds_and_fewer_do_not_shrink_it(tm
     assert path.stat().st_size == 4096 + 4 * 512
 
 
-async def test_a_mirror_s_own_stamps_never_go_in_sets() -> None:
-    """A broker remembers five batches: a longer set that was in flight when a connection was lost would be out of order."""
+async def test_a_mirror_s_own_stamps_go_in_sets() -> None:
     async with shallow_rig() as r:
         vouch(r, Vouched())
         client = await r.producer()
         await client.produce(opened(*BATCHES, sequence=0))
+        await client.produce(opened(*OTHERS, sequence=1))
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 19)}]
+        assert r.target.log() == [*records(*BATCHES), *records(*OTHERS)]
+        assert [one.base_sequence for one in headers(r.target)] == [0, 15]
+
+
+async def test_a_mirror_s_own_stamps_go_one_by_one_where_the_broker_does_not_know_the_batches_of_a_set_again() -> None:
+    async with shallow_rig() as r:
+        vouch(r, Vouched(stamps=False))
+        client = await r.producer()
+        await client.produce(opened(*BATCHES, sequence=0))
         assert await client.answers() == {0: (NONE, 14)}
         assert [one.base_sequence for one in headers(r.target)] == [0, 4, 10]
+
+
+@pytest.mark.parametrize("there", [0, 1, 7, 12])
+@pytest.mark.parametrize("takes_sets", [True, False])
+async def test_a_mirror_s_own_set_that_a_new_leader_has_in_part_is_gone_on_with(
+    there: int, takes_sets: bool, tmp_path: Path
+) -> None:
+    """Shoal is another process by then, and knows no more than its file."""
+    many = [some_batch(200 + at, 1) for at in range(12)]
+    target, path, batch = TargetBroker(), tmp_path / "to.producers", opened(*many, sequence=1)
+    async with shallow_rig(target=target, producers_file=path, scripts={1: Script(closes=True)}, limits=QUICK) as r:
+        vouch(r, Vouched())
+        client = await r.producer()
+        await client.produce(opened(*BATCHES, sequence=0))
+        assert await client.answers() == {0: (NONE, 14)}
+        await client.produce(batch)
+        await r.closed()
+    log = target.logs["orders", 0]
+    assert log.sets == 2
+    log.fail_over(12 - there, acknowledged=15)
+    target.scripts.clear()
+    async with shallow_rig(target=target, producers_file=path) as r:
+        vouch(r, Vouched())
+        log.takes_sets = takes_sets
+        client = await r.producer()
+        await client.produce(batch)
+        assert await client.answers() == {0: (NONE, 26)}
+        assert target.log() == records(*BATCHES, *many)
+        assert log.sets == 2, "a set is never sent again as a set"
 
 
 async def test_numbers_diverge_in_each_partition_by_itself() -> None:

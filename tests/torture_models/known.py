@@ -101,8 +101,6 @@ FAULTS: Mapping[str, Schedule] = {
 
 # fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
 OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "a prefix of a set": ("1.2", ("sets",)),
-    "a prefix of a set, Kafka's own check": ("1.2", ("sets",)),
     "two mirrors": ("1.4", ("shared",)),
     "raw before the first envelope": ("1.6", ("raw",)),
     "too large, and a leader moves": ("found by the models: M1", ("small",)),

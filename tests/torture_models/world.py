@@ -264,7 +264,7 @@ class World:
     def _vouch(self, link: Link) -> None:
         proof = proof_of(self.config.sets)
         if proof.proven:
-            self.cluster.proofs.vouch(link, repeats=proof.repeats)  # type: ignore[arg-type]
+            self.cluster.proofs.vouch(link, stamps=proof.stamps)  # type: ignore[arg-type]
 
     def _told(self, mirror: Mirror, node: int, link: Link | None, frame: bytes | None) -> None:
         """The mirror is given an answer, or its connection ends."""
@@ -296,7 +296,7 @@ class World:
         if not self.config.idempotent:
             proof = proof_of(self.config.sets)
             for index, outer in outers.items():
-                if not outer.wrapped or (proof.proven and not proof.repeats):
+                if not outer.wrapped or (proof.proven and not proof.stamps):
                     self._allow(mirror, index, outer.offsets)
 
     def _allow(self, mirror: Mirror, index: int, offsets: range) -> None:

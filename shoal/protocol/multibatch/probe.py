@@ -5,11 +5,15 @@
     Produce a single batch ── it is taken: whatever is refused now is refused for being a set
     for each set:   Produce ── ListOffsets ── Fetch ── every record as it was sent, where the answer says
     a damaged set:  Produce ── an error, and nothing of it is in the log
+    with a producer id (InitProducerId):
+      a set of seven, its last batch again, its first again ── both are known, or the first is out of order; nothing is stored again
+      the next batch, then a set of that one and another ── the other is stored, now or when it comes alone
     DeleteTopics
 
 A success code proves nothing (Redpanda and librdkafka's mock answer success, keep the first batch and lose the rest), so what
 counts is what is read back. The damaged set is there because the produce path splits a refused set and sends its batches
-again: where a broker stores the batches before the bad one (Tansu), that would make duplicates.
+again: where a broker stores the batches before the bad one (Tansu), that would make duplicates. The set that is known in part is what a new
+leader may meet that has copied a part of it: a broker that merely takes sets calls it a repetition, and loses the rest.
 
 A topic that was named may have other writers: then offsets need not follow on each other, and only our own records are
 compared. In a scratch topic every offset is ours and must be exact.

@@ -32,8 +32,8 @@ class Proof:
     """`why` is the cause, `remedy` the way out ("" where none is needed).
 
     `identity` is None where the broker did not get as far as telling it. `closed`: the broker ended the connection, so
-    asking again costs a client its connection. `repeats`: a set whose first batch has a producer id is stored once however often it
-    is sent. `left_behind` names scratch topics that could not be deleted.
+    asking again costs a client its connection. `stamps`: of a set whose batches have sequences of a producer id, the broker
+    knows each batch again, and where the next one begins. `left_behind` names scratch topics that could not be deleted.
     """
 
     result: Result
@@ -41,7 +41,7 @@ class Proof:
     remedy: str = ""
     identity: Identity | None = None
     closed: bool = False
-    repeats: bool = False
+    stamps: bool = False
     left_behind: tuple[str, ...] = ()
 
     @property

@@ -7,6 +7,7 @@ those far from their own clock. They are not compared where the topic stamps the
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from shoal.protocol.compression import Codec
@@ -21,12 +22,13 @@ __all__ = [
     "difference",
     "proving_sets",
     "read_back",
-    "repeated_set",
     "single_batch",
+    "stamped_sets",
 ]
 
 _MOST_READ = 1 << 20  # bytes of one decompressed batch: ours have some hundred
 _CRC_AT = 17  # of a batch: its last byte is 20
+_COUNT = slice(57, 61)
 _MANY = 64
 _VALUE = b"Shoal asks whether this broker takes several batches per partition in one request. "
 
@@ -49,6 +51,12 @@ class TestSet:
     @property
     def data(self) -> bytes:
         return b"".join(self.batches)
+
+    def part(self, start: int, stop: int, name: str) -> "TestSet":
+        """These batches of it."""
+        counts = [int.from_bytes(batch[_COUNT], "big") for batch in self.batches]
+        records = self.records[sum(counts[:start]) : sum(counts[:stop])]
+        return TestSet(name=name, batches=self.batches[start:stop], records=records)
 
     def __str__(self) -> str:
         return f"{len(self.batches)} batches ({self.name})" if self.is_set else "a single batch"
@@ -85,12 +93,22 @@ def damaged_set(token: bytes, now: int) -> TestSet:
     return TestSet(name=good.name, batches=(good.batches[0], bytes(bad)), records=good.records, damaged=True)
 
 
-def repeated_set(token: bytes, now: int, producer_id: int, epoch: int) -> TestSet:
-    """The first batch has a producer id, which stands for the whole set: so Shoal stamps the sets that it may have to repeat."""
-    plan = _Plan("the first one with a producer id", ((Codec.NONE, 2), (Codec.NONE, 1), (Codec.NONE, 3)))
-    plain = _test_set(token, 8, plan, now)
-    first = encode_batch(plain.records[:2], producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
-    return TestSet(name=plan.name, batches=(first, *plain.batches[1:]), records=plain.records)
+def stamped_sets(token: bytes, now: int, producer_id: int, epoch: int) -> tuple[TestSet, TestSet]:
+    """A set of more batches than a broker remembers of a producer, each with a sequence of its own, and one that follows on it."""
+    first = _stamped(token, 7, (2, 1, 3, 1, 2, 4, 1), now, (producer_id, epoch, 0))
+    return first, _stamped(token, 8, (2, 3), now, (producer_id, epoch, len(first.records)))
+
+
+def _stamped(token: bytes, number: int, counts: Sequence[int], now: int, stamp: tuple[int, int, int]) -> TestSet:
+    plain = _test_set(token, number, _Plan("with sequences", tuple((Codec.NONE, count) for count in counts)), now)
+    starts = accumulate(counts, initial=0)
+    batches = (
+        encode_batch(
+            plain.records[at : at + count], producer_id=stamp[0], producer_epoch=stamp[1], base_sequence=stamp[2] + at
+        )
+        for at, count in zip(starts, counts, strict=False)
+    )
+    return TestSet(name=plain.name, batches=tuple(batches), records=plain.records)
 
 
 def _test_set(token: bytes, number: int, plan: _Plan, now: int) -> TestSet:

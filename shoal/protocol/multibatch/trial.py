@@ -15,8 +15,8 @@ from shoal.protocol.multibatch.sets import (
     difference,
     proving_sets,
     read_back,
-    repeated_set,
     single_batch,
+    stamped_sets,
 )
 
 __all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "Place", "Trial", "refusal", "way_out"]
@@ -25,6 +25,7 @@ SCRATCH_PREFIX: Final = "__shoal-probe-"
 """Never mirrored: MirrorMaker 2 leaves out `__.*`, and Shoal never wraps it (`eligible.py`)."""
 
 _DENIED: Final = frozenset({29, 31})
+_FORGOTTEN: Final = (45, 46)  # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER: brokers remember five batches
 _EMPTY_READS: Final = 20
 _LOOKS: Final = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each look at the end offset: a follower may be slow
 _LEADER, _ALL = 1, -1  # acks
@@ -62,10 +63,10 @@ class Trial:
         for one in sets:
             end = yield from self._store(one, end)
         end = yield from self._refuse(damaged_set(token, now), end)
-        repeats, told = yield from self._repeat(end)
+        stamps, told = yield from self._stamps(end)
         sizes = ", ".join(str(len(one.batches)) for one in sets)
         why = f"sets of {sizes} batches were stored and read back, nothing of a damaged one was"
-        return Proof(result=Result.PROVEN, why=f"{why}; {told}", repeats=repeats)
+        return Proof(result=Result.PROVEN, why=f"{why}; {told}", stamps=stamps)
 
     def _single(self, one: TestSet) -> Talk[int]:
         """-> the offset behind it."""
@@ -117,32 +118,84 @@ class Trial:
         if wrong:
             raise _unsafe(f"the broker took {one} with success, but of what is read back {wrong}")
 
-    def _repeat(self, end: int) -> Talk[tuple[bool, str]]:
-        """Is a set with a producer id stored once, though it comes twice? What the broker does instead is no danger, if known."""
+    def _stamps(self, end: int) -> Talk[tuple[bool, str]]:
+        """Does the broker know each batch of a set by its producer id and sequence, and where the next one begins? So Shoal sends what
+        is in doubt again, batch by batch. What the broker does instead is no danger, if known; losing new batches is."""
         try:
-            answer = yield from self._dialogue.insist(
+            error_code, producer_id, epoch = yield from self._dialogue.insist(
                 ApiKey.INIT_PRODUCER_ID, messages.init_producer(), messages.producer
             )
         except Ended:
             return False, "it gives no producer ids"
-        error_code, producer_id, epoch = answer
         if error_code:
             return False, f"it gives no producer id: {error_name(error_code)}"
-        one = repeated_set(self._token, self._now, producer_id, epoch)
+        first, second = stamped_sets(self._token, self._now, producer_id, epoch)
+        begin = second.part(0, 1, "the first of two with sequences")
+        rest = second.part(1, 2, "the second of two with sequences")
         try:
-            base = (yield from self._store(one, end)) - len(one.records)
+            end = yield from self._store(first, end)
+            newest, oldest = first.part(len(first.batches) - 1, len(first.batches), "again"), first.part(0, 1, "again")
+            yield from self._know(newest, end - len(newest.records), end, must=True)
+            yield from self._know(oldest, end - len(first.records), end, must=False)
+            end = yield from self._store(begin, end)
+            if not (yield from self._continue(second, begin, rest, end)):
+                yield from self._store(rest, end)
+        except _Unstamped as cause:
+            return False, str(cause)
         except Ended as ended:
             if ended.proof.result is Result.UNSAFE:
                 raise
-            return False, f"one with a producer id was not: {ended.proof.why}"
+            return False, f"batches with sequences were not taken: {ended.proof.why}"
+        return True, "batches with sequences are known again one by one"
+
+    def _know(self, one: TestSet, base: int, end: int, *, must: bool) -> Talk[None]:
+        """A batch of the set comes again, alone: it lies at `base`, and may be out of order where it is an old one."""
         error_code, again = yield from self._produce(one)
-        grown = yield from self._grown(one, base + len(one.records))
+        grown = yield from self._grown(one, end)
         if error_code and grown:
-            raise _unsafe(f"the broker answers a repeated set with {error_name(error_code)} and stores a part of it")
+            raise _unsafe(f"the broker answers a batch that comes again with {error_name(error_code)}, and stores it")
+        if grown:
+            raise _Unstamped("a batch with a sequence that came again was stored again")
+        if error_code not in ((0,) if must else (0, *_FORGOTTEN)):
+            raise _Unstamped(f"a batch with a sequence that came again was refused with {error_name(error_code)}")
+        if not error_code and again not in (base, -1):
+            raise _Unstamped(
+                f"of a batch that came again the broker says that it is at offset {again} instead of {base}"
+            )
+
+    def _continue(self, one: TestSet, begin: TestSet, rest: TestSet, end: int) -> Talk[bool]:
+        """A set of which the broker has the beginning, as a leader may that was a follower. -> whether it has all of it now."""
+        error_code, _ = yield from self._produce(one)
         if error_code:
-            return False, f"a repeated one was refused with {error_name(error_code)}"
-        known = again == base and not grown
-        return known, "a repeated one was stored once" if known else "a repeated one was stored again"
+            if (yield from self._grown(one, end)):
+                raise _unsafe(
+                    f"the broker answers a set that it knows in part with {error_name(error_code)} and stores a part"
+                )
+            return False
+        grown = end
+        for pause in _LOOKS:
+            grown = yield from self._end(pause)
+            if grown > end:
+                break
+        found = yield from self._keys(end, grown)
+        if found & {record.key for record in begin.records}:
+            raise _Unstamped("a batch with a sequence that came again was stored again")
+        if not found >= {record.key for record in rest.records}:
+            raise _unsafe(
+                "of a set that it knows in part the broker says that it stored it, and loses what is new: a new leader may have a part of "
+                "any set"
+            )
+        return True
+
+    def _keys(self, start: int, end: int) -> Talk[set[bytes | None]]:
+        """Of the records from `start` on and before `end`."""
+        found, position, empty = set[bytes | None](), start, 0
+        while position < end and empty < _EMPTY_READS:
+            read = yield from self._read(position)
+            empty += not read
+            position = max((record.offset + 1 for record in read), default=position)
+            found |= {record.key for record in read}
+        return found
 
     def _refuse(self, one: TestSet, end: int) -> Talk[int]:
         """All or nothing: an error, and none of its records in the log. -> where the log ends."""
@@ -196,6 +249,10 @@ class Trial:
             return [record for record in read_back(frame, start, end) if record.offset >= position]
         except RemoteProtocolError as error:
             raise _unsafe(f"after {self.current} the log cannot be read: {error}") from None
+
+
+class _Unstamped(Exception):
+    """The broker pays no regard to sequences, or not the regard that Shoal relies on: its batches go without."""
 
 
 def _unsafe(why: str) -> Ended:

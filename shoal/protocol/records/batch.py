@@ -59,6 +59,7 @@ _CRC_FROM = 21  # attributes
 STAMPS_TO = 57  # the end of baseSequence
 _PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
 _PRODUCER_AT = 43
+_BITS_AT = 22  # the low byte of the attributes
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -217,12 +218,17 @@ def produced_again(stored: Stored) -> bytes:
     return PRODUCIBLE.pack(0, length, -1, 2, crc, attributes & ~CLEARED, last_delta, timestamps, -1, -1, -1, count)
 
 
-def stamped_header(header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int) -> bytes:
-    """A batch's 61 bytes with another producer id, epoch and base sequence; `payload` bytes follow, of which none is read."""
+def stamped_header(
+    header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
+) -> bytes:
+    """A batch's 61 bytes with another producer id, epoch and base sequence, and transactional or not; `payload` bytes follow, of
+    which none is read."""
     new = bytearray(header)
+    new[_BITS_AT] = new[_BITS_AT] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
     _PRODUCER.pack_into(new, _PRODUCER_AT, producer_id, epoch, sequence)
-    stamps = slice(_PRODUCER_AT, STAMPS_TO)
-    crc = patch(int.from_bytes(new[17:21], "big"), header[stamps], new[stamps], payload + HEADER_SIZE - STAMPS_TO)
+    stamps = slice(_CRC_FROM, STAMPS_TO)
+    old = memoryview(header)[stamps]
+    crc = patch(int.from_bytes(new[17:21], "big"), old, new[stamps], payload + HEADER_SIZE - STAMPS_TO)
     new[17:21] = crc.to_bytes(4, "big")
     return bytes(new)
 

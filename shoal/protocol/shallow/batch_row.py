@@ -12,7 +12,8 @@ from typing import NamedTuple, overload
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.crc import Buffer
-from shoal.protocol.records.batch import CODEC_MASK
+from shoal.protocol.records.batch import CODEC_MASK, HEADER_SIZE, stamped_header
+from shoal.protocol.records.stamping import sequences_of, stamp_all
 
 __all__ = ["BatchRow", "SubBatch"]
 
@@ -144,6 +145,26 @@ class BatchRow(Sequence[SubBatch]):
     @property
     def size(self) -> int:
         return self._columns.bounds[self._stop] - self._columns.bounds[self._start]
+
+    def stamped(self, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False) -> "BatchRow":
+        """The same batches with the stamps of a producer, each with its own sequence: the first one's is `sequence`."""
+        parts, bounds, records, sources, origin = self._columns
+        start, stop = self._start, self._stop
+        records, sequences = records[start:stop], sequences_of(records[start:stop], sequence)
+        if isinstance(parts, memoryview) and len(self) > 1:
+            first = bounds[start]
+            bounds = [at - first for at in bounds[start : stop + 1]]
+            copy = bytearray(parts[first : first + bounds[-1]])
+            stamp_all(copy, bounds, sequences, producer_id, epoch, transactional=transactional)
+            return BatchRow(_Columns(memoryview(copy), bounds, records, sources[start:stop], origin), 0, len(records))
+        stamped = list[tuple[Buffer, ...]]()
+        for at, base in enumerate(sequences, start):
+            head, *rest = self._columns.buffers(at, at + 1)
+            payload = bounds[at + 1] - bounds[at] - HEADER_SIZE
+            view = memoryview(head)
+            new = stamped_header(view[:HEADER_SIZE], payload, producer_id, epoch, base, transactional=transactional)
+            stamped.append((new, view[HEADER_SIZE:], *rest) if len(view) > HEADER_SIZE else (new, *rest))
+        return self.with_buffers(stamped)
 
     def fitting(self, room: int) -> int:
         """How many of the first batches are no more than `room` bytes together."""

@@ -90,13 +90,15 @@ def outer_stamp(header: BatchHeader) -> OuterStamp | None:
 class Placed(NamedTuple):
     """The inner records get the sequences from `first` on; so many of them are `appended` already.
 
-    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes.
+    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes. `again`: more
+    may be appended than is known, since it came before.
     """
 
     first: int
     appended: int = 0
     base_offset: int = -1
     as_it_is: bool = False
+    again: bool = False
 
 
 class Misplaced(NamedTuple):
@@ -209,7 +211,7 @@ def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
     """Where a batch went that comes again."""
     for outer in lineage.window:
         if outer.base == stamp.base_sequence and (outer.crc, outer.size) == stamp.identity and outer.inner == inner:
-            return Placed(outer.first, outer.appended, outer.base_offset)
+            return Placed(outer.first, outer.appended, outer.base_offset, again=True)
     return None
 
 

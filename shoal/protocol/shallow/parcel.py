@@ -3,15 +3,14 @@
 Pieces (ahead.py) go out in the plan's order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from shoal.protocol.crc import Buffer
-from shoal.protocol.records.batch import HEADER_SIZE, stamped_header
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.shallow.ahead import Piece
-from shoal.protocol.shallow.batch_row import SubBatch
+from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
 from shoal.protocol.shallow.sequence import Shape, Stamp
 
 __all__ = ["Parcel", "halves"]
@@ -22,7 +21,7 @@ _JOINED_BELOW = (
 
 
 class Parcel(NamedTuple):
-    """The record set for one partition. Only the first batch is stamped (`sequence.py` says why)."""
+    """The record set for one partition. `stamp`: the first batch's; each of the others has the sequence that follows (`sequence.py`)."""
 
     pieces: tuple[Piece, ...]
     stamp: Stamp | None
@@ -47,25 +46,21 @@ class Parcel(NamedTuple):
 
     def buffers(self) -> Sequence[Buffer]:
         """The bytes of the record set."""
-        first, others = self.pieces[0].row, [piece.row for piece in self.pieces[1:]]
-        if self.stamp is not None:
-            others.insert(0, first.window(1, len(first)))
-            first = first.window(0, 1)
-        buffers = [*_stamped(tuple(first.buffers), self.stamp), *chain.from_iterable(row.buffers for row in others)]
+        buffers = list(chain.from_iterable(row.buffers for row in self._rows()))
         are_small = self.size < _JOINED_BELOW * len(buffers)
         return [b"".join(buffers)] if are_small and len(buffers) > 1 else buffers
+
+    def _rows(self) -> Iterable[BatchRow]:
+        return (piece.row for piece in self.pieces) if self.stamp is None else self._stamped(self.stamp)
+
+    def _stamped(self, stamp: Stamp) -> Iterator[BatchRow]:
+        for piece in self.pieces:
+            yield piece.row.stamped(*stamp)
+            stamp = stamp.behind(piece.records)
 
     def __str__(self) -> str:
         first, last, batches = self.pieces[0].row[0], self.pieces[-1].row[-1], self.batches
         return str(first) if batches == 1 else f"a set of {batches} batches, {first} to {last}"
-
-
-def _stamped(buffers: Sequence[Buffer], stamp: Stamp | None) -> Sequence[Buffer]:
-    if stamp is None:
-        return buffers
-    head = memoryview(buffers[0])
-    payload = sum(map(len, buffers)) - HEADER_SIZE
-    return [stamped_header(head[:HEADER_SIZE], payload, *stamp), head[HEADER_SIZE:], *buffers[1:]]
 
 
 def halves(batch: SubBatch) -> list[SubBatch]:

@@ -19,7 +19,8 @@ So a bad batch is found by bisection, and everything else is delivered, as it is
 producer sends the next one whatever became of this one. The answer is the error then, once all is done, and so is that to a retry.
 A plan with a mirror's own stamps ends at the bad batch: behind a gap in the sequence nothing would be taken.
 With stamps (`sequence.py`) up to five parcels are in flight. The first parcel goes alone: a broker that knows nothing of a
-producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight.
+producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight, and so it is with a mirror's own:
+what of those may have been sent before is then the first set ahead, whatever became of the process.
 """
 
 from collections import deque
@@ -49,31 +50,38 @@ from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Ledger, Refusal, Target, recall
 from shoal.protocol.shallow.parcel import Parcel
 from shoal.protocol.shallow.refused import SourceRange
-from shoal.protocol.shallow.replay import MAX_POSTPONED, Replay
+from shoal.protocol.shallow.replay import MAX_REPLAYED_IN_FLIGHT, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
 from shoal.protocol.shallow.unwrap import MESSAGE_TOO_LARGE, Plan
 
-__all__ = ["SET_BYTES", "PartitionProgress"]
+__all__ = ["MAX_IN_DOUBT", "SET_BYTES", "PartitionProgress"]
 
 # A set must fit in a segment (segment.bytes, since 4.0 at least this) or it is refused as RECORD_LIST_TOO_LARGE.
 SET_BYTES = 1024 * 1024
-_ANY_NUMBER = SET_BYTES  # of batches: the bytes are what limits a set
+# Batches of a partition that are in doubt at most: each is sent again alone, which takes a broker a second or two, and 64 round trips.
+MAX_IN_DOUBT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The first error, the parcels from there on, and whether it is sure that none of them was appended."""
+    """The first error, the parcels from there on, and whether it is sure that none of them was appended; or that the broker has lost
+    track, and all of them have to come again, whatever it says of those behind the first."""
 
     error_code: int
     parcels: list[Parcel]
     certain: bool
+    lost_track: bool = False
+
+    def and_then(self, parcel: Parcel, *, certain: bool) -> "_Failure":
+        certain = self.lost_track or (self.certain and certain)
+        return _Failure(self.error_code, [*self.parcels, parcel], certain, self.lost_track)
 
 
 class PartitionProgress:
     """`cut_due`/`cut` and `next_parcel`/`answered`, until `outcome` is there; `abandon` where the answers will never come.
 
     `sequence`: the partition's stamps; None = one parcel in flight. `sets` (it may be changed at any time): the broker is proven
-    to take several batches in one record set.
+    to take several batches in one record set. `again`: the batches bear a mirror's own stamps, and may have been sent before.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class PartitionProgress:
         *,
         sequence: Sequence | None = None,
         sets: bool = False,
+        again: bool = False,
     ) -> None:
         self.target = target
         self.outcome: Outcome | None = None
@@ -111,9 +120,11 @@ class PartitionProgress:
         self._suspects = 0  # so many pieces ahead were refused together
         self._suspicion = 0  # with this error
         self._set_bytes = SET_BYTES
-        self._most = _ANY_NUMBER  # of batches in a set: it begins small behind a refused one, for the next may be, too
+        self._most = MAX_IN_DOUBT  # of batches in a set: it begins small behind a refused one, for the next may be, too
         self._replay = Replay(self._usable_doubt())
         self._prepare()
+        if again and self._ahead:
+            self._replay = Replay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
 
     # -- before anything is sent -------------------------------------------------------------------------------------
 
@@ -122,13 +133,9 @@ class PartitionProgress:
         sequence = self._sequence
         if sequence is None or sequence.doubt is None:
             return None
-        waits = sequence.doubt.has_sets and not self.sets
-        if sequence.doubt.plan != self._plan.identity or (waits and sequence.postponed >= MAX_POSTPONED):
+        if sequence.doubt.plan != self._plan.identity:
             self._renew()
             return None
-        if waits:
-            sequence.postponed += 1
-            self._fail(TRY_AGAIN, "a set is in doubt, and the broker is not yet known (again) to take one")
         return sequence.doubt
 
     def _renew(self) -> None:
@@ -154,7 +161,7 @@ class PartitionProgress:
         if cut_before is not None:
             return self._cut_next(cut_before)
         if self._replay.failed:
-            self._replay = Replay(None)
+            self._replay = Replay()
             self._renew()
         return self._finish()
 
@@ -195,14 +202,15 @@ class PartitionProgress:
         """The next record set to send, of at most `room` bytes; None: nothing (now). Without `room` it is one piece at least."""
         if not self._may_send():
             return None
-        count = self._replay.batches or self._gather(self._set_bytes if room is None else room)
-        pieces = self._ahead.peek(count)
-        parcel = Parcel(pieces, None)
+        count = 1 if self._replay.due else self._gather(self._set_bytes if room is None else room)
+        parcel = Parcel(self._ahead.peek(count), None)
         if room is not None and parcel.size > room:
             return None
         self._ahead.drop(count)
-        if self._sequence is not None:
-            parcel = Parcel(pieces, self._replay.stamp() or self._sequence.take(pieces[0].row.records_of(0)))
+        if self._replay.due:
+            parcel = parcel._replace(stamp=self._replay.take())
+        elif self._sequence is not None:
+            parcel = parcel._replace(stamp=self._sequence.take(parcel.records))
         self._in_flight.append(parcel)
         return parcel
 
@@ -210,20 +218,18 @@ class PartitionProgress:
         if self.outcome or self._failure or self.cut_due or not self._ahead:
             return False
         in_flight = len(self._in_flight)
-        if self._replay.next_is_set and not self.sets:
-            if not in_flight:
-                self._doubt(())
-                self._fail(TRY_AGAIN, "a set is in doubt, and the broker is no longer known to take one")
-            return False
-        return not in_flight or (
-            self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
-        )
+        if not in_flight:
+            return True
+        if self._replay.unanswered:  # nothing new before all of that is decided
+            return self._primed and self._replay.due > 0 and in_flight < MAX_REPLAYED_IN_FLIGHT
+        return self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
 
     def _gather(self, room: int) -> int:
         """As many batches as may go together."""
         if not self.sets:
             return 1
-        most = (self._suspects + 1) // 2 if self._suspects else self._most
+        in_doubt = sum(parcel.batches for parcel in self._in_flight)
+        most = (self._suspects + 1) // 2 if self._suspects else min(self._most, MAX_IN_DOUBT - in_doubt)
         return self._ahead.fitting(min(room, self._set_bytes), most)
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -231,18 +237,19 @@ class PartitionProgress:
     def answered(self, error_code: int, base_offset: int) -> Parcel:
         """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
         parcel = self._in_flight.popleft()
-        alone = not (self._in_flight or self._failure)
-        if error_code == OUT_OF_ORDER_SEQUENCE_NUMBER and alone and self._replay.passes_over(parcel):
+        if error_code == OUT_OF_ORDER_SEQUENCE_NUMBER and not self._failure and self._replay.passes_over(parcel):
+            self._primed = True  # to call it that, the broker must know the producer id
             return parcel
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
         if self._failure is not None:
             so_far = self._failure
             self.gap_ignored |= so_far.certain and not error_code and not self._replay.unanswered
-            self._failure = _Failure(so_far.error_code, [*so_far.parcels, parcel], so_far.certain and certain)
+            self._failure = so_far.and_then(parcel, certain=certain)
         elif error_code and error_code not in ALREADY_THERE:
             self._failure = _Failure(error_code, [*self._replay.take_passed(), parcel], certain)
         elif self._sequence and not self._replay.leaves_room(self._sequence.end, -1 if error_code else base_offset):
-            self._failure = _Failure(OUT_OF_ORDER_SEQUENCE_NUMBER, [*self._replay.take_passed(), parcel], certain=True)
+            parcels = [*self._replay.take_passed(), parcel]
+            self._failure = _Failure(OUT_OF_ORDER_SEQUENCE_NUMBER, parcels, certain=True, lost_track=True)
         else:
             self._appended(parcel, -1 if error_code else base_offset)
         if self._failure is not None and not self._in_flight:
@@ -253,11 +260,11 @@ class PartitionProgress:
 
     def _appended(self, parcel: Parcel, base_offset: int) -> None:
         self._primed = True
-        for passed in self._replay.take_passed():
-            self._remember(passed, -1)
+        for passed in self._replay.take_passed():  # there, or farther on: an answer too low skips nothing
+            self._remember(passed, self._sequence.end if self._sequence else -1)
         self._remember(parcel, base_offset)
         self._clear(parcel.batches)
-        self._most = min(2 * self._most, _ANY_NUMBER)
+        self._most = min(2 * self._most, MAX_IN_DOUBT)
 
     def _done_with(self, piece: Piece) -> Delivered:
         """What is done of its item with this piece, which is the next one of it; the offsets are as they were."""
@@ -297,7 +304,7 @@ class PartitionProgress:
         code, first = failure.error_code, failure.parcels[0]
         if not failure.certain:
             return self._leave_in_doubt(failure)
-        again = self._replay.unanswered > 0
+        again = self._replay.unanswered > 0 and self._sequence is not None
         self._take_back(failure.parcels)
         if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
             self._renew()
@@ -337,9 +344,9 @@ class PartitionProgress:
     def _take_back(self, parcels: Row[Parcel]) -> None:
         """Nothing of these was appended."""
         self._ahead.put_back([piece for parcel in parcels for piece in parcel.pieces])
-        self._replay = Replay(None)
+        self._replay = Replay()
         if self._sequence is not None and parcels[0].stamp is not None:
-            self._sequence.settle()
+            self._sequence.doubt = None
             self._sequence.give_back(parcels[0].stamp)
 
     def _leave_in_doubt(self, failure: _Failure) -> None:

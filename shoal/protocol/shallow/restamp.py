@@ -12,21 +12,12 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import accumulate
-from struct import Struct
 
-from shoal.protocol.crc import Buffer, patch
-from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
-from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Target
 from shoal.protocol.shallow.mirror_sequences import OuterStamp, Placed, SequenceMap, add_sequence
 from shoal.protocol.shallow.unwrap import Item, Plan
 
-__all__ = ["StampedDeliveries", "restamp", "restamped_header"]
-
-_STAMPS = slice(21, 57)  # attributes to baseSequence
-_CRC_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 17, 21, 43
-_CRC, _ATTRIBUTES = Struct(">I"), Struct(">h")
-_PRODUCER = Struct(">qhi")  # producerId, producerEpoch, baseSequence
+__all__ = ["StampedDeliveries", "restamp"]
 
 
 def restamp(plan: Plan, stamp: OuterStamp, first: int) -> Plan:
@@ -36,30 +27,10 @@ def restamp(plan: Plan, stamp: OuterStamp, first: int) -> Plan:
 
 def _items(plan: Plan, stamp: OuterStamp, sequence: int) -> Iterator[Item]:
     for place, item in enumerate(plan.items):
-        batches = []
-        for batch in item.batches:
-            batches.append(_stamped(batch, stamp, sequence))
-            sequence = add_sequence(sequence, batch.records)
-        yield replace(item, identity=place, batches=item.batches.with_buffers(batches))
-
-
-def _stamped(batch: SubBatch, stamp: OuterStamp, sequence: int) -> tuple[Buffer, ...]:
-    head, rest = memoryview(batch.buffers[0]), batch.buffers[1:]
-    header = restamped_header(head[:HEADER_SIZE], batch.size, stamp, sequence)
-    payload = (head[HEADER_SIZE:], *rest) if len(head) > HEADER_SIZE else rest
-    return (header, *payload)
-
-
-def restamped_header(header: Buffer, size: int, stamp: OuterStamp, sequence: int) -> bytes:
-    """The 61 bytes of a batch of `size` bytes with the mirror's stamps and this base sequence, and the CRC patched."""
-    new = bytearray(header)
-    (attributes,) = _ATTRIBUTES.unpack_from(new, _ATTRIBUTES_AT)
-    attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if stamp.is_transactional else 0)
-    _ATTRIBUTES.pack_into(new, _ATTRIBUTES_AT, attributes)
-    _PRODUCER.pack_into(new, _PRODUCER_AT, stamp.producer_id, stamp.epoch, sequence)
-    (crc,) = _CRC.unpack_from(new, _CRC_AT)
-    _CRC.pack_into(new, _CRC_AT, patch(crc, memoryview(header)[_STAMPS], new[_STAMPS], size - _STAMPS.stop))
-    return bytes(new)
+        row, transactional = item.batches, stamp.is_transactional
+        stamped = row.stamped(stamp.producer_id, stamp.epoch, sequence, transactional=transactional)
+        yield replace(item, identity=place, batches=stamped)
+        sequence = add_sequence(sequence, sum(row.records))
 
 
 class StampedDeliveries:

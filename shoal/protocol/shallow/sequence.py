@@ -6,9 +6,10 @@ time, and refuses any other (ProducerAppendInfo.checkSequence). So up to five pa
 answer was lost is simply sent again with the stamp it had: over another connection, too, since an id belongs to no
 connection. Therefore the sequences here belong to the partition and live as long as the process.
 
-In a set of several batches only the FIRST is stamped. A set is appended whole or not at all, and a broker that finds any batch
-of a set to be a duplicate takes the whole set for one (UnifiedLog.analyzeAndValidateProducerState), and answers the offset of
-the batch that it found, which is the set's own. Stamping all of them would end sets at five batches.
+In a set of several batches each has a stamp of its own. The leader appends a set whole or not at all, but a follower may have
+fetched a part of it when it becomes the leader. So a set in doubt is never sent again as a set: its batches come one by one, each
+with the stamp it had, and the broker itself finds the place from where on they are missing (replay.py). A fresh set has no batch
+that the broker has seen, so it may be longer than five.
 
 What a partition was sent without a clear answer is its `Doubt`. A retry of the same data resolves it, by the same stamps. If
 other data comes instead, nobody will ever ask for the doubtful data again; then the epoch is raised, which no coordinator need
@@ -24,6 +25,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shoal.protocol.records.stamping import LAST_SEQUENCE
 from shoal.protocol.shallow.delivery import Target
 
 __all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "MAX_SENDERS", "Doubt", "Sequence", "Sequences", "Shape", "Stamp"]
@@ -32,7 +34,6 @@ MAX_IN_FLIGHT = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 MAX_PARTITIONS = 100_000  # and senders; about 200 bytes each. Above it all begin again, with new ids.
 MAX_SENDERS = 8  # of one partition, each with a producer id
 _MAX_EPOCH = 32767
-_SEQUENCE_MASK = 0x7FFFFFFF  # it wraps to 0 (DefaultRecordBatch.incrementSequence)
 
 
 class Stamp(NamedTuple):
@@ -40,9 +41,13 @@ class Stamp(NamedTuple):
     epoch: int
     sequence: int
 
+    def behind(self, records: int) -> "Stamp":
+        """Of the batch behind so many records."""
+        return Stamp(self.producer_id, self.epoch, (self.sequence + records) & LAST_SEQUENCE)
+
 
 class Shape(NamedTuple):
-    """A parcel without its bytes: where in its plan it begins, and the records of each of its batches."""
+    """A parcel without its bytes: where in its plan it begins, and the records of each of its batches. `stamp`: the first one's."""
 
     item: int
     batch: int
@@ -58,10 +63,6 @@ class Doubt:
     plan: Hashable
     shapes: tuple[Shape, ...]
 
-    @property
-    def has_sets(self) -> bool:
-        return any(len(shape.records) > 1 for shape in self.shapes)
-
 
 @dataclass(slots=True, kw_only=True)
 class Sequence:
@@ -72,24 +73,20 @@ class Sequence:
     next: int = 0
     end: int = -1  # the offset behind what was acknowledged last; -1 = not known
     doubt: Doubt | None = None
-    postponed: int = 0  # how often the doubt could not be resolved yet
 
     def take(self, records: int) -> Stamp:
-        """The stamp of a batch of so many records."""
+        """The stamp of what has so many records."""
         stamp = Stamp(self.producer_id, self.epoch, self.next)
-        self.next = (self.next + records) & _SEQUENCE_MASK
+        self.next = stamp.behind(records).sequence
         return stamp
 
     def give_back(self, stamp: Stamp) -> None:
         """Nothing from this stamp on was appended."""
         self.next = stamp.sequence
 
-    def settle(self) -> None:
-        self.doubt, self.postponed = None, 0
-
     def raise_epoch(self) -> bool:
         """Begin again at 0, and leave behind what is in doubt; False: this was the last epoch of the producer id."""
-        self.settle()
+        self.doubt = None
         if self.epoch >= _MAX_EPOCH:
             return False
         self.epoch, self.next = self.epoch + 1, 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,7 +54,9 @@ class Habits:
     alters: bool = False  # the last record of a set
     in_part: bool = False  # what stands before a bad batch is stored: Tansu
     checks: bool = True  # CRCs
-    repeats: Literal["once", "again", "refused", "in part"] = "once"  # a set whose first batch came before
+    stamps: Literal["agent", "stock", "rest", "ignored", "refused", "in part", "five only"] = "agent"
+    # a set that is known in part is refused; acknowledged, and its new batches are lost; the new ones are stored; all is stored again;
+    # known batches are refused, alone too; the new ones of a set are stored and it is refused; sets of more than five are refused
     stamped_error: ErrorCode = ErrorCode.none  # of sets with a producer id
     producer_error: ErrorCode = ErrorCode.none  # of InitProducerId
     loading: int = 0  # first InitProducerIds that are answered with error 14, as by a broker that has just started
@@ -95,7 +97,9 @@ class _Log:
     seen_end: int = 0
     lagging: int = 0
     produces: int = 0
-    written: dict[bytes, int] = field(default_factory=dict)  # producer id, epoch, sequence -> base offset
+    known: dict[bytes, deque[tuple[int, int, int]]] = field(
+        default_factory=dict
+    )  # producer id and epoch -> the last five
 
 
 @dataclass
@@ -258,22 +262,44 @@ class BatchBroker:
             if habits.in_part:
                 self._store(log, batches[: bad[0]])
             return ErrorCode.corrupt_message, -1
-        if (stamp := batches[0][43:57])[:8] != b"\xff" * 8:
+        if any(one[43:51] != b"\xff" * 8 for one in batches):
             if habits.stamped_error is not ErrorCode.none:
                 return habits.stamped_error, -1
-            if stamp in log.written and habits.repeats != "again":
-                return self._again(log, batches, log.written[stamp])
-            log.written[stamp] = base
+            if habits.stamps != "ignored" and (answer := self._sequenced(log, batches)):
+                return answer
         log.lagging = habits.lags if len(batches) > 1 else 0
         self._store(log, self._as_it_would(batches))
         return ErrorCode.none, base + (habits.answers_late_by if len(batches) > 1 else 0)
 
-    def _again(self, log: _Log, batches: Sequence[bytes], base: int) -> tuple[ErrorCode, int]:
-        if self.habits.repeats == "once":
-            return ErrorCode.none, base
-        if self.habits.repeats == "in part":
-            self._store(log, batches[1:])
-        return ErrorCode.invalid_record, -1
+    def _sequenced(self, log: _Log, batches: Sequence[bytes]) -> tuple[ErrorCode, int] | None:
+        """The answer where the batches, all of one producer, are not simply new; else they are remembered."""
+        habits, last = self.habits, log.known.setdefault(batches[0][43:53], deque(maxlen=5))
+        remembered = {first: base for first, _, base in last}
+        firsts = [int.from_bytes(one[53:57], "big") for one in batches]
+        known = [first for first in firsts if first in remembered]
+        if habits.stamps == "five only" and len(batches) > 5:
+            return ErrorCode.out_of_order_sequence_number, -1
+        if not known:
+            if last and firsts[0] != last[-1][1]:
+                return ErrorCode.out_of_order_sequence_number, -1
+            self._remember(last, firsts, batches, log.end)
+            return None
+        new = batches[len(known) :]
+        if habits.stamps == "refused" or (len(batches) > 1 and new and habits.stamps in ("agent", "in part")):
+            if habits.stamps == "in part":
+                self._store(log, new)
+            return ErrorCode.invalid_record, -1
+        if habits.stamps == "rest" and new:
+            self._remember(last, firsts[len(known) :], new, log.end)
+            self._store(log, new)
+        return ErrorCode.none, remembered[known[0]]
+
+    def _remember(
+        self, last: deque[tuple[int, int, int]], firsts: Sequence[int], batches: Sequence[bytes], base: int
+    ) -> None:
+        for first, one in zip(firsts, batches, strict=True):
+            last.append((first, first + _count(one), base))
+            base += _count(one)
 
     def _as_it_would(self, batches: Sequence[bytes]) -> Sequence[bytes]:
         if len(batches) == 1:

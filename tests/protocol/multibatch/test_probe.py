@@ -53,9 +53,10 @@ def test_a_broker_that_stores_sets_whole_is_proven(plan: ProbePlan) -> None:
     broker = BatchBroker().with_topic("shoal-probe")
     proof = run(broker, plan)
     assert proof.result is Result.PROVEN
-    assert proof.repeats
+    assert proof.stamps
     assert proof.why == (
-        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; a repeated one was stored once"
+        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; batches with sequences are known "
+        "again one by one"
     )
     assert proof.identity is not None
     assert (proof.identity.cluster_id, proof.identity.node_id) == ("a-cluster", 1)
@@ -112,7 +113,11 @@ UNSAFE: dict[str, tuple[dict[str, Any], str]] = {
     "order": ({"reverses": True}, "5 of 5 records are not what was sent"),
     "content": ({"alters": True}, "1 of 5 records are not what was sent"),
     "in part": ({"in_part": True}, "stores a part of it"),
-    "repeated in part": ({"repeats": "in part"}, "answers a repeated set with error 87"),
+    "a set known in part is stored in part": (
+        {"stamps": "in part"},
+        "answers a set that it knows in part with error 87",
+    ),
+    "the rest of a set is lost": ({"stamps": "stock"}, "loses what is new"),
     "no checks": ({"checks": False}, "does not check batches"),
 }
 
@@ -182,9 +187,16 @@ def test_a_good_broker_that_is_slow_or_stamps_its_own_time_is_proven(habits: dic
     assert judge(**habits).proven
 
 
-REPEATS: dict[str, tuple[dict[str, Any], str]] = {
-    "stored again": ({"repeats": "again"}, "a repeated one was stored again"),
-    "refused": ({"repeats": "refused"}, "a repeated one was refused with error 87 (INVALID_RECORD)"),
+STAMPS: dict[str, tuple[dict[str, Any], str]] = {
+    "stored again": ({"stamps": "ignored"}, "a batch with a sequence that came again was stored again"),
+    "refused": (
+        {"stamps": "refused"},
+        "a batch with a sequence that came again was refused with error 87 (INVALID_RECORD)",
+    ),
+    "no more than five": (
+        {"stamps": "five only"},
+        "batches with sequences were not taken: the broker answers 7 batches",
+    ),
     "no right": ({"producer_error": ErrorCode.cluster_authorization_failed}, "it gives no producer id: error 31"),
     "no ids": (
         {"ranges": {key: range_ for key, range_ in API_RANGES.items() if key != ApiKey.INIT_PRODUCER_ID}},
@@ -192,22 +204,26 @@ REPEATS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "stamped are refused": (
         {"stamped_error": ErrorCode.invalid_record},
-        "one with a producer id was not: the broker answers",
+        "batches with sequences were not taken: the broker answers",
     ),
 }
 
 
 @pytest.mark.parametrize("plan", [PLAN, NAMED], ids=["scratch", "named"])
-@pytest.mark.parametrize(("habits", "told"), REPEATS.values(), ids=REPEATS)
-def test_a_broker_may_take_sets_and_not_know_repeats(habits: dict[str, Any], told: str, plan: ProbePlan) -> None:
+@pytest.mark.parametrize(("habits", "told"), STAMPS.values(), ids=STAMPS)
+def test_a_broker_may_take_sets_and_not_know_sequences(habits: dict[str, Any], told: str, plan: ProbePlan) -> None:
     proof = judge(plan, **habits)
     assert proof.proven
-    assert not proof.repeats
+    assert not proof.stamps
     assert told in proof.why
 
 
+def test_a_broker_may_store_the_rest_of_a_set_that_it_knows_in_part() -> None:
+    assert judge(stamps="rest").stamps
+
+
 def test_a_broker_that_has_just_started_is_asked_again_for_a_producer_id() -> None:
-    assert judge(loading=3).repeats
+    assert judge(loading=3).stamps
 
 
 class Shared(BatchBroker):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,6 +53,18 @@ class Partition:
     log: list[NewRecord] = field(default_factory=list)
     producers: dict[int, Producer] = field(default_factory=dict)
     sets: int = 0
+    copies: list[tuple[int, dict[int, Producer]]] = field(default_factory=list)  # end and producers behind each batch
+
+    def fail_over(self, lost: int, acknowledged: int) -> None:
+        """Another broker leads, whose log lacks up to `lost` of the last batches, wherever sets began; but nothing before the offset
+        `acknowledged`."""
+        ends = [(0, {}), *self.copies]
+        while lost and len(ends) > 1 and ends[-2][0] >= acknowledged:
+            ends.pop()
+            lost -= 1
+        end, producers = ends[-1]
+        del self.log[end:]
+        self.producers, self.copies = deepcopy(producers), ends[1:]
 
     def restart(self) -> None:
         """After an orderly stop: the snapshot of the producers has the last batch of each (ProducerStateManager)."""
@@ -89,24 +102,33 @@ class Partition:
         return OK if 0 < records == last_delta + 1 else INVALID
 
     def _append(self, batches: list[bytes]) -> tuple[int, int]:
-        base, added, updates = len(self.log), list[NewRecord](), list[tuple[Stamped, int]]()
+        base, news = len(self.log), list[tuple[Stamped | None, list[NewRecord]]]()
+        next_of = dict[int, int]()  # sequences that follow on each other in the set
         for batch in batches:
             stamped = stamp_of(batch)
             if stamped is not None:
                 known = self._repeated(stamped)
                 if known is not None:
-                    return OK, known.offset  # the whole set is taken for a duplicate
-                if error := self._out_of_order(stamped):
-                    return error, -1
-                updates.append((stamped, base + len(added)))
+                    return self._known_again(batches, known)
+                follows = next_of.get(stamped.producer_id)
+                if (follows is None and self._out_of_order(stamped)) or follows not in (None, stamped.first):
+                    return self._out_of_order(stamped) or OUT_OF_ORDER, -1
+                next_of[stamped.producer_id] = 0 if stamped.last == LAST_SEQUENCE else stamped.last + 1
             records = consumed(batch)
             assert [record.offset_delta for record in records] == list(range(len(records)))
-            added += plain(records)
-        self.log += added
+            news.append((stamped, plain(records)))
         self.sets += len(batches) > 1
-        for stamped, offset in updates:
-            self._remember(stamped, offset)
+        for stamped, records in news:
+            if stamped is not None:
+                self._remember(stamped, len(self.log))
+            self.log += records
+            self.copies.append((len(self.log), deepcopy(self.producers)))
         return OK, base
+
+    def _known_again(self, batches: list[bytes], known: Kept) -> tuple[int, int]:
+        """As a stock broker would that merely took sets: a known batch makes a repetition of the whole set, and what of it is new
+        is lost without a word."""
+        return OK, known.offset
 
     def _repeated(self, stamped: Stamped) -> Kept | None:
         producer = self.producers.get(stamped.producer_id)

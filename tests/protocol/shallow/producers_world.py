@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.answers import Outcome
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing
@@ -30,6 +32,12 @@ NOT_LEADER, OUT_OF_ORDER, STALE_EPOCH = 6, 45, 47
 TRANSACTIONAL = 0x10
 SEQUENCES = 1 << 31
 TARGET = Target("A.orders", 3)
+LEADER_DIES = {
+    "leader dies": 0,
+    "leader dies with a batch": 1,
+    "leader dies with some": 3,
+    "leader dies with many": 100,
+}
 
 
 class Logged(NamedTuple):
@@ -48,15 +56,51 @@ class State:
 
 @dataclass
 class StampedBroker:
-    """One partition. `new_transactions`: KIP-890's, where a producer that is not known must begin at 0."""
+    """One partition. `new_transactions`: KIP-890's, where a producer that is not known must begin at 0.
+
+    `takes_sets`: as with the agent. `safe`: the end of the log that every replica has.
+    """
 
     transactional: bool = True
     new_transactions: bool = True
     log: list[Logged] = field(default_factory=list)
     committed: set[tuple[int, int, int]] = field(default_factory=set)  # (producer id, epoch, end offset)
     states: dict[int, State] = field(default_factory=dict)
+    takes_sets: bool = False
+    sets: int = 0
+    safe: int = 0
+    copies: list[tuple[int, dict[int, State]]] = field(default_factory=list)
 
-    def produce(self, batch: bytes) -> tuple[int, int]:
+    def produce(self, record_set: bytes) -> tuple[int, int]:
+        """A set is appended whole or not at all; one that is known in part is refused."""
+        spans = split(record_set, 0, len(record_set)).spans
+        batches = [record_set[span.start : span.end] for span in spans]
+        if len(batches) == 1:
+            return self._produce(record_set)
+        if not self.takes_sets:
+            return INVALID_RECORD, -1
+        before = deepcopy((self.log, self.states, self.copies))
+        answers = list[tuple[int, int]]()
+        for batch in batches:
+            end = len(self.log)
+            answers.append(self._produce(batch))
+            if answers[-1][0] or len(self.log) == end:
+                self.log, self.states, self.copies = before
+                return answers[-1][0] or INVALID_RECORD, -1
+        self.sets += 1
+        return answers[0]
+
+    def fail_over(self, lost: int) -> None:
+        """Another broker leads, that lacks up to so many of the last batches, but nothing that was acknowledged."""
+        while lost and self.copies and self.copies[-1][0] > self.safe:
+            self.copies.pop()
+            lost -= 1
+        end, states = self.copies[-1] if self.copies else (0, {})
+        if end >= self.safe:  # else the last thing there is a marker
+            del self.log[end:]
+            self.states = deepcopy(states)
+
+    def _produce(self, batch: bytes) -> tuple[int, int]:
         base, length, _, magic, crc, attributes, last_delta = struct.unpack_from(">qiibIhi", batch)
         producer_id, epoch, sequence, count = struct.unpack_from(">qhii", batch, 43)
         if base or magic != 2 or length + 12 != len(batch) or not 0 < count == last_delta + 1:
@@ -84,6 +128,7 @@ class StampedBroker:
         offset = len(self.log)
         state.batches.append((sequence, last, offset))
         self.log += [Logged(record, producer_id, epoch) for record in records]
+        self.copies.append((len(self.log), deepcopy(self.states)))
         return 0, offset
 
     def crash(self) -> None:
@@ -97,6 +142,7 @@ class StampedBroker:
             if commit:
                 self.committed.add((producer_id, self._start(producer_id), len(self.log)))
             self.log.append(Logged(None, producer_id, -1))
+        self.safe = len(self.log)
 
     def _start(self, producer_id: int) -> int:
         markers = [at for at, one in enumerate(self.log) if one.record is None and one.producer_id == producer_id]
@@ -132,6 +178,7 @@ class Shoal:
     memory: bytearray = field(default_factory=lambda: bytearray(8 * SLOT_SIZE))
     sent: int = 0
     map_was_lost: bool = False
+    lost_in_flight: bool = False
 
     def __post_init__(self) -> None:
         self.old_memory = bytes(self.memory)
@@ -154,9 +201,11 @@ class Shoal:
             if not error_code:
                 prepared.appended(base_offset)
             return self.told(Outcome(error_code=error_code, base_offset=base_offset))
-        progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries)
-        while (parcel := progress.next_parcel()) is not None:
-            progress.answered(*self.send(flat(parcel.buffers())))
+        again, sets = prepared.deliveries.placed.again, self.broker.takes_sets
+        progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries, sets=sets, again=again)
+        while parcels := list(iter(progress.next_parcel, None)):
+            for parcel in parcels:
+                progress.answered(*self.send(flat(parcel.buffers())))
         assert progress.outcome
         return self.told(progress.outcome)
 
@@ -179,11 +228,15 @@ class Shoal:
         if fault in ("lost request", "broker dies", "shoal dies before"):
             self.end(fault)
         answer = self.broker.produce(batch)
+        if fault in LEADER_DIES:
+            self.broker.fail_over(LEADER_DIES[fault])
         if fault not in ("ok", "unheard"):
             self.end(fault)
+        self.broker.safe = len(self.broker.log)
         return answer
 
     def end(self, fault: str) -> None:
+        self.lost_in_flight = True
         if fault.startswith("shoal dies"):
             self.start()
         elif fault == "map is lost":
@@ -248,7 +301,11 @@ class Mirror:
             self.sequence = (self.sequence + len(records)) % SEQUENCES
 
     def _check_answer(self, outer: bytes, base_offset: int) -> None:
-        """The largest that skips nothing (progress.py): the first envelope's last record, or the first plain record."""
+        """The largest that skips nothing (progress.py): the first envelope's last record, or the first plain record. It may not be
+        known where the answer to a set was lost."""
+        if base_offset < 0:
+            assert self.shoal.broker.sets or self.shoal.lost_in_flight
+            return
         first = consumed(outer)[0]
         plan = plan_record_set(outer, 0, len(outer))
         assert not isinstance(plan, Refused | Stripped)

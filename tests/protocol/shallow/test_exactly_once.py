@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord
-from shoal.protocol.shallow.answers import TRY_AGAIN, Outcome
+from shoal.protocol.shallow.answers import Outcome
 from shoal.protocol.shallow.delivery import Deliveries, Target
 from shoal.protocol.shallow.parcel import Parcel, halves
 from shoal.protocol.shallow.progress import SET_BYTES, PartitionProgress
+from shoal.protocol.shallow.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Sequences
 from shoal.protocol.shallow.unwrap import Plan, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
@@ -29,6 +30,7 @@ TARGET = Target("A.orders", 3)
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH, AFTER_APPEND, SERVER_ERROR = 6, 7, 19, 20, -1
 
 BEFORE = {"not leader": NOT_LEADER, "not enough": NOT_ENOUGH, "server error": SERVER_ERROR}
+FAIL_OVER = {"another leads": 0, "one batch is lost": 1, "some are lost": 3, "many are lost": 100}
 AFTER = {"not leader, appended": NOT_LEADER, "timed out": TIMED_OUT, "after append": AFTER_APPEND}
 
 
@@ -44,6 +46,7 @@ class World:
     most_in_flight: int = 0
     steps: int = 0
     set_bytes: int = SET_BYTES
+    acknowledged: int = 0  # the end of the log at the last answer that was heard
 
     def __post_init__(self) -> None:
         self.sequences.begin(7, 0)
@@ -71,17 +74,22 @@ def attempt(world: World, plan: Plan, *, stamped: bool = True) -> Outcome | None
     sequence = world.sequences.of(TARGET) if stamped else None
     progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=sequence, sets=world.partition.takes_sets)
     progress._set_bytes = world.set_bytes
-    unread, unheard, posted = deque[bytes](), deque[tuple[int, int]](), 0
+    unread, unheard, posted = deque[bytes](), deque[tuple[int, int, int]](), 0
     while True:
         while progress.cut_due is not None:
             progress.cut(halves(progress.cut_due))
-        while posted < MAX_IN_FLIGHT and (parcel := progress.next_parcel()):
+        while parcel := progress.next_parcel():
             unread.append(b"".join(parcel.buffers()))
             posted += 1
         world.most_in_flight = max(world.most_in_flight, posted)
         if not posted:
             return progress.outcome
         step = world.draw()
+        if step in FAIL_OVER:
+            world.late.clear()
+            world.partition.fail_over(FAIL_OVER[step], world.acknowledged)
+            progress.abandon()
+            return None
         if step == "stopped":
             world.late.clear()
             world.partition.restart()
@@ -94,12 +102,14 @@ def attempt(world: World, plan: Plan, *, stamped: bool = True) -> Outcome | None
         if step == "late":
             world.process_late()
         elif unread and step != "heard":
-            unheard.append(world.process(unread.popleft(), step))
+            unheard.append((*world.process(unread.popleft(), step), len(world.partition.log)))
             if step in ("unheard", *BEFORE, *AFTER):
                 continue
         if unheard:
             posted -= 1
-            progress.answered(*unheard.popleft())
+            error_code, base_offset, end = unheard.popleft()
+            world.acknowledged = world.acknowledged if error_code else end
+            progress.answered(error_code, base_offset)
 
 
 def mirrored(log: bytes, **changes: object) -> list[Seen]:
@@ -127,8 +137,10 @@ def records_of(log: bytes) -> list[NewRecord]:
     return plain([seen.record for seen in poll(log)])
 
 
-STEPS = st.sampled_from(["ok", "ok", "ok", "unheard", "unheard", "heard", "lost", "stopped", "late", *BEFORE, *AFTER])
-LOSSES = st.sampled_from(["ok", "unheard", "unheard", "lost", "stopped"])
+STEPS = st.sampled_from(
+    ["ok", "ok", "ok", "unheard", "unheard", "heard", "lost", "stopped", "late", *BEFORE, *AFTER, *FAIL_OVER]
+)
+LOSSES = st.sampled_from(["ok", "unheard", "unheard", "lost", "stopped", *FAIL_OVER])
 SIZES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=3)
 
 
@@ -182,7 +194,7 @@ def test_everything_is_appended_once_and_in_order(
         for request in queue:
             partition.produce(request)
     assert partition.log == expected, "a late request was appended"
-    assert world.most_in_flight <= MAX_IN_FLIGHT
+    assert world.most_in_flight <= MAX_REPLAYED_IN_FLIGHT
 
 
 @settings(max_examples=400)
@@ -324,56 +336,3 @@ def test_a_broker_that_keeps_no_order_is_found_out() -> None:
     assert not progress.gap_ignored
     progress.answered(OK, 2)
     assert progress.gap_ignored
-
-
-def test_a_set_in_doubt_is_never_sent_without_a_proof() -> None:
-    """It is withdrawn between two sets of one exchange."""
-    sizes = [40] * 60
-    world = World(Partition(takes_sets=True), ["lost", "ok"])
-    plan = plan_of(mirrored(log_of(sizes), run_limit=1 << 30))
-    sequence = world.sequences.of(TARGET)
-    assert sequence
-
-    def begun(*, sets: bool) -> PartitionProgress:
-        progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=sequence, sets=sets)
-        progress._set_bytes = 2000
-        return progress
-
-    progress = begun(sets=True)
-    for _ in range(2):
-        parcel = progress.next_parcel()
-        assert parcel
-        assert parcel.batches > 1
-        progress.answered(*world.partition.produce(b"".join(parcel.buffers()))) if not world.partition.log else None
-    progress.abandon()
-    again = begun(sets=True)
-    again.sets = False
-    assert again.next_parcel() is None
-    assert again.outcome
-    assert again.outcome.error_code == TRY_AGAIN
-    assert sequence.doubt
-
-
-def test_a_set_in_doubt_waits_for_the_proof_but_not_for_ever() -> None:
-    world = World(Partition(takes_sets=True), ["lost", "unheard"])
-    log = log_of([2, 2, 2])
-    plan = plan_of(mirrored(log))
-    assert attempt(world, plan) is None
-    assert world.partition.sets == 1
-    world.partition.takes_sets = False
-    answers = [attempt(world, plan) for _ in range(21)]
-    assert {answer.error_code for answer in answers[:20] if answer} == {TRY_AGAIN}
-    assert answers[20] == Outcome(error_code=0, base_offset=11)
-    assert world.partition.log == records_of(log) * 2
-
-
-def test_a_set_in_doubt_is_resolved_when_the_proof_is_back() -> None:
-    world = World(Partition(takes_sets=True), ["lost", "unheard"])
-    log = log_of([2, 2, 2])
-    plan = plan_of(mirrored(log))
-    assert attempt(world, plan) is None
-    world.partition.takes_sets = False
-    assert attempt(world, plan)
-    world.partition.takes_sets = True
-    assert attempt(world, plan) == Outcome(error_code=0, base_offset=5)
-    assert world.partition.log == records_of(log)

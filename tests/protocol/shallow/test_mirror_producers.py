@@ -13,7 +13,7 @@ from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
 from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
 from shoal.protocol.shallow.unwrap import Plan, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
-from tests.protocol.shallow.producers_world import TARGET, Mirror, Shoal, StampedBroker
+from tests.protocol.shallow.producers_world import LEADER_DIES, TARGET, Mirror, Shoal, StampedBroker
 from tests.protocol.shallow.world import context, flat, plain, poll, some_batch
 
 DAILY = (
@@ -27,6 +27,7 @@ DAILY = (
     "shoal dies before",
     "shoal dies after",
     "broker dies",
+    *LEADER_DIES,
 )
 RARE = (*DAILY, "map is lost", "map is saved", "map is old")
 
@@ -69,13 +70,13 @@ def worlds(draw: st.DrawFn) -> tuple[list[list[list[NewRecord]]], list[NewRecord
     return chunks, records
 
 
-@given(worlds(), st.lists(st.sampled_from(DAILY), max_size=40), st.integers(1, 5), st.booleans())
+@given(worlds(), st.lists(st.sampled_from(DAILY), max_size=40), st.integers(1, 5), st.booleans(), st.booleans())
 def test_exactly_once_without_a_single_abort(
-    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int, new: bool
+    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int, new: bool, sets: bool
 ) -> None:
     """Shoal, the broker and connections die at any point: a mirror notices no more than lost answers."""
     chunks, records = world
-    broker = StampedBroker(new_transactions=new)
+    broker = StampedBroker(new_transactions=new, takes_sets=sets)
     mirror = Mirror(Shoal(broker, draws), chunks, in_flight)
     mirror.run()
     assert broker.visible() == records
@@ -83,12 +84,12 @@ def test_exactly_once_without_a_single_abort(
     assert len([one for one in broker.log if one.record is not None]) == len(records), "nothing was aborted or repeated"
 
 
-@given(worlds(), st.lists(st.sampled_from(RARE), max_size=60), st.integers(1, 5), st.booleans())
+@given(worlds(), st.lists(st.sampled_from(RARE), max_size=60), st.integers(1, 5), st.booleans(), st.booleans())
 def test_exactly_once_with_a_lost_map(
-    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int, new: bool
+    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int, new: bool, sets: bool
 ) -> None:
     chunks, records = world
-    broker = StampedBroker(new_transactions=new)
+    broker = StampedBroker(new_transactions=new, takes_sets=sets)
     shoal = Shoal(broker, draws)
     mirror = Mirror(shoal, chunks, in_flight)
     mirror.run()
@@ -96,12 +97,12 @@ def test_exactly_once_with_a_lost_map(
     assert shoal.map_was_lost or not mirror.aborts
 
 
-@given(worlds(), st.lists(st.sampled_from(DAILY), max_size=40), st.integers(1, 5))
+@given(worlds(), st.lists(st.sampled_from(DAILY), max_size=40), st.integers(1, 5), st.booleans())
 def test_an_idempotent_mirror_appends_nothing_twice(
-    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int
+    world: tuple[list[list[list[NewRecord]]], list[NewRecord]], draws: list[str], in_flight: int, sets: bool
 ) -> None:
     chunks, records = world
-    broker = StampedBroker(transactional=False, new_transactions=False)
+    broker = StampedBroker(transactional=False, new_transactions=False, takes_sets=sets)
     mirror = Mirror(Shoal(broker, draws), chunks, in_flight)
     mirror.run()
     assert broker.visible() == records

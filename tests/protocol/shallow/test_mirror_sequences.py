@@ -80,14 +80,14 @@ def test_a_retry_gets_its_numbers_again_and_goes_on_where_it_was() -> None:
     one = stamp(1)
     assert sequences.place(TARGET, one, 30) == Placed(100)
     sequences.appended(TARGET, one, 20, 555)
-    assert sequences.place(TARGET, one, 30) == Placed(100, 20, 555)
+    assert sequences.place(TARGET, one, 30) == Placed(100, 20, 555, again=True)
 
 
 def test_the_last_five_outer_batches_are_known() -> None:
     sequences = a_map()
     for base in range(6):
         take(sequences, base, 10)
-    assert sequences.place(TARGET, stamp(1), 10) == Placed(10, 10, 1001)
+    assert sequences.place(TARGET, stamp(1), 10) == Placed(10, 10, 1001, again=True)
     assert refused(sequences.place(TARGET, stamp(0), 10)) == OUT_OF_ORDER
 
 
@@ -117,7 +117,7 @@ def test_a_late_retry_from_before_the_first_envelope_keeps_its_number() -> None:
     sequences = a_map()
     sequences.place(TARGET, stamp(0, 3), None)
     take(sequences, 3, 10)
-    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0)
+    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0, again=True)
     for base in range(4, 9):
         take(sequences, base, 10)
     assert refused(sequences.place(TARGET, stamp(0, 3), None)) == OUT_OF_ORDER, "none is in flight any more"
@@ -130,8 +130,8 @@ def test_what_was_appended_before_the_first_envelope_is_known_behind_it() -> Non
     sequences.appended(TARGET, stamp(0, 3), 3, 77)
     sequences.place(TARGET, stamp(3, 2), None)
     take(sequences, 5, 100)
-    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0, 3, 77)
-    assert sequences.place(TARGET, stamp(3, 2), None) == Placed(3)
+    assert sequences.place(TARGET, stamp(0, 3), None) == Placed(0, 3, 77, again=True)
+    assert sequences.place(TARGET, stamp(3, 2), None) == Placed(3, again=True)
     assert refused(sequences.place(TARGET, stamp(0, 3, crc=2), None)) == OUT_OF_ORDER, "that is another batch"
 
 
@@ -148,7 +148,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
     sequences = a_map(slots=2)
     for producer_id in (1, 2):
         take(sequences, 0, 10, producer_id=producer_id)
-    assert sequences.place(TARGET, stamp(0, producer_id=1), 10) == Placed(0, 10, 1000)
+    assert sequences.place(TARGET, stamp(0, producer_id=1), 10) == Placed(0, 10, 1000, again=True)
     take(sequences, 0, 10, producer_id=3)
     assert take(sequences, 1, 10, producer_id=1).first == 10
     assert refused(sequences.place(TARGET, stamp(1, producer_id=2), 10)) == OUT_OF_ORDER
@@ -165,7 +165,7 @@ def test_another_process_finds_everything() -> None:
     one = stamp(1)
     sequences.place(TARGET, one, 30)
     sequences.appended(TARGET, one, 20, 555)
-    assert SequenceMap(slots).place(TARGET, one, 30) == Placed(10, 20, 555)
+    assert SequenceMap(slots).place(TARGET, one, 30) == Placed(10, 20, 555, again=True)
 
 
 def test_the_least_recently_written_are_forgotten_after_a_restart() -> None:
