@@ -263,7 +263,7 @@ def with_agent(shared_clusters: SharedClusters) -> Cluster:
 
 
 async def test_sets_on_connections_that_are_cut_come_once(with_agent: Cluster, topic: str, tmp_path: Path) -> None:
-    """All batches of an envelope are in one set, of which only the first is stamped."""
+    """All batches of an envelope are in one set, and come again batch by batch where its answer was lost."""
     requests = await cut_and_compared(with_agent, topic, tmp_path, "auto")
     assert requests < REQUESTS * BATCHES / 2
 
