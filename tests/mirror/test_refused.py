@@ -19,7 +19,7 @@ import pytest
 from shoal.scenarios.kafka.copies import Copy, read_copy
 from shoal.scenarios.kafka.mirror import running_mirror
 from shoal.scenarios.kafka.process import until
-from shoal.scenarios.kafka.records import Record, orders
+from shoal.scenarios.kafka.records import EPOCH_MS, Record, orders
 from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.kafka.traffic import Layout, fill
 from tests.mirror.flow import WITHIN, Flow, Wiring, flowing
@@ -190,3 +190,53 @@ async def test_without_tolerance_a_restarted_task_finds_the_record_as_without_sh
             there = theirs.partitions[partition].fingerprints
             assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
         assert await pair.envelopes() == []
+
+
+HUGE_RECORDS, HUGE_RECORD = 1_200, 60_000  # 72 MB: more than Shoal opens to cut a batch (rebatch.MAX_DECOMPRESSED)
+
+
+def huge() -> Iterator[Record]:
+    """Records that compress well, but not to nothing."""
+    drawn = random.Random(3)
+    for at in range(HUGE_RECORDS):
+        yield Record(drawn.randbytes(200) + bytes(HUGE_RECORD - 200), b"%d" % at, EPOCH_MS + at)
+
+
+@pytest.mark.slow
+async def test_a_batch_that_cannot_be_cut_is_no_endless_retry(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """It is over the target's limit, and too much without compression: the mirror makes new batches of it after a restart."""
+    wiring = Wiring(topics=topic, tasks=1, extra=settings(aliases, "none"))
+    remote = f"{aliases.source}.{topic}"
+    await make_topics(pair, topic, remote, {"max.message.bytes": str(2 * HUGE_RECORD)})
+    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+        async with steady(pair, topic, partitions=PARTITIONS):
+            await wrapped_more(flow)
+        await flow.check_faithful(topic, duplicates=0)
+        await fill(
+            pair.source.bootstrap,
+            topic,
+            huge(),
+            layout=Layout(run=HUGE_RECORDS, exact=True),
+            compression_type="zstd",
+            queue_buffering_max_kbytes=200_000,
+            batch_size=100_000_000,
+            message_max_bytes=200_000_000,
+        )
+        await bring_trouble(pair, topic, ())
+        await flow.running.process.until_printed(FAILED, within=WITHIN)
+        assert "over max.message.bytes of the target topic, and cannot be cut in pieces that fit" in (
+            flow.running.log.read_text()
+        )
+        await flow.running.stop()
+        flow.running.restart()
+        everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
+        ours, theirs = await copied(pair, topic, remote, flow.running.process, least=everything)
+        for partition in range(PARTITIONS):
+            there = theirs.partitions[partition].fingerprints
+            assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
+        assert flow.shoal.log.read_text().count("cannot be cut") == 1
+        await flow.running.stop()
+        # What is on the target is equal to the source, so no envelope is there. Who looks for one in all topics cannot read this.
+        await Topics(pair.source.bootstrap).delete(topic)
