@@ -112,6 +112,7 @@ class WrapPath:
             self._note_reader(connection, consumer, request)
             edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
+        self.interlock.rules.asked(consumer.flow, trio.current_time())
         if self._sends_back(consumer, request):
             log.info(
                 "%s of %s goes on with the fetch session of another connection: it is to begin anew", *_who(connection)

@@ -71,6 +71,7 @@ class Interlock:
         bounds = EvidenceSettings(
             evidence_seconds=settings.evidence_seconds,
             evidence_bytes=settings.evidence_bytes,
+            connection_bytes=2 * settings.fetch_max_bytes,
             listener=f"the target listener ({Address(target.advertised_host or target.host, target.port)})",
         )
         return cls(

@@ -14,7 +14,8 @@ so there is no deadlock; a turn that another flow waits for ends after seconds, 
 
 The first response with envelopes is a trial: the flow is given nothing more until one of them has arrived, or for `trial_seconds`;
 then the rest stays raw. (What a mirror is given raw meanwhile would keep it from the trial's envelopes.) After that, envelopes that are
-handed out while none arrives, for `evidence_seconds` or `evidence_bytes`, stop the flow.
+handed out while none arrives, for `evidence_seconds`, or for `trial_seconds` and `evidence_bytes`, stop the flow. A mirror that asks for nothing
+meanwhile is paused, and need not bring anything.
 
 Evidence ends
 - with the flow's last consumer connection (a restarted mirror may be configured otherwise),
@@ -22,7 +23,7 @@ Evidence ends
 - when the same offsets are read over two connections: a second mirror of the same name behind the same address,
 - when wrapping was stopped.
 
-All is bounded by MAX_FLOWS and MAX_PLACES; beyond them nothing new is proven.
+All is bounded by MAX_FLOWS and MAX_PLACES; beyond them nothing new is proven, until GONE_SECONDS after all that is read can be kept again.
 """
 
 from collections import deque
@@ -37,6 +38,7 @@ from shoal.protocol.shallow.flows import Flows
 from shoal.protocol.shallow.interlock import Event, EventKind
 from shoal.protocol.shallow.limits import (
     AMBIGUOUS_SECONDS,
+    BREAK_SECONDS,
     MAX_EVENTS,
     MAX_FLOWS,
     STOP_BACK_OFF_SECONDS,
@@ -45,7 +47,7 @@ from shoal.protocol.shallow.limits import (
     EvidenceStatistics,
     back_off,
 )
-from shoal.protocol.shallow.positions import MAX_PLACES, Positions
+from shoal.protocol.shallow.positions import GONE_SECONDS, MAX_PLACES, Positions
 from shoal.protocol.shallow.proving import Proving
 from shoal.protocol.shallow.tokens import Tokens
 
@@ -65,7 +67,9 @@ class Evidence:
         opens_at = now + self._settings.grace_seconds
         self._tokens = Tokens(self._flows, self._events, self._settings, salt)
         self._proving = Proving(self._flows, self._positions, self._settings, opens_at=opens_at)
+        self._longest_break = min(BREAK_SECONDS, self._settings.evidence_seconds / 2)
         self._blind: str | None = None
+        self._blind_until = now
 
     # connections
 
@@ -97,7 +101,12 @@ class Evidence:
 
     # fetch side
 
+    def asked(self, flow: Flow, now: float) -> None:
+        flow.ask(now, self._longest_break)
+
     def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
+        if flow.waiting and not self._flows.adopt(flow, read.connection):
+            self._go_blind(f"more than {MAX_FLOWS} consumers", now)
         if flow not in self._flows:
             return True
         place = self._positions.enter(flow, read.place)
@@ -192,7 +201,7 @@ class Evidence:
     # operator
 
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
-        if self._blind and not flow.topic(topic).proven:
+        if self._blind and now < self._blind_until and not flow.topic(topic).proven:
             return f"{self._blind}: the interlock cannot keep track of who reads what"
         return explain.why_raw(flow, topic, self._settings, now)
 
@@ -229,20 +238,23 @@ class Evidence:
             self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions.{explain.PAUSED}")
 
     def _go_blind(self, why: str, now: float) -> None:
-        self._blind = why
-        self._proving.close(now)
+        """Something was given, or will be, of which nothing is kept. Whoever was given it asks again: then it is noted, if there is room."""
+        self._blind, self._blind_until = why, now + GONE_SECONDS
+        self._proving.close(now, self._blind_until)
 
     def _void(self, flow: Flow, kind: EventKind, text: str) -> None:
         flow.void()
         self._events.append(Event(kind, flow, None, text))
 
     def _is_silent(self, flow: Flow, now: float) -> bool:
-        """Envelopes are handed out and none arrives: stop."""
+        """Envelopes are handed out and none arrives, while the mirror asks for more: stop."""
         settings = self._settings
         if flow.silent_since is None:
             return False
-        seconds = now - flow.silent_since
-        if seconds < settings.evidence_seconds and flow.silent_bytes < settings.evidence_bytes:
+        seconds = flow.silence(now, self._longest_break)
+        most = settings.evidence_bytes + settings.connection_bytes * len(flow.connections)
+        is_much = flow.silent_bytes >= most and seconds >= settings.trial_seconds
+        if seconds < settings.evidence_seconds and not is_much:
             return False
         flow.stopped = explain.stopped(flow, settings, now)
         flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, flow.stops)

@@ -113,6 +113,7 @@ class Flow:
     peer: str
     client_id: str
     token: int
+    waiting: bool = False  # it is not registered: there are too many
     connections: set[int] = field(default_factory=set)
     producers: set[int] = field(default_factory=set)  # connections that brought evidence or envelopes
     places: dict[TopicPartition, Place] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class Flow:
     arrived: bool = False  # an envelope did, since the proof
     silent_since: float | None = None  # the first envelope handed out after the last arrival
     silent_bytes: int = 0
+    asked_at: float = 0.0  # its last fetch request
     outstanding: int = 0  # envelopes in all places
     stops: int = 0  # since an envelope has arrived
     stopped: str | None = None  # why wrapping stopped
@@ -181,6 +183,17 @@ class Flow:
         self.silent_bytes += sum(key.payload for key in envelopes)
         if envelopes and self.silent_since is None:
             self.silent_since = now
+
+    def ask(self, now: float, longest: float) -> None:
+        """A fetch request. Of the time since the last one, `longest` counts as silence at most: it was paused."""
+        if self.silent_since is not None:
+            self.silent_since += max(now - max(self.asked_at, self.silent_since) - longest, 0.0)
+        self.asked_at = now
+
+    def silence(self, now: float, longest: float) -> float:
+        """How long (s) no envelope has arrived, though there were some, and the flow went on to ask for more."""
+        since = now if self.silent_since is None else self.silent_since
+        return min(now, max(self.asked_at, since) + longest) - since
 
     def arrive(self, place: Place, serial: int, now: float) -> None:
         """Order in a partition is kept, so those before it have arrived or never will."""

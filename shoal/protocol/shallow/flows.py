@@ -49,9 +49,20 @@ class Flows:
             flow.connections.add(connection)
         return flow
 
+    def adopt(self, flow: Flow, connection: int) -> bool:
+        """One for which there was no room: is there by now?"""
+        name = flow.peer, flow.client_id
+        if len(self._named) >= MAX_FLOWS or name in self._named:
+            return False
+        flow.waiting = False
+        self._named[name] = self._tokens[flow.token] = flow
+        flow.connections.add(connection)
+        return True
+
     def leave(self, flow: Flow, connection: int) -> bool:
         """Was it the last connection?"""
         flow.leave(connection)
+        flow.waiting = False
         if flow.connections or flow not in self:
             return False
         name = flow.peer, flow.client_id
@@ -83,4 +94,6 @@ class Flows:
             flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, strand.times - 1)
         if len(self._named) < MAX_FLOWS:
             self._named[peer, client_id] = self._tokens[token] = flow
+        else:
+            flow.waiting = True
         return flow

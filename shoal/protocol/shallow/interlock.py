@@ -57,6 +57,9 @@ class Interlock(Protocol):
     def producer_disconnected(self, producer: int, now: float) -> None:
         """A connection to the target listener has closed."""
 
+    def asked(self, flow: Flow, now: float) -> None:
+        """A fetch request of the flow."""
+
     def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
         """The flow asked for this. True: nothing was given since a start or seek there (`WrapContext.first_raw`).
 
@@ -133,6 +136,8 @@ class AlwaysWrap:
     def disconnected(self, flow: Flow, connection: int, now: float) -> None: ...
 
     def producer_disconnected(self, producer: int, now: float) -> None: ...
+
+    def asked(self, flow: Flow, now: float) -> None: ...
 
     def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
         place = flow.places.get(read.place) or Place(flow)

@@ -10,6 +10,9 @@ MAX_TAINTED = 4096  # samples that were given in vain: no evidence for another f
 MAX_TOKENS = 4096  # records that were given with a token and have not come back
 MAX_EVENTS = 1024  # for a log that nobody reads
 
+# Between two fetch requests of a mirror that runs: an answer is held for 10 s at most. One that asks for nothing at all, since it was paused, or
+# its producer's buffer is full, need not bring anything; of a longer break no more than this counts as silence.
+BREAK_SECONDS = 15.0
 AMBIGUOUS_SECONDS = 60.0  # two clients of one name fetch far more often than that
 PAUSE_SECONDS = 0.25  # between two turns of one flow, so that others get theirs
 MAX_TURN_FACTOR = 8
@@ -24,6 +27,9 @@ class EvidenceSettings:
 
     evidence_seconds: float = 60.0  # envelopes are handed out and none arrives
     evidence_bytes: int = 64 * 1024 * 1024  # 32 MiB producer buffer, the responses in flight, and some
+    connection_bytes: int = (
+        16 * 1024 * 1024
+    )  # more, for each consumer connection: an answer that lies ready, and one in flight
     turn_seconds: float = 3.0  # for a record to come back; doubled with each failure, MAX_TURN_FACTOR-fold at most
     trial_seconds: float = 10.0  # for the first envelope to arrive; a mirror that has just started takes its time
     reserve_seconds: float = 10.0  # for the holder to catch up with those who have read on

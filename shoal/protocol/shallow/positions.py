@@ -8,7 +8,7 @@ from collections import deque
 
 from shoal.protocol.shallow.flow import Fetched, Flow, Place, TopicPartition
 
-__all__ = ["MAX_PLACES", "Positions"]
+__all__ = ["GONE_SECONDS", "MAX_PLACES", "Positions"]
 
 MAX_PLACES = 200_000  # flows x partitions; about 300 bytes each
 

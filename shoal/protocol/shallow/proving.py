@@ -40,13 +40,13 @@ class Proving:
         self._positions = positions
         self._settings = settings
         self._opens_at = opens_at
-        self._closed = False
+        self._closed_until = opens_at
         self._turn: Turn | None = None
         self._tainted: OrderedDict[Fingerprint, int] = OrderedDict()
 
-    def close(self, now: float) -> None:
-        """Nothing new is proven from here on."""
-        self._closed = True
+    def close(self, now: float, until: float) -> None:
+        """Nothing new is proven until then."""
+        self._closed_until = until
         self._end_turn(now)
 
     def tick(self, now: float) -> None:
@@ -149,9 +149,8 @@ class Proving:
     def _may_prove(self, flow: Flow, read: Fetched, now: float) -> bool:
         state = flow.topic(read.topic)
         return (
-            not self._closed
-            and read.connection not in state.sampled
-            and now >= max(self._opens_at, flow.retry_at, flow.ambiguous_until, state.retry_at)
+            read.connection not in state.sampled
+            and now >= max(self._opens_at, self._closed_until, flow.retry_at, flow.ambiguous_until, state.retry_at)
             and flow in self._flows
         )
 
@@ -177,7 +176,7 @@ class Proving:
     # waiting
 
     def _is_hopeful(self, flow: Flow, topic: str, now: float) -> bool:
-        failed = self._closed or flow.topic(topic).failures or now < flow.ambiguous_until
+        failed = now < self._closed_until or flow.topic(topic).failures or now < flow.ambiguous_until
         return flow.is_sampled and not failed and flow in self._flows
 
     def _start_waiting(self, flow: Flow, read: Fetched, now: float) -> None:

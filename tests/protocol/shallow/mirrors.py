@@ -50,6 +50,7 @@ class Mirror:
         `eligible=False`: none of them may be wrapped; `patient=False`: no pause while samples are on their way.
         """
         rules, start = self.rules, self.positions.get((topic, partition), 0)
+        rules.asked(self.flow, now)
         pause = rules.pause_until(self.flow, now) if how.get("patient", True) else None
         if pause is not None:
             assert pause > now, "paused, and not for any time"

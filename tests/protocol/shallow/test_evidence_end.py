@@ -22,7 +22,7 @@ def test_the_first_envelopes_are_a_trial(rules: Evidence, mirror: Mirror) -> Non
     assert rules.statistics().outstanding == 1
 
 
-@pytest.mark.parametrize("changes", [{"evidence_seconds": 7.0}, {"evidence_bytes": 4500}])
+@pytest.mark.parametrize("changes", [{"evidence_seconds": 7.0}, {"evidence_bytes": 4500, "connection_bytes": 0}])
 def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -> None:
     rules = interlock(**changes)
     mirror = Mirror(rules)
@@ -41,8 +41,73 @@ def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -
     assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
 
 
+def given_much(rules: Evidence, brokers: int, each: int = 4) -> tuple[Mirror, float]:
+    """A proven mirror prefetches from so many brokers, 1000 bytes in each envelope, and nothing arrives for a moment."""
+    mirror = Mirror(rules)
+    now = prove(mirror)
+    for number in range(brokers - 1):
+        rules.connected("10.0.0.1", mirror.name, 50_000 + number, now)
+    mirror.fetch(now)
+    mirror.produce(now)
+    for _ in range(brokers * each):
+        assert mirror.fetch(now) is None
+        assert mirror.wraps(now), "what lies ready of many brokers was taken for a strand"
+    return mirror, now
+
+
+def test_what_many_brokers_prefetch_is_no_strand() -> None:
+    rules = interlock(evidence_bytes=4000, connection_bytes=4000)
+    mirror, now = given_much(rules, 12)
+    mirror.produce(now + 1.0)
+    assert mirror.wraps(now + 1.0)
+    assert kinds(rules) == [EventKind.PROVEN]
+
+
+def test_much_at_once_is_no_strand_either_before_some_seconds_have_passed() -> None:
+    rules = interlock(evidence_bytes=4000, connection_bytes=0)
+    mirror, now = given_much(rules, 12)
+    for second in range(10):
+        assert mirror.wraps(now + second)
+        rules.asked(mirror.flow, now + second)
+    assert not mirror.wraps(now + 10.0)
+    assert kinds(rules) == [EventKind.PROVEN, EventKind.STOPPED]
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_mirror_that_is_paused_need_not_bring_anything(rules: Evidence, mirror: Mirror, drops: bool) -> None:
+    """It asks for nothing meanwhile. Then it goes on with what it was given, or reads it again."""
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    for _ in range(300):
+        now += 1.0
+        rules.tick(now)
+    if drops:
+        mirror.buffer.clear()
+        mirror.positions[TOPIC, 0] -= 4
+    assert mirror.fetch(now) is None
+    rules.tick(now)
+    assert mirror.wraps(now)
+    mirror.produce(now + 1.0)
+    rules.tick(now + 1.0)
+    assert kinds(rules) == [EventKind.PROVEN]
+
+
+def test_one_that_asks_for_more_is_not_paused(rules: Evidence, mirror: Mirror) -> None:
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.produce(now)
+    mirror.fetch(now)
+    for _ in range(70):
+        now += 1.0
+        rules.asked(mirror.flow, now)  # and there is nothing more
+        rules.tick(now)
+    assert kinds(rules) == [EventKind.PROVEN, EventKind.STOPPED]
+
+
 def test_arrivals_keep_it_going() -> None:
-    rules = interlock(evidence_bytes=3000, evidence_seconds=5.0)
+    rules = interlock(evidence_bytes=3000, connection_bytes=0, evidence_seconds=5.0)
     mirror = Mirror(rules)
     now = prove(mirror)
     mirror.fetch(now)
@@ -156,6 +221,42 @@ def test_too_many_partitions_end_all_proving(monkeypatch: pytest.MonkeyPatch) ->
     assert "keep track" in str(rules.why_raw(mirror.flow, TOPIC, 0.0))
     mirror.produce(1.0)
     assert not mirror.wraps(1.0)
+
+
+def test_it_ends_when_the_peak_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "MAX_PLACES", 3)
+    rules = interlock()
+    peak, ours = Mirror(rules, "many"), Mirror(rules)
+    for partition in range(5):
+        peak.fetch(0.0, partition=partition)
+    peak.leave(1.0)
+    for second in range(2, 60):
+        ours.fetch(float(second))
+        ours.produce(float(second))
+        assert not ours.wraps(float(second))
+    assert "keep track" in str(rules.why_raw(ours.flow, TOPIC, 59.0))
+    rules.tick(62.0)
+    for second in range(62, 240):
+        ours.fetch(float(second))
+        ours.produce(float(second))
+    assert ours.wraps(240.0), rules.why_raw(ours.flow, TOPIC, 240.0)
+
+
+def test_nor_are_too_many_consumers_too_many_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "MAX_FLOWS", 1)
+    rules = interlock()
+    peak, ours = Mirror(rules, "another"), Mirror(rules)
+    ours.fetch(1.0)
+    peak.leave(2.0)
+    for second in range(3, 240):
+        ours.fetch(float(second))
+        ours.produce(float(second))
+        rules.tick(float(second))
+    assert ours.wraps(240.0), rules.why_raw(ours.flow, TOPIC, 240.0)
+    ours.leave(241.0)
+    assert rules.statistics().flows == 0
+    rules.fetched(ours.flow, Fetched(ours.connection, TOPIC, 0, 0, 1), 242.0)
+    assert rules.statistics().flows == 0
 
 
 def test_too_many_consumers_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:

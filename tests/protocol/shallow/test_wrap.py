@@ -10,7 +10,7 @@ from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, enco
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.eligible import Reason
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, tag_headers
-from shoal.protocol.shallow.wrap import Wrapped, next_offset, wrap_record_set
+from shoal.protocol.shallow.wrap import Wrapped, delivered, next_offset, wrap_record_set
 from tests import kafka_python
 from tests.batches import damaged
 from tests.protocol.shallow.strategies import record_sets
@@ -331,3 +331,35 @@ def test_next_offset_of_an_unchanged_set(log: bytes, fetch_offset: int) -> None:
 
 def test_next_offset_of_an_unreadable_set() -> None:
     assert next_offset(bytes(40), 0, 40, 5) == -1
+
+
+# Readers of committed data
+
+
+def committed(producer: int, base: int) -> bytes:
+    return some_batch(base, 2, producer_id=producer, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+
+
+def marker(producer: int, base: int) -> bytes:
+    """An abort marker."""
+    record = NewRecord(1, b"\0\0\0\0", b"\0" * 6)
+    return encode_batch(
+        [record], base_offset=base, producer_id=producer, producer_epoch=0, attributes=TRANSACTIONAL | CONTROL
+    )
+
+
+def test_envelopes_that_the_consumer_drops_are_not_waited_for() -> None:
+    """Of an aborted transaction, up to its marker; the same producer's next transaction, and others, are delivered."""
+    log = committed(5, 0) + committed(6, 2) + marker(5, 4) + committed(5, 5) + some_batch(7)
+    result = wrapped(log, read_committed=True)
+    assert [key.first_offset for key in result.envelopes] == [0, 2, 5, 7]
+    waited = delivered(log, 0, len(log), result.envelopes, [(5, 0)])
+    assert [key.first_offset for key in waited] == [2, 5, 7]
+    assert delivered(log, 0, len(log), result.envelopes, ()) == result.envelopes
+    later = delivered(log, 0, len(log), result.envelopes, [(6, 0), (5, 5)])
+    assert [key.first_offset for key in later] == [0, 7]
+
+
+def test_of_what_cannot_be_read_all_is_waited_for() -> None:
+    result = wrapped(committed(5, 0), read_committed=True)
+    assert tuple(delivered(bytes(100), 0, 100, result.envelopes, [(9, 0)])) == result.envelopes
