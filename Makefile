@@ -11,7 +11,7 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz torture scenarios bench bench-coalesce bench-agent bench-legacy bench-spark clean
+.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz torture torture-models scenarios bench bench-coalesce bench-agent bench-legacy bench-spark clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ fuzz: ## Hostile bytes into every decoder, for some minutes
 torture: $(AGENT) ## Mirrors through Shoal under faults that a seed invents, on real brokers (SECONDS=600 SEED=7; report in build/torture)
 	@scripts/setup faketime $(KAFKA_TESTED)
 	@$(BIN)/python -m tests.torture --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+torture-models: ## The same on models of mirrors and brokers, thousands of schedules a minute (SECONDS=600 SEED=7; no brokers)
+	@scripts/setup
+	@$(BIN)/python -m tests.torture_models --jobs 2 --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 scenarios: ## Every scenario of shoal/scenarios/cases through Shoal, on real brokers (some minutes)
 	@scripts/setup kafka:$(KAFKA)

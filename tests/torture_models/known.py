@@ -100,8 +100,4 @@ FAULTS: Mapping[str, Schedule] = {
 }
 
 # fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
-OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "two mirrors": ("1.4", ("shared",)),
-    "raw before the first envelope": ("1.6", ("raw",)),
-    "too large, and a leader moves": ("found by the models: M1", ("small",)),
-}
+OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {}

@@ -87,6 +87,17 @@ def _side_by_side(known: list[Kept | None]) -> bool:
     return len(found) == len(known) and ends[:-1] == [kept.base for kept in found[1:]]
 
 
+def _has_no_gap(batches: list[bytes]) -> bool:
+    """Within a set the batches of each producer id follow each other, as the agent has it."""
+    last: dict[int, Stamp] = {}
+    for stamp in filter(None, map(stamp_of, batches)):
+        before = last.get(stamp.producer_id)
+        if before is not None and not (before.epoch == stamp.epoch and _follows(before.last, stamp.first)):
+            return False
+        last[stamp.producer_id] = stamp
+    return True
+
+
 def _follows(last: int, first: int) -> bool:
     return first == (last + 1) % SEQUENCES
 
@@ -120,14 +131,16 @@ class Partition:
         batches = batches_of(record_set)
         if len(batches) > 1 and sets is Sets.REFUSED:
             return INVALID, -1, 0
-        for batch in batches:
-            if error := self._check(batch):
-                return error, -1, 0
-        if len(batches) > 1 and sets is Sets.AGENT:
-            answer = self._agent_check(batches)
-            if answer is not None:
-                error, base = answer
-                return error, base, 0 if error else self._index(base) + len(batches)
+        is_agents = len(batches) > 1 and sets is Sets.AGENT
+        if is_agents and not _has_no_gap(batches):
+            return INVALID, -1, 0
+        if error := next(filter(None, map(self._check_bytes, batches)), OK):
+            return error, -1, 0
+        if error := next(filter(None, map(self._check_records, batches)), OK):
+            return error, -1, 0
+        if is_agents and (answer := self._agent_check(batches)) is not None:
+            error, base = answer
+            return error, base, 0 if error else self._index(base) + len(batches)
         stamps = []
         for batch in batches:
             stamp = stamp_of(batch)
@@ -137,22 +150,30 @@ class Partition:
             repeated = self._repeated(stamp)
             if repeated is not None:
                 return OK, repeated.base, self._index(repeated.base) + 1
-            if error := self._out_of_order(stamp, [one for one in stamps[:-1] if one is not None]):
+            if error := self._out_of_order(
+                stamp, [one for one in stamps[:-1] if one and one.producer_id == stamp.producer_id]
+            ):
                 return error, -1, 0
         return OK, self._append(batches, stamps), len(self.log)
 
-    def _check(self, batch: bytes) -> int:
-        base, length, _, magic, crc, attributes, last_delta = struct.unpack_from(">qiibIhi", batch)
-        (largest,) = struct.unpack_from(">q", batch, 35)
-        producer_id, epoch, sequence, count = struct.unpack_from(">qhii", batch, 43)
-        if base or magic != 2 or length + 12 != len(batch) or not 0 < count == last_delta + 1:
-            return INVALID
-        if crc32c.crc32c(batch[21:]) != crc:
-            return CORRUPT
-        if attributes & ~(7 | TRANSACTIONAL) or (producer_id >= 0 and min(epoch, sequence) < 0):
+    def _check_bytes(self, batch: bytes) -> int:
+        """UnifiedLog.analyzeAndValidateRecords, of every batch first."""
+        base, length, _, magic, crc = struct.unpack_from(">qiibI", batch)
+        if base or magic != 2 or length + 12 != len(batch):
             return INVALID
         if len(batch) > self.max_message_bytes:
             return TOO_LARGE
+        return OK if crc32c.crc32c(batch[21:]) == crc else CORRUPT
+
+    def _check_records(self, batch: bytes) -> int:
+        """LogValidator."""
+        attributes, last_delta = struct.unpack_from(">hi", batch, 21)
+        (largest,) = struct.unpack_from(">q", batch, 35)
+        producer_id, epoch, sequence, count = struct.unpack_from(">qhii", batch, 43)
+        if not 0 < count == last_delta + 1 or attributes & ~(7 | TRANSACTIONAL):
+            return INVALID
+        if producer_id >= 0 and min(epoch, sequence) < 0:
+            return INVALID
         return INVALID_TIMESTAMP if largest >= self.refused_from else OK
 
     def _repeated(self, stamp: Stamp) -> Kept | None:
@@ -176,7 +197,8 @@ class Partition:
 
     def _agent_check(self, batches: list[bytes]) -> tuple[int, int] | None:
         """None: nothing in the set is a repetition."""
-        known = [self._repeated(stamp) if stamp is not None else None for stamp in map(stamp_of, batches)]
+        stamps = [stamp_of(batch) for batch in batches]
+        known = [self._repeated(stamp) if stamp is not None else None for stamp in stamps]
         if not any(known):
             return None
         first = known[0]

@@ -231,7 +231,9 @@ class World:
             outers = {
                 index: outer
                 for index in range(self.config.partitions)
-                if self.logs[mirror.topic, index].leader == node and (outer := producer.next_batch(index)) is not None
+                if self.logs[mirror.topic, index].leader == node
+                and not self._is_first_elsewhere(mirror, index, node)
+                and (outer := producer.next_batch(index)) is not None
             }
             if not outers:
                 continue
@@ -246,6 +248,16 @@ class World:
             link.send(produce_frame(version, number, topic, sets))
             sent = True
         return sent
+
+    def _is_first_elsewhere(self, mirror: Mirror, index: int, node: int) -> bool:
+        """Nothing of an idempotent producer is appended yet, and its first batch is under way to a broker that led before.
+
+        The new leader does not know the producer id and would take what comes behind that batch: Kafka's own hole.
+        """
+        if not self.config.idempotent or mirror.producer.lane(index).last_acked >= 0:
+            return False
+        others = [sent for link, sent in mirror.under_way.items() if link.node != node]
+        return any(index in outers for sent in others for _, outers in sent.values())
 
     def _link(self, mirror: Mirror, node: int) -> Link:
         link = mirror.links.get(node)
@@ -276,6 +288,8 @@ class World:
             return None  # ApiVersions
         version, outers = mirror.under_way[link].pop(number)
         answers = {one.partition: one for one in read_produce_answer(frame, version)}
+        if any(one.error for one in answers.values()):
+            self._may_double(mirror, outers)
         for index, outer in outers.items():
             if index not in answers:
                 self.trouble.append(f"no answer for partition {index}")
@@ -286,18 +300,23 @@ class World:
 
     def _disconnected(self, mirror: Mirror, node: int, link: Link) -> None:
         for _, outers in mirror.under_way.pop(link, {}).values():
-            self._raw_may_double(mirror, outers)
+            self._may_double(mirror, outers)
             mirror.producer.lost(iter(outers.items()))
         if mirror.links.get(node) is link:
             del mirror.links[node]
 
-    def _raw_may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
-        """As of any producer without idempotence that loses its connection."""
-        if not self.config.idempotent:
-            proof = proof_of(self.config.sets)
-            for index, outer in outers.items():
-                if not outer.wrapped or (proof.proven and not proof.stamps):
-                    self._allow(mirror, index, outer.offsets)
+    def _may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
+        """What any producer without idempotence may send twice after an error: what it sent raw, and with several in flight anything.
+
+        So it is with sets to a broker that does not know a repeated one (docs/multi-batch.md).
+        """
+        config = self.config
+        if config.idempotent:
+            return
+        proof = proof_of(config.sets)
+        for index, outer in outers.items():
+            if config.in_flight > 1 or not outer.wrapped or (proof.proven and not proof.stamps):
+                self._allow(mirror, index, outer.offsets)
 
     def _allow(self, mirror: Mirror, index: int, offsets: range) -> None:
         self.may_double.update((mirror.number, index, offset) for offset in offsets)
