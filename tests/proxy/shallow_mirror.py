@@ -46,6 +46,7 @@ class Mirror:
 
     def __init__(self, r: ShallowRig, consumer: Consumer, producer: Producer) -> None:
         self.r, self.consumer, self.producer = r, consumer, producer
+        self.source = r.source
         self.number = 0
 
     @classmethod
@@ -58,7 +59,7 @@ class Mirror:
         seen = poll(await self.consumer.fetch(SIZE * self.number))
         if has_token(seen):
             await self.produce(seen)
-            self.r.source.sets.insert(0, {(ORDERS, 0): rest(self.number)})
+            self.source.sets.insert(0, {(ORDERS, 0): rest(self.number)})
             seen = poll(await self.consumer.fetch(SIZE * self.number + FIRST))
         self.number += 1
         return seen

@@ -202,8 +202,8 @@ class ShallowRig:
             await producer.agree()
         return producer
 
-    async def consumer(self) -> Consumer:
-        return Consumer(await self._connect("from"))
+    async def consumer(self, listener: str = "from") -> Consumer:
+        return Consumer(await self._connect(listener))
 
     async def _connect(self, listener: str, port: int | None = None) -> trio.SocketStream:
         stream = await trio.open_tcp_stream("127.0.0.1", port or self.server.listeners[listener].port)
@@ -238,6 +238,7 @@ async def shallow_rig(
     target: TargetBroker | None = None,
     producers_file: FilePath | None = None,
     learn: bool = False,
+    second: SourceBroker | None = None,
     **shallow: Any,
 ) -> AsyncIterator[ShallowRig]:
     """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may be."""
@@ -256,6 +257,10 @@ async def shallow_rig(
         if producers_file is not None:
             wrap, unwrap = settings.listeners
             settings = replace(settings, listeners=(wrap, replace(unwrap, producers_file=producers_file)))
+        if second is not None:
+            broker = FakeBroker(second.answer)
+            await nursery.start(broker.run)
+            settings = _with_second(settings, broker)
         server = Server(settings, shallow_paths(settings), learn=learn)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
@@ -266,6 +271,13 @@ async def shallow_rig(
             assert not listener.connections
             assert not listener.tally.closed[CloseCause.INTERNAL]
         nursery.cancel_scope.cancel()
+
+
+def _with_second(settings: Settings, broker: FakeBroker) -> Settings:
+    """Another wrapping listener, before another source, with the same pair."""
+    cluster = ClusterSettings(name="second", bootstrap=(broker.address,))
+    listener = replace(settings.listeners[0], name="second", cluster="second", nodes=free_range())
+    return replace(settings, clusters=(*settings.clusters, cluster), listeners=(*settings.listeners, listener))
 
 
 def _settings(brokers: Sequence[FakeBroker], paired: bool, limits: Limits, shallow: ShallowSettings) -> Settings:

@@ -13,7 +13,7 @@ import trio
 from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.settings import KIB, MIB
 from tests.protocol.shallow.world import poll, produced
-from tests.proxy.shallow_brokers import ORDERS
+from tests.proxy.shallow_brokers import ORDERS, SourceBroker
 from tests.proxy.shallow_mirror import COPY, FIRST, SIZE, Mirror, has_token, log, logs, rest
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 
@@ -168,3 +168,14 @@ async def test_what_an_ordinary_consumer_was_given_is_no_evidence(r: ShallowRig,
     assert not await mirror.copy()
     assert await mirror.copy()
     assert mirror.copied == logs(3)
+
+
+async def test_two_wrapping_listeners_with_one_pair_are_proven_each(clock: MockClock) -> None:
+    """The same topic and partition at two sources are not the same."""
+    first, second = (SourceBroker(sets=[{(ORDERS, 0): log(at + number)} for number in range(6)]) for at in (0, 100))
+    async with shallow_rig(min_batch_bytes=0, source=first, second=second) as r:
+        mirrors = await Mirror.of(r), Mirror(r, await r.consumer("second"), await r.producer())
+        mirrors[1].source, mirrors[1].number = second, 100
+        assert [[await mirror.copy() for mirror in mirrors] for _ in range(4)] == [[False] * 2, *[[True] * 2] * 3]
+        assert mirrors[0].copied[:SIZE] == logs(1)
+        assert len(mirrors[0].copied) == 8 * SIZE
