@@ -97,7 +97,23 @@ FAULTS: Mapping[str, Schedule] = {
             ("elect", 7, 0),
         ),
     ),
+    # an idempotent mirror's set of more batches than a broker remembers, appended, and its answer lost
+    "a set of six pieces": Schedule(
+        Config(
+            idempotent=True, in_flight=5, partitions=2, versions=(12, 12, 12), sets=Sets.AGENT, max_message_bytes=150
+        ),
+        (
+            ("fetch", 0, 19),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("serve", 0, 0),
+            ("append", 0, 0),
+            ("cut", 0, 3),
+        ),
+    ),
 }
 
 # fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
-OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {}
+OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "a set of six pieces": ("found by the models: M4", ("sets of idempotent mirrors",)),
+}

@@ -114,6 +114,7 @@ class Partition:
     log: list[Entry] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     producers: dict[int, Known] = field(default_factory=dict)
+    begins_at_zero: bool = False  # an unknown producer: as KIP-890 has it for transactions
     forgotten: int = 0  # producers in this many of the first batches have expired
 
     def __post_init__(self) -> None:
@@ -188,7 +189,7 @@ class Partition:
         if before:
             return OK if known is None or _follows(before[-1].last, stamp.first) else OUT_OF_ORDER
         if known is None:
-            return OK
+            return OUT_OF_ORDER if self.begins_at_zero and stamp.first else OK
         if stamp.epoch < known.epoch:
             return OLD_EPOCH
         if stamp.epoch > known.epoch:

@@ -68,6 +68,7 @@ def drawn(seed: int, without: Collection[str] = ()) -> Schedule:
 FEATURES: Mapping[str, Callable[[Config], Config]] = {
     "versions": lambda config: replace(config, versions=(config.versions[0],) * 3, upgrades=False),
     "sets": lambda config: replace(config, sets=Sets.REFUSED),
+    "sets of idempotent mirrors": lambda config: replace(config, sets=Sets.REFUSED) if config.idempotent else config,
     "single": lambda config: replace(config, sets=Sets.AGENT if config.sets is Sets.REFUSED else config.sets),
     "stock sets": lambda config: replace(config, sets=Sets.AGENT) if config.sets is Sets.STOCK_CHECK else config,
     "shared": lambda config: replace(config, shared=False),
