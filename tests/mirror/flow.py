@@ -116,6 +116,8 @@ class Flow:
         for side, (bootstrap, port) in self._sides(wiring).items():
             argv += [f"--{side}", bootstrap, f"--{side}-listen", f"127.0.0.1:{port}"]
             argv += [f"--{side}-ports", f"{port + 1}-{port + _PORTS - 1}"]
+        if self.pair.source is self.pair.target:  # the copies have other names
+            argv.append("--same-cluster")
         ports = [self.source_port, self.target_port]
         shoal = ShoalProcess([*argv, "--advertise", wiring.host, *wiring.shoal], work=self.work, ports=ports)
         return shoal, shoal
