@@ -80,6 +80,9 @@ class Cluster:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
+    def topic_id(self, name: str) -> bytes | None:
+        return self._ids.get(name)
+
     def partition_name(self, topic: Topic, partition: int) -> str:
         """For people."""
         name = self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic

@@ -85,6 +85,7 @@ class Member:
         self.alone_until = -math.inf  # its requests may be retries until then
         self.behind: float | None = None  # its next request goes alone, behind what was taken from others until then
         self.lane: Lane | None = None  # where what is unanswered was put
+        self.asked_names = False  # the topics of its next request, just now
         self.ended = False
         self.heard = -1  # bytes that its own broker connection has received,
         self.heard_at = 0.0  # and when that last changed

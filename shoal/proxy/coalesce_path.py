@@ -18,7 +18,8 @@ Clients that authenticate (SASL) are not joined: a lane's connection would have 
 passes authentication through cannot do that in their place. Lending the connection of one of them was rejected: its end, its expired
 session and its waiting would be everybody's (docs/coalescing.md). All others are the same principal to the broker.
 
-A request may be a retry when its producer id and sequence say so (`Sequences`), and, for those without ids, for some time after the
+A request may be a retry when its producer id and sequence say so (`Sequences`; a partition is known by its topic's name, since a retry
+may say the id where the first said the name: topic_names.py), and, for those without ids, for some time after the
 client was told of an error, or after a connection of this client (address and client id) ended with something unanswered.
 """
 
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.api import ApiKey
-from shoal.protocol.coalesce.joinable import OLDEST, WhyAlone, read_joinable
+from shoal.protocol.coalesce.joinable import OLDEST, Target, WhyAlone, read_joinable
 from shoal.protocol.coalesce.joiner import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import Sequences
 from shoal.protocol.headers import read_request_header, write_request_header
@@ -50,13 +51,14 @@ from shoal.proxy.in_flight import Asked, InFlight
 from shoal.proxy.plain_path import PLAIN_ROUTES
 from shoal.proxy.routes import Route, Verdict, Wait, table
 from shoal.proxy.statistics import CloseCause
+from shoal.proxy.topic_names import learn_names, topic_name, unknown_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Target
+    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part
     from shoal.protocol.coalesce.joiner import Joined
-    from shoal.protocol.wire import Buffer
+    from shoal.protocol.wire import Buffer, Topic
     from shoal.proxy.coalesce_member import Taken
     from shoal.proxy.connection import Connection
     from shoal.proxy.doors import Door
@@ -90,6 +92,7 @@ LARGE = "large"
 OLD = "old version"
 TOO_MANY = "too many kinds of requests"
 SILENT = "acks=0 behind one that went alone"
+NAMELESS = "unknown topic id"
 BOOTSTRAP = "over a bootstrap port"
 AUTHENTICATED = "authenticated client"
 
@@ -200,16 +203,29 @@ class CoalescePath:
             return self._pass(member, first, found)
         if self.settings.ignore_client_ids:
             found = found.with_any_client_id()
-        if why := self._why_alone(member, found):
+        unknown = unknown_ids(connection, (part.target.topic for part in found.parts))
+        if unknown and not member.asked_names:
+            return Wait(partial(self._learn_names, member, header.client_id, unknown))
+        member.asked_names = False
+        if why := self._why_alone(member, found, unknown):
             return self._pass_alone(member, first, found, why)
         return self._take(member, found, header.correlation_id)
 
-    def _why_alone(self, member: Member, found: Joinable) -> str | None:
+    async def _learn_names(self, member: Member, client_id: str | None, unknown: list[Topic]) -> None:
+        """Instead of reading this client's next request. Raises UpstreamLost and UpstreamFault."""
+        with member.connection.handling_request():
+            await learn_names(member.connection, client_id, unknown)
+        member.asked_names = True
+
+    def _why_alone(self, member: Member, found: Joinable, unknown: list[Topic]) -> str | None:
+        if unknown:
+            self._unsettle(member.connection)  # what follows may be a retry, under the topic's name
+            return NAMELESS
         now = trio.current_time()
         client = member.connection.peer.host, member.connection.client_id
         if now < member.alone_until or (self._unsettled and now < self._unsettled.get(client, now)):
             return RETRY
-        if not all(self._sequences.is_new(part.target, part.header) for part in found.parts):
+        if not all(self._sequences.is_new(self._place(member, part), part.header) for part in found.parts):
             return RETRY
         full = len(self._lanes) >= MAX_LANES and (member.connection.door, found.key) not in self._lanes
         return TOO_MANY if full else None
@@ -219,7 +235,8 @@ class CoalescePath:
     ) -> Answer | Verdict | Wait | None:
         """Behind what was taken for its partitions, whoever sent that."""
         since = member.behind if member.behind is not None else trio.current_time()
-        ahead = partial(self._holds, member.connection.door, [part.target for part in found.parts], since)
+        targets = [target for part in found.parts for target in self._spellings(member, part)]
+        ahead = partial(self._holds, member.connection.door, targets, since)
         if ahead():
             member.behind = since
             return Wait(partial(self._while, ahead))
@@ -227,7 +244,7 @@ class CoalescePath:
         if not isinstance(decision, Wait):
             member.behind = None
             for part in found.parts:
-                self._sequences.saw(part.target, part.header)
+                self._saw(member, part)
         return decision
 
     def _pass(self, member: Member, first: memoryview, why: str) -> Answer | Verdict | Wait | None:
@@ -262,10 +279,24 @@ class CoalescePath:
         taken, now = member.take(found, correlation_id), trio.current_time()
         self.tally.taken += 1
         for part in found.parts:
-            self._sequences.saw(part.target, part.header)
+            self._saw(member, part)
             self.held_bytes += len(part.content)
             lane.add(Batch(part.target, len(part.content), now, taken, part, part.lone))
         return Verdict.TAKEN
+
+    @staticmethod
+    def _place(member: Member, part: Part) -> Target:
+        """The partition, whatever the request calls its topic."""
+        return Target(topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition)
+
+    def _saw(self, member: Member, part: Part) -> None:
+        self._sequences.saw(self._place(member, part), part.header)
+
+    def _spellings(self, member: Member, part: Part) -> set[Target]:
+        """What the lanes may call the partition: each has requests of one version."""
+        place = self._place(member, part)
+        known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
+        return {part.target, place, part.target._replace(topic=known or part.target.topic)}
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
         if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.door):

@@ -1,4 +1,4 @@
-"""A coalescing listener between raw producers and a scripted broker that knows producer ids, in one process.
+"""A coalescing listener between raw producers and a scripted broker that knows producer ids and topic ids, in one process.
 
 The broker judges each batch as Kafka does: one batch per partition unless it `takes_sets`, CRC, and the sequences of producer
 ids with five remembered batches, a duplicate among several making it skip them all.
@@ -11,6 +11,7 @@ from collections import defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import crc32c
 import trio
@@ -36,7 +37,17 @@ from shoal.proxy.statistics import CloseCause
 from tests.batches import consumed
 from tests.protocol.kio_messages import decode_request, response_frame
 from tests.proxy.rig import FakeBroker, api_key, correlation_id, response, until
-from tests.proxy.shallow_brokers import ORDERS, ORDERS_ID, Place, Script, produced, topic_of, version
+from tests.proxy.shallow_brokers import (
+    ORDERS,
+    ORDERS_ID,
+    Place,
+    Script,
+    Topic,
+    metadata,
+    produced,
+    topic_of,
+    version,
+)
 from tests.proxy.shallow_rig import Producer
 from tests.shoal_process import free_port_block
 
@@ -106,6 +117,7 @@ class KafkaLike:
     entities: list[Any] = field(default_factory=list)
     sides: list[BrokerSide] = field(default_factory=list)
     others: list[int] = field(default_factory=list)  # API keys
+    topics: dict[UUID, str] = field(default_factory=lambda: {ORDERS_ID: ORDERS})
 
     def log(self, partition: int = 0) -> list[str]:
         return self.logs[ORDERS, partition].values
@@ -117,10 +129,15 @@ class KafkaLike:
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
         if api_key(frame) != ApiKey.PRODUCE:
             self.others.append(api_key(frame))
-            await side.send(response(correlation_id(frame), frame[12:]))
+            await side.send(self._metadata(frame) or response(correlation_id(frame), frame[12:]))
             return
         header, request = decode_request(frame, load_request_schema(0, version(frame)))
-        sent = {(topic_of(t), one.index): bytes(one.records) for t in request.topic_data for one in t.partition_data}
+        said = {self._name(topic_of(t)): topic_of(t) for t in request.topic_data}
+        sent = {
+            (self._name(topic_of(t)), one.index): bytes(one.records)
+            for t in request.topic_data
+            for one in t.partition_data
+        }
         assert len(sent) == sum(len(t.partition_data) for t in request.topic_data), "a partition stands once"
         script = self.scripts.get(len(self.requests), Script())
         self.requests.append(sent)
@@ -133,11 +150,24 @@ class KafkaLike:
         if script.closes or (not request.acks and any(error for error, _ in answers.values())):
             await side.stream.aclose()
         elif request.acks:
-            told = {place: answer for place, answer in answers.items() if place[1] not in script.omits}
+            told = {(said[at[0]], at[1]): answer for at, answer in answers.items() if at[1] not in script.omits}
             entity = produced(load_response_schema(0, version(frame)), told, script)
             await side.send(response_frame(entity, correlation_id(frame)))
 
+    def _name(self, topic: Topic) -> Topic:
+        return self.topics.get(topic, topic) if isinstance(topic, UUID) else topic
+
+    def _metadata(self, frame: bytes) -> bytes | None:
+        """To who asks for topics by their ids."""
+        if api_key(frame) != ApiKey.METADATA or version(frame) < 12:
+            return None
+        _, request = decode_request(frame, load_request_schema(3, version(frame)))
+        topics = {one.topic_id: (self.topics[one.topic_id], 1) for one in request.topics if one.topic_id in self.topics}
+        return response_frame(metadata(load_response_schema(3, version(frame)), topics, "c"), correlation_id(frame))
+
     def _append(self, place: Place, records: bytes, script: Script) -> tuple[ErrorCode, int]:
+        if isinstance(place[0], UUID):
+            return ErrorCode.unknown_topic_id, -1
         if error := script.errors.get(place[1]):
             return error, -1
         if not script.appends:
