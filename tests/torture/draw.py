@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SECONDS = 45.0  # of traffic and faults; starting, healing and reading come on top
 FIRST_FAULT, LAST_FAULT = 4.0, 40.0
+_NEAR, _SOON_S = 0.5, 2.0  # so often a fault follows the one before within so many seconds: what recovers is hit again
 _DAYS = 3 * 24 * 3600  # older than producer.id.expiration.ms
 _SHORT_SEGMENTS = ("segment.ms", "3000")
 
@@ -49,7 +50,7 @@ def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...],
     # Few kinds of clusters, so that the pool finds what it needs running.
     exactly_once = draw.random() < 0.4
     sources = ("A", "C") if draw.random() < 0.15 else ("A",)
-    clusters = [ClusterPlan(name="A", nodes=draw.choice((1, 1, 3)) if len(sources) == 1 else 1)]
+    clusters = [ClusterPlan(name="A", nodes=draw.choice((1, 1, 1, 3)) if len(sources) == 1 else 1)]
     clusters += [ClusterPlan(name=name, nodes=1) for name in sources[1:]]
     nodes = 3 if exactly_once else draw.choice((1, 3, 3))
     version = draw.choices(("4.3.0", "3.9.1"), (6, 1))[0]
@@ -134,7 +135,7 @@ def _producer(draw: random.Random, number: int, topic: TopicPlan, nodes: int) ->
         codec=draw.choice(("zstd", "zstd", *CODECS)),
         shape=shape,
         run=draw.choice((1, 4)) if large else draw.choice((1, 10, 100, 400)),
-        rate=15 if large else draw.choice((100, 300, 800)),
+        rate=15 if large else draw.choice((100, 300, 800, 2500)),
         age_s=0 if topic.shortened or draw.random() < 0.85 else _DAYS,
     )
 
@@ -206,10 +207,13 @@ def _faults(draw: random.Random, plan: Plan) -> tuple[FaultPlan, ...]:
     menu = [(weight, kind, places) for kind, weight, places in _menu(plan) if places]
     weights = [weight for weight, _, _ in menu]
     faults: list[FaultPlan] = []
+    at = FIRST_FAULT
     for _ in range(draw.choice((4, 8, 14))):
         (_, kind, places) = draw.choices(menu, weights)[0]
+        near = bool(faults) and draw.random() < _NEAR
+        at = min(at + draw.uniform(0, _SOON_S), LAST_FAULT) if near else draw.uniform(FIRST_FAULT, LAST_FAULT)
         fault = FaultPlan(
-            at=round(draw.uniform(FIRST_FAULT, LAST_FAULT), 2),
+            at=round(at, 2),
             kind=kind,
             where=draw.choice(places),
             seconds=round(draw.uniform(*_LENGTHS.get(kind, (0.0, 0.0))), 2),

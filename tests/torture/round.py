@@ -27,6 +27,7 @@ from .watch import Watch
 from .world import World, ends_of, running_world
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from .judge import Findings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 _CONVERGE_S = 180.0
-_STILL_S = 75.0  # nothing has arrived for so long: it will not
+STILL_S = 75.0  # nothing has arrived for so long: it will not
 _HEAL_S = 90.0
 _FLUSH_S = 100.0
 _ANSWER_S = 15.0
@@ -46,21 +47,37 @@ class Journal:
     """Lines with the time since its start, in a file beside the logs."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a")
+        self._path = path
         self._start = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        print(f"{time.monotonic() - self._start:7.1f} {text}", file=self._file, flush=True)
+        with self._path.open("a") as file:
+            print(f"{time.monotonic() - self._start:7.1f} {text}", file=file)
 
 
-async def run_round(pool: Pool, plan: Plan, run: str, work: Path) -> Verdict:
-    """Never raises for what it finds, nor for a round that could not be run: `broken` says why."""
+async def nothing(world: World) -> None:
+    """Tests plant something instead."""
+
+
+async def run_round(
+    pool: Pool,
+    plan: Plan,
+    run: str,
+    work: Path,
+    *,
+    before_judging: Callable[[World], Awaitable[None]] = nothing,
+    still_s: float = STILL_S,
+) -> Verdict:
+    """Never raises for what it finds, nor for a round that could not be run: `broken` says why.
+
+    `before_judging` is called when all producers have ended, and what they wrote has arrived or not; `still_s`: so long may nothing arrive.
+    """
     verdict = Verdict(seed=plan.seed, run=run)
     said = Journal(work / "journal")
     began = time.monotonic()
     try:
         async with running_world(pool, plan, run, work, said) as world:
-            await _Round(world, verdict).play()
+            await _Round(world, verdict, before_judging, still_s).play()
     except Exception as group:  # a fault of the harness, too: the next seed has its turn
         said("".join(traceback.format_exception(group)))
         error: BaseException = group
@@ -74,8 +91,12 @@ async def run_round(pool: Pool, plan: Plan, run: str, work: Path) -> Verdict:
 
 
 class _Round:
-    def __init__(self, world: World, verdict: Verdict) -> None:
+    def __init__(
+        self, world: World, verdict: Verdict, before_judging: Callable[[World], Awaitable[None]], still_s: float
+    ) -> None:
         self._world = world
+        self._before_judging = before_judging
+        self._still_s = still_s
         self._verdict = verdict
         self._start = trio.current_time()
         self._watch = Watch(self._clock)
@@ -99,6 +120,7 @@ class _Round:
                     writer.stop()
                 traffic.cancel_scope.deadline = trio.current_time() + _FLUSH_S
             world.said("producers are done")
+            await self._before_judging(world)
             await self._converge()
             watching.cancel_scope.cancel()
         self._verdict.peak_mib = self._watch.peak_mib
@@ -174,7 +196,7 @@ class _Round:
             missing = [one for one in missing if await self._is_missing(one)]
             if not missing:
                 return True
-            if now > begin + _CONVERGE_S or now > still + _STILL_S:
+            if now > begin + _CONVERGE_S or now > still + self._still_s:
                 return False
             await self._restart_failed_tasks()
             await trio.sleep(1.5)

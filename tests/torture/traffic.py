@@ -66,11 +66,9 @@ class Librdkafka(Writer):
                     self._run_of(producer, number)
                 commit = self.draw.random() < 0.7
                 self.ledger.endings[number] = Ending.UNKNOWN
-                if commit:
-                    producer.flush(_END_S)
-                    self._end(partial(producer.commit_transaction, _END_S))
-                else:
-                    self._end(partial(producer.abort_transaction, _END_S))
+                # An abort before the first record is there ends a transaction that no broker knows of: INVALID_TXN_STATE, for ever.
+                producer.flush(_END_S)
+                self._end(partial(producer.commit_transaction if commit else producer.abort_transaction, _END_S))
                 self.ledger.endings[number] = Ending.COMMITTED if commit else Ending.ABORTED
             except KafkaException as error:
                 said: KafkaError = error.args[0]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _WRITERS: Mapping[str, type[Writer]] = {"librdkafka": Librdkafka, "kafka-python": KafkaPython, "java": Java}
 _ASKED_S = 5.0
-_REPLICATING_S = 180.0
+_REPLICATING_S = 300.0
 
 
 @dataclass(slots=True)
