@@ -36,7 +36,9 @@ TOKEN_BYTES = 16
 _PREFIX = b"shoal.interlock/"
 _NAME_BYTES = len(_PREFIX) + 2 * TOKEN_BYTES + 1 + 8
 _TRIED_BATCHES = 4  # of a record set
-_find = re.compile(re.escape(_PREFIX)).search
+_find = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)).search
+# Of a record that gets one: it must still fit in a request of the mirror (max.request.size, 1 MiB by default).
+_LARGEST = 256 * 1024
 
 
 class Tokened(NamedTuple):
@@ -118,7 +120,7 @@ def _marked(
 
     def mark(record: Record) -> Record:
         offset = header.base_offset + record.offset_delta
-        if chosen or offset < fetch_offset or header.timestamp(record) < 0:
+        if chosen or offset < fetch_offset or header.timestamp(record) < 0 or not _may_carry(record):
             return record
         chosen.append(record)
         return record._replace(headers=(*record.headers, token_header(token)))
@@ -134,6 +136,13 @@ def _marked(
         next_offset=header.last_offset + 1,
         mark=fingerprint(salt, partition, header.timestamp(record), record),
     )
+
+
+def _may_carry(record: Record) -> bool:
+    """Not a large one; nor one that has a token already, which strayed into this topic: both would come off on the produce side."""
+    size = len(record.key or b"") + len(record.value or b"")
+    size += sum(len(name) + len(value or b"") for name, value in record.headers)
+    return size <= _LARGEST and take_token(record.headers)[1] is None
 
 
 def edited(header: BatchHeader, payload: memoryview, edit: Callable[[Record], Record], codec: Codec) -> bytes:

@@ -70,6 +70,25 @@ def test_what_cannot_carry_one_is_passed_over() -> None:
     assert put(control + unseen, unseen=[5]) is None
 
 
+def test_a_large_record_stays_as_it_is() -> None:
+    """With a token it might not fit in a request of the mirror, which would fail, or leave it out."""
+    records = [
+        NewRecord(1, b"k", bytes(1_000_000)),
+        NewRecord(1, None, b"", [(b"h", bytes(300_000))]),
+        NewRecord(2, b"k", b"v"),
+    ]
+    found = tokened(encode_batch(records, codec=Codec.ZSTD))
+    assert found.offset == 2
+    assert put(encode_batch(records[:2], codec=Codec.ZSTD)) is None
+
+
+def test_one_that_has_strayed_into_the_topic_gets_no_other() -> None:
+    """Both would come off on the produce side, and the record without them is not the one that was given."""
+    stray = NewRecord(1, b"k", b"v", [token_header(b"another Shoal's.")])
+    assert tokened(encode_batch([stray, NewRecord(2, b"k", b"v")])).offset == 1
+    assert put(encode_batch([stray])) is None
+
+
 @pytest.mark.parametrize("log", [b"", bytes(80), some_batch(0)[:70], some_batch(0)[:-1] + b"!"])
 def test_nor_can_damage(log: bytes) -> None:
     assert put(log) is None
