@@ -76,6 +76,15 @@ async def test_the_next_life_of_a_mirror_fences_what_the_last_one_has_in_flight(
         assert stamps[0].epoch < stamps[-1].epoch
 
 
+def test_the_limit_holds_when_senders_have_taken_turns_with_one_id() -> None:
+    sequences = Sequences(limit=1, senders=1)
+    sequences.begin(7, 0)
+    for sender in "abab":
+        assert sequences.of(T, sender)
+    assert sequences.of(U)
+    assert sequences.lacks_id([(T, None)])
+
+
 # The pool of producer ids
 
 

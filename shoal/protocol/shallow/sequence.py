@@ -138,7 +138,10 @@ class Sequences:
             oldest = senders[next(iter(senders))]
             self.forget(target, next(iter(senders)), retire=not oldest.raise_epoch())
             oldest.end = -1
-            return oldest if oldest.producer_id in self._pool else None
+            if oldest.producer_id not in self._pool:
+                return None
+            self._count += 1
+            return oldest
         free = self._free(senders)
         if free is None:
             return None
