@@ -33,7 +33,7 @@ def save_deliveries(path: Path, deliveries: Deliveries) -> None:
     lines = [json.dumps(_row(target, identity, done)) for (target, identity), done in deliveries.items()]
     new = path.with_name(f"{path.name}.new")
     try:
-        if path.exists() and not path.read_text().startswith(_FIRST):
+        if path.exists() and not _is_ours(path.read_text()):
             log.warning("%s is not Shoal's: an envelope that is appended in part now may be appended twice", path)
             return
         path.unlink(missing_ok=True)
@@ -50,13 +50,18 @@ def load_deliveries(path: Path, deliveries: Deliveries) -> None:
         if not path.exists():
             return
         text = path.read_text()
-        if not text.startswith(_FIRST):
+        if not _is_ours(text):
             raise ValueError("it is not Shoal's")
         for target, identity, done in _rows(text[len(_FIRST) :]):
             deliveries.record(target, identity, done)
         path.unlink()
-    except (OSError, ValueError, TypeError, RemoteProtocolError) as error:
+    except (OSError, ValueError, TypeError, RemoteProtocolError, RecursionError) as error:
         log.warning("cannot read %s (%s): an envelope that was appended in part may be appended twice", path, error)
+
+
+def _is_ours(text: str) -> bool:
+    """An empty one, too: where the machine has stopped, a file may have its name and not its content."""
+    return not text or text.startswith(_FIRST)
 
 
 def _row(target: Target, identity: Hashable, done: Delivered) -> list[object]:
@@ -67,10 +72,12 @@ def _row(target: Target, identity: Hashable, done: Delivered) -> list[object]:
 
 
 def _rows(text: str) -> Iterator[tuple[Target, Hashable, Delivered]]:
-    """Raises ValueError, TypeError, RemoteProtocolError."""
+    """Raises ValueError, TypeError, RemoteProtocolError, RecursionError."""
     for line in text.splitlines():
         topic, partition, kind, said, *numbers, refusal = json.loads(line)
         identity = decode_key(bytes.fromhex(said)) if kind == "envelope" else bytes.fromhex(said)
+        if identity is None:
+            raise ValueError("a key that is damaged")
         batches, records, first, last = map(int, numbers)
         yield Target(str(topic), int(partition)), identity, Delivered(batches, records, first, last, _refusal(refusal))
 

@@ -80,9 +80,10 @@ def test_the_file_is_read_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "somebody's",
         "shoal deliveries 1\n[",
+        "shoal deliveries 1\n" + 100_000 * "[",
+        'shoal deliveries 1\n["t", 0, "envelope", "00", 1, 0, 2, 3, null]\n',
         'shoal deliveries 1\n["t", 0, "envelope", "00", 1, 2, 3, "x", null]\n',
         "\x00",
     ],
@@ -100,6 +101,19 @@ def test_another_file_is_neither_believed_nor_written_over(
     if not text.startswith("shoal"):
         assert path.read_text() == text
         assert "not Shoal's" in caplog.text
+
+
+def test_an_empty_one_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The machine has stopped when it had its name, and not its content yet."""
+    path, deliveries = tmp_path / "to.deliveries", Deliveries()
+    path.touch()
+    deliveries.record(Target("t", 0), b"digest", Delivered(batches=1))
+    save_deliveries(path, deliveries)
+    assert path.read_text()
+    path.write_text("")
+    load_deliveries(path, deliveries)
+    assert not path.exists()
+    assert not caplog.text
 
 
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
