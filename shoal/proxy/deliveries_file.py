@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.errors import RemoteProtocolError
@@ -16,7 +17,7 @@ from shoal.protocol.shallow.delivery import Delivered, Refusal, Target
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
     from pathlib import Path
 
     from shoal.protocol.shallow.delivery import Deliveries
@@ -26,26 +27,31 @@ __all__ = ["load_deliveries", "save_deliveries"]
 log = logging.getLogger("shoal.unwrap")
 
 _FIRST = "shoal deliveries 1\n"
+_NOT_KEPT = "cannot write %s (%s): an envelope that is appended in part now may be appended twice after a restart"
 
 
-def save_deliveries(path: Path, deliveries: Deliveries) -> None:
-    """Logs what goes wrong."""
+def save_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+    """Logs what goes wrong, and calls `failed`."""
     lines = [json.dumps(_row(target, identity, done)) for (target, identity), done in deliveries.items()]
     new = path.with_name(f"{path.name}.new")
     try:
         if path.exists() and not _is_ours(path.read_text()):
-            log.warning("%s is not Shoal's: an envelope that is appended in part now may be appended twice", path)
+            failed()
+            log.warning(_NOT_KEPT, path, "it is not Shoal's: move it away, or choose another state-dir")
             return
         path.unlink(missing_ok=True)
         if lines:
             new.write_text("".join((_FIRST, *(f"{line}\n" for line in lines))))
             new.replace(path)
     except (OSError, ValueError) as error:
-        log.warning("cannot write %s (%s): an envelope that is appended in part now may be appended twice", path, error)
+        failed()
+        with suppress(OSError):
+            new.unlink()
+        log.warning(_NOT_KEPT, path, f"{error}: make room, or choose another state-dir")
 
 
-def load_deliveries(path: Path, deliveries: Deliveries) -> None:
-    """And remove the file. Logs what goes wrong."""
+def load_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+    """And remove the file. Logs what goes wrong, and calls `failed`."""
     try:
         if not path.exists():
             return
@@ -56,6 +62,7 @@ def load_deliveries(path: Path, deliveries: Deliveries) -> None:
             deliveries.record(target, identity, done)
         path.unlink()
     except (OSError, ValueError, TypeError, RemoteProtocolError, RecursionError) as error:
+        failed()
         log.warning("cannot read %s (%s): an envelope that was appended in part may be appended twice", path, error)
 
 

@@ -76,6 +76,7 @@ class UnwrapPath:
         self.deliveries = Deliveries()
         self.books = Bookkeeper(self.tally)
         self._name = listener.settings.name
+        self._state_failed = listener.state_failed
         self._interlocks = interlocks
         self.refused = interlocks.refused
         self._locks = PartitionLocks()
@@ -95,7 +96,7 @@ class UnwrapPath:
         kept = listener.settings.producers_file
         self._deliveries_file = kept and kept.with_suffix(".deliveries")
         if self._deliveries_file is not None:
-            load_deliveries(self._deliveries_file, self.deliveries)
+            load_deliveries(self._deliveries_file, self.deliveries, failed=listener.state_failed)
         listener.cluster.when_made_anew.append(self._forget)
         listener.cluster.when_identified.append(self._identified)
         produce = Route(since=_OLDEST, handle=self._handle)
@@ -120,7 +121,7 @@ class UnwrapPath:
 
     def end(self) -> None:
         if self._deliveries_file is not None:
-            save_deliveries(self._deliveries_file, self.deliveries)
+            save_deliveries(self._deliveries_file, self.deliveries, failed=self._state_failed)
         self._file.close()
 
     def proofs(self, connection: Connection) -> MultiBatchProofs:

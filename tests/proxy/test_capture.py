@@ -25,6 +25,7 @@ from tests.proxy.capture_maker import a_row
 from tests.proxy.processes import CLUSTERS, shoal
 from tests.proxy.rig import until
 from tests.proxy.test_config import GOOD
+from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,6 +172,34 @@ async def test_a_full_disk_drops_rows_and_leaves_whole_blocks(tmp_path: Path, ca
     assert reader.state == {"written": 20, "dropped": 20, "closed": True}
     told = [record.getMessage() for record in caplog.records]
     assert ["cannot be written" in told[0], "written again" in told[1], len(told)] == [True, True, 2]
+
+
+@pytest.mark.parametrize("full_at_the_start", [True, False])
+async def test_a_disk_without_room_has_every_row_that_counts_as_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, full_at_the_start: bool
+) -> None:
+    with tiny_disk(tmp_path / "disk", 1 << 20) as disk, caplog.at_level(logging.INFO):
+        capture = new_capture(disk.path)
+        disk.fill(leave=0 if full_at_the_start else 3 * 4096)
+        for first in range(1, 301, 10):
+            fill(capture, 10, first)
+            await capture.flush()
+        written = capture.statistics().written
+        assert (written, capture.statistics().dropped) == (300 - capture.dropped, 300 - written)
+        assert bool(written) is not full_at_the_start
+        disk.empty()
+        fill(capture, 10, 1001)
+        await capture.flush()
+        capture.close()
+        (path,) = files(disk.path)
+        reader, rows, wrong = content(path)
+        assert not wrong
+        assert [row["request"] for row in rows][-10:] == list(range(1001, 1011))
+        assert len(rows) == written + 10 == capture.statistics().written
+        assert reader.state == {"written": written + 10, "dropped": 300 - written, "closed": True}
+        first_line, again = caplog.messages
+        assert f"cannot be written to {disk.path}: No space left on device" in first_line
+        assert "written again" in again
 
 
 async def test_a_directory_that_goes_and_comes_back(tmp_path: Path) -> None:

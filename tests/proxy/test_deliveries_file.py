@@ -15,6 +15,7 @@ from tests.proxy.rig import until
 from tests.proxy.shallow_batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, envelope, leave, outer, records
 from tests.proxy.shallow_brokers import Script, TargetBroker
 from tests.proxy.shallow_rig import shallow_rig
+from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,3 +122,31 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, caplog: pyte
     deliveries.record(Target("t", 0), b"digest", Delivered(batches=1))
     save_deliveries(tmp_path / "nowhere" / "to.deliveries", deliveries)
     assert "cannot write" in caplog.text
+
+
+def test_a_full_disk_costs_the_memory_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failed: list[bool] = []
+    deliveries = Deliveries()
+    for partition in range(1000):
+        deliveries.record(Target("t", partition), b"digest", Delivered(batches=1))
+    for room in (0, 8192):
+        with tiny_disk(tmp_path / f"disk-{room}", 1 << 20) as disk:
+            path = disk.path / "to.deliveries"
+            disk.fill(leave=room)
+            save_deliveries(path, deliveries, failed=lambda: failed.append(True))
+            assert [one.name for one in disk.path.iterdir()] == ["filler"], "half a file is none"
+            load_deliveries(path, Deliveries(), failed=lambda: failed.append(True))
+    assert failed == [True, True]
+    assert [("No space left on device" in line, "make room" in line) for line in caplog.messages] == [(True, True)] * 2
+
+
+async def test_what_cannot_be_kept_counts_as_an_error_of_the_state_directory(tmp_path: Path) -> None:
+    target, path = TargetBroker(), tmp_path / "state" / "to.producers"
+    path.parent.mkdir()
+    path.with_suffix(".deliveries").write_text("somebody's")
+    async with shallow_rig(target=target, producers_file=path) as r:
+        client = await r.producer()
+        await client.produce(outer(*BATCHES))
+        assert (await client.answers())[0][0] is NONE
+        errors = {one.name: one.state_errors for one in r.server.statistics().listeners}
+        assert (errors["from"], errors["to"]) == (0, 1)

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from shoal.protocol.capture.pcapng import CapturedFrame, Sender
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.raw_capture import RawCapture
+from shoal.proxy.raw_files import RawFiles
 from shoal.proxy.raw_tap import LOST, FrameTap
 from shoal.proxy.settings import RawCaptureSettings
 
 from . import rig
 from .capture_index import whole_raw_capture
+from .tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,7 +204,42 @@ def test_a_disk_that_fails_costs_frames_and_nothing_else(tmp_path: Path, caplog:
         wire.close()
 
     assert (raw.statistics().written, raw.statistics().lost) == (0, 3)
-    assert sum("nothing is captured" in record.message for record in caplog.records) == 1
+    assert sum("frames are lost until it can" in record.message for record in caplog.records) == 1
+
+
+def frame(number: int, size: int = 3000) -> CapturedFrame:
+    return CapturedFrame(number, PROXY, 1, Sender.CLIENT, rig.request(3, 0, number, bytes(size)))
+
+
+@pytest.mark.parametrize("full_at_the_start", [True, False])
+def test_a_full_disk_has_every_frame_that_counts_as_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, full_at_the_start: bool
+) -> None:
+    """A hundred turns of writing and flushing while it is full: one line, no files without content, and afterwards it goes on."""
+    now = [0.0]
+    monkeypatch.setattr("shoal.proxy.raw_files.time.monotonic", lambda: now[0])
+    with tiny_disk(tmp_path / "disk", 1 << 20) as disk, caplog.at_level(logging.INFO, "shoal.capture"):
+        files = RawFiles(RawCaptureSettings(directory=disk.path, max_bytes=1 << 30), PROXY)
+        disk.fill(leave=0 if full_at_the_start else 40_960)
+        for number in range(100):
+            files.write([frame(number)])
+            now[0] += 1
+            if number % 3 == 0:
+                files.flush()
+        files.flush()
+        written = [one.time_ns for one in whole_raw_capture(disk.path)]
+        assert len(written) == files.written == 100 - files.lost
+        assert bool(written) is not full_at_the_start
+        assert sum(path.stat().st_size for path in disk.path.glob("*.pcapng")) == files.bytes
+        assert len(list(disk.path.glob("*.pcapng"))) <= 2
+        disk.empty()
+        now[0] += 60
+        files.write([frame(number) for number in range(100, 103)])
+        files.close()
+        assert [one.time_ns for one in whole_raw_capture(disk.path)] == [*written, 100, 101, 102]
+        first, again = caplog.messages
+        assert f"cannot write to {disk.path}: No space left on device: frames are lost until it can" in first
+        assert f"({files.lost} frames are missing)" in again
 
 
 def test_a_directory_that_is_not_there_is_the_operators_mistake(tmp_path: Path) -> None:
