@@ -114,6 +114,4 @@ FAULTS: Mapping[str, Schedule] = {
 }
 
 # fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
-OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "a set of six pieces": ("found by the models: M4", ("sets of idempotent mirrors",)),
-}
+OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {}

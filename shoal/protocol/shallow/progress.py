@@ -123,8 +123,8 @@ class PartitionProgress:
         self._most = MAX_IN_DOUBT  # of batches in a set: it begins small behind a refused one, for the next may be, too
         self._replay = Replay(self._usable_doubt())
         self._prepare()
-        if again and self._ahead:
-            self._replay = Replay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
+        self._is_stamped_replay = again  # until the first answer that leaves nothing of it open
+        self._replay_stamped()
 
     # -- before anything is sent -------------------------------------------------------------------------------------
 
@@ -137,6 +137,11 @@ class PartitionProgress:
             self._renew()
             return None
         return sequence.doubt
+
+    def _replay_stamped(self) -> None:
+        """A set's worth of what is ahead may have been sent before; counted anew when some of it was cut or taken back."""
+        if self._is_stamped_replay and self._ahead:
+            self._replay = Replay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
 
     def _renew(self) -> None:
         """Go on in a new epoch, or without stamps where there is none."""
@@ -184,6 +189,7 @@ class PartitionProgress:
             self._refuse_for_size(f"a single record is too large: {batch}")
         else:
             self._ahead.replace(self._cut_at, pieces)
+            self._replay_stamped()
         return self._prepare()
 
     def _refuse_for_size(self, what: str) -> None:
@@ -287,6 +293,7 @@ class PartitionProgress:
             if index == len(parcel.pieces) or parcel.pieces[index].item != item:
                 self._deliveries.record(self.target, self._plan.items[item].identity, self._delivered[item])
         self._replay.answered(self._sequence)
+        self._is_stamped_replay &= self._replay.unanswered > 0
         if self._sequence is not None:
             self._sequence.end = base_offset
 
@@ -345,6 +352,7 @@ class PartitionProgress:
         """Nothing of these was appended."""
         self._ahead.put_back([piece for parcel in parcels for piece in parcel.pieces])
         self._replay = Replay()
+        self._replay_stamped()
         if self._sequence is not None and parcels[0].stamp is not None:
             self._sequence.doubt = None
             self._sequence.give_back(parcels[0].stamp)
