@@ -11,14 +11,13 @@ checksum is as wrong as the old one was, and the broker still refuses the batch.
 Multiplying by a fixed x^(8n) is linear in the 32 bits of the checksum, so it is four table look-ups, one per byte. n is
 cut into its byte digits and each digit has a table of its own, built when first met (about 0.3 ms): at most 4 * 255
 tables of 4 kB. Bits are reflected, as everywhere in CRC-32C: bit 31 is x^0. A short length needs no table: n zeros are run
-through the checksum itself, which multiplies by x^(8n) and adds what does not depend on c, the checksum of the zeros alone.
+through the checksum itself, which multiplies by x^(8n); its inversions, before and after, are undone.
 
 Measured (2 EPYC vCPUs, CPython 3.11): `shift` takes 0.2 us below 4 kB, then 0.4 us per non-zero byte of the length (0.8 us below
 64 kB, 1.2 us below 16 MB); computing a checksum takes 0.15 us + 1 us per 14-25 kB.
 """
 
 from array import array
-from itertools import accumulate
 
 from crc32c import crc32c
 
@@ -75,7 +74,7 @@ class _Tables(dict[int, "array[int]"]):
 _tables = _Tables()
 
 _ZEROS = memoryview(bytes(4096))
-_OF_ZEROS = array("I", accumulate(_ZEROS, lambda crc, _: crc32c(b"\0", crc), initial=0))  # by their number
+_INVERTED = 0xFFFFFFFF
 
 
 def shift(crc: int, length: int) -> int:
@@ -83,7 +82,7 @@ def shift(crc: int, length: int) -> int:
     if not 0 <= length <= 0xFFFFFFFF:
         raise ValueError(f"length {length} is out of range")
     if length < len(_ZEROS):
-        return crc32c(_ZEROS[:length], crc) ^ _OF_ZEROS[length]
+        return crc32c(_ZEROS[:length], crc ^ _INVERTED) ^ _INVERTED
     mask = 0xFF
     while length:
         digit = length & mask

@@ -4,20 +4,20 @@ Each batch of a set has the stamp of a producer of its own, so there is one to w
 reads. As in producible.py the loops are C's: fields are taken by column and packed by `map`, and a checksum is patched, never computed
 anew. It is linear in what changes (crc.py), and that differs between the batches of a row in the sequence only:
 
-    patched = crc ^ L(change || n zeros)               n bytes follow the stamp; L is the checksum without its constants
-            = crc ^ crc(change || n zeros) ^ crc(as many zeros)
+    patched = crc ^ L(change || n zeros)               n bytes follow the stamp; L is the checksum without its inversions
     change  = transactional bit, 20 zeros, producer id, epoch || sequence, each xor what stood there: 0, and -1 in the others
 
-The checksum of all before the sequence is one number for the row, and that of the zeros comes from a table. And four bytes need no call
-of their own: crc(word || rest, c) = crc(0000 || rest, c ^ word), the word read from its low byte on.
+A checksum is computed in a register: inverted, fed with bytes, inverted again. So one that is continued from an inverted value feeds the
+register with that value itself, and the change of all before the sequence is one number for the row. Four bytes need no call of
+their own: the register with a word upon it, read from its low byte on, goes on as if that word had been fed and zeros were next. And
+the last inversion is undone by what is fed last: some four bytes, instead of zeros, that invert every bit.
 """
 
-from array import array
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, chain, repeat
-from operator import or_, sub
+from itertools import accumulate, repeat
+from operator import sub, xor
 from struct import Struct, pack, unpack
 
 from shoal.protocol.crc import crc32c
@@ -28,12 +28,13 @@ __all__ = ["LAST_SEQUENCE", "sequences_of", "stamp_all"]
 LAST_SEQUENCE = 0x7FFFFFFF  # 0 comes after it (DefaultRecordBatch.incrementSequence)
 
 _SHORT = 4096  # bytes of a batch
-_CRC_AT, _CRC_FROM = 17, 21
-_STORED = Struct(">IH20s")  # crc, attributes, lastOffsetDelta to maxTimestamp
-_STAMPED = Struct(">IH20sqhi")  # the same, producerId, producerEpoch, baseSequence
+_CRC_AT, _ATTRIBUTES_AT, _SEQUENCE_AT = 17, 22, 53  # the low byte of the attributes
+_STORED = Struct(">I22s")  # crc, attributes to maxTimestamp
+_STAMPED = Struct(">I22s10si")  # the same, producerId and producerEpoch, baseSequence
+_PRODUCER = Struct(">qh")
 _CHANGE = Struct(">H20xqh")
-_SEQUENCE_AT = 53
-_NO_SEQUENCE = 0xFFFFFFFF  # -1
+_INVERTED = 0xFFFFFFFF
+_INVERTS = bytes.fromhex("54641f64")  # fed to a register of 0, they make it all ones
 
 
 def sequences_of(records: Sequence[int], first: int) -> list[int]:
@@ -60,30 +61,22 @@ def stamp_all(
             new = stamped_header(header, size - HEADER_SIZE, *stamp, transactional=transactional)
             buf[at : at + HEADER_SIZE] = new
         return
+    if transactional:
+        for at in starts:
+            buf[at + _ATTRIBUTES_AT] |= TRANSACTIONAL
     ats = [at + _CRC_AT for at in starts]
-    crcs, attributes, middles = zip(*map(_STORED.unpack_from, repeat(buf), ats), strict=True)
-    bit = TRANSACTIONAL if transactional else 0
-    of_row = crc32c(_CHANGE.pack(bit, ~producer_id, ~epoch)) ^ _NO_SEQUENCE
+    crcs, middles = zip(*map(_STORED.unpack_from, repeat(buf), ats), strict=True)
+    changed = _CHANGE.pack(TRANSACTIONAL if transactional else 0, ~producer_id, ~epoch)
+    register = crc32c(changed, _INVERTED) ^ _INVERTED
     words = unpack(f"<{len(sequences)}I", pack(f">{len(sequences)}i", *sequences))
-    zeros, rest = _zeros(), _rest()
-    patched = [
-        crc ^ crc32c(zeros[size], of_row ^ word) ^ rest[size]
-        for crc, size, word in zip(crcs, sizes, words, strict=True)
-    ]
-    bits = map(or_, attributes, repeat(bit)) if bit else attributes
-    fields = (patched, bits, middles, repeat(producer_id), repeat(epoch), sequences)
+    # What stood there is all ones, as is what continuing a checksum inverts: they cancel out.
+    changes = map(crc32c, map(_zeros().__getitem__, sizes), [register ^ word for word in words])
+    fields = (map(xor, crcs, changes), middles, repeat(_PRODUCER.pack(producer_id, epoch)), sequences)
     deque(map(_STAMPED.pack_into, repeat(buf), ats, *fields), maxlen=0)
 
 
 @cache
 def _zeros() -> list[memoryview]:
-    """The sequence of a batch of that size and what follows it, as zeros."""
-    zeros = memoryview(bytes(_SHORT))
-    return [zeros[: max(size - _SEQUENCE_AT, 0)] for size in range(_SHORT)]
-
-
-@cache
-def _rest() -> "array[int]":
-    """The checksum of all that is under the checksum of a batch of that size, as zeros."""
-    zeros = accumulate(repeat(b"\0", _SHORT - 1 - _CRC_FROM), lambda crc, zero: crc32c(zero, crc), initial=0)
-    return array("I", chain(repeat(0, _CRC_FROM), zeros))
+    """By the size of a batch: as many bytes as there are from its sequence on."""
+    zeros = memoryview(bytes(_SHORT) + _INVERTS)
+    return [zeros[len(zeros) - max(size - _SEQUENCE_AT, 0) :] for size in range(_SHORT)]
