@@ -88,9 +88,12 @@ class Stubborn:
 class Load:
     """Requests with one envelope per partition, and the records that are in them."""
 
-    def __init__(self, seed: int, since: int = 1_700_000_000_000, source: str = "source-cluster") -> None:
+    def __init__(
+        self, seed: int, since: int = 1_700_000_000_000, source: str = "source-cluster", batches: int = BATCHES
+    ) -> None:
         self._since = since
         self._source = source
+        self._batches = batches
         self._random = random.Random(seed)
         self._serials = count(seed << 32)
         self.records: dict[int, list[NewRecord]] = {index: [] for index in range(PARTITIONS)}
@@ -100,11 +103,14 @@ class Load:
             yield {index: self._envelope(index) for index in range(PARTITIONS)}
 
     def _envelope(self, index: int) -> bytes:
-        source = b"".join(self._batch(index) for _ in range(BATCHES))
+        source = b"".join(self._batch(index) for _ in range(self._batches))
         about = context(cluster=self._source, partition=index, serials=lambda: next(self._serials))
         made = wrap_record_set(source, 0, len(source), about)
         assert made.parts
-        return encode_batch([seen.record for seen in poll(flat(made.parts))])
+        return self._outer_batch([seen.record for seen in poll(flat(made.parts))])
+
+    def _outer_batch(self, records: list[NewRecord]) -> bytes:
+        return encode_batch(records)
 
     def _batch(self, index: int) -> bytes:
         base = len(self.records[index])
