@@ -69,7 +69,7 @@ async def test_what_is_planted_is_found(pool: Pool, tmp_path: Path) -> None:
         assert (await read_topic(bootstrap, name, committed=False))[0]
         put = partial(fill, bootstrap, name)
         await put(iter([Record(b"value", MAGIC + b"rest")]))
-        await put(iter([Record(b'{"id":"~0.1~", "altered": true}')]))
+        await put(iter([Record(b'{"id":"~0.500~", "altered": true}')]))
         await Topics(bootstrap).delete_records(name, {0: 10})
 
     verdict = await run_round(pool, PLAN, "bad", tmp_path, before_judging=plant, still_s=5.0)
