@@ -40,6 +40,7 @@ _HEAL_S = 90.0
 _FLUSH_S = 100.0
 _ANSWER_S = 15.0
 _STOP_S = 30.0
+_DUMP_S = 2.0  # for stacks to be written
 _COUNTED = ("wrapped_records", "unwrapped_records", "retries_suppressed", "reconciled_envelopes")
 
 
@@ -148,13 +149,16 @@ class _Round:
                     self._hangs(f"Shoal's {side} listener for {source} does not answer within {_ANSWER_S:g} s")
 
     def _hangs(self, what: str) -> None:
-        """Its stacks go to its log first."""
+        """The stacks of Shoal and of the mirrors go to their logs first."""
         self._verdict.hangs.append(what)
         self._world.said(what)
-        if self._world.shoal.running:
-            for number in (signal.SIGUSR1, signal.SIGUSR2):
+        world = self._world
+        stacks = [(world.shoal.process, signal.SIGUSR1), (world.shoal.process, signal.SIGUSR2)]
+        stacks += [(mirror.process, signal.SIGQUIT) for mirror in world.mirrors.values()]
+        for process, number in stacks:
+            if process.running:
                 with suppress(ProcessLookupError):
-                    os.kill(self._world.shoal.pid, number)
+                    os.kill(process.pid, number)
 
     async def _answers(self, port: int) -> bool:
         def ask() -> None:
@@ -182,6 +186,8 @@ class _Round:
         await trio.sleep(1.0)
         for one in comparisons:
             self._note(one, await patiently(one.compare))
+        if verdict.hangs:
+            await trio.sleep(_DUMP_S)
 
     async def _wait(self, comparisons: list[Comparison]) -> bool:
         names = [one.target for one in comparisons]
