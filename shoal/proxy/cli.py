@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 import os
 import sys
 from functools import partial
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from shoal.proxy.settings import ListenerSettings, Settings
 
 __all__ = ["main"]
+
+log = logging.getLogger("shoal.cli")
 
 
 def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS) -> int:
@@ -88,7 +91,7 @@ def _serve(configuration: Configuration, announcement: str) -> int:
 
     set_up_logs(configuration.log)
     _spare_the_collector()
-    run(configuration, lambda: _print(announcement))
+    run(configuration, lambda: _announce(announcement))
     return OK
 
 
@@ -98,12 +101,22 @@ def _spare_the_collector() -> None:
     gc.set_threshold(2_000)
 
 
+def _announce(text: str) -> None:
+    """A proxy does not end because what it says at the start has no room on the disk."""
+    try:
+        _print(text)
+    except OperatorError as error:
+        log.error("%s", error)
+
+
 def _print(text: str) -> None:
-    """To standard output, if anybody reads it: a proxy does not end because `head` has seen enough."""
+    """To standard output, if anybody reads it: `head` may have seen enough. Raises OperatorError."""
     try:
         print(text, end="", flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise OperatorError.of("standard output", f"cannot be written: {error.strerror}") from None
 
 
 def _check(flags: argparse.Namespace) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -89,9 +91,50 @@ class JsonFormatter(logging.Formatter):
 _FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}
 
 
+class _Lines(logging.Handler):
+    """To a descriptor, line by line and with no buffer: what a full disk does not take is lost, and never raises or waits to be written
+    later. As soon as lines can be written again, one says how many are missing."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._missing = 0
+        self._torn = False  # the last line has no end
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self._missing:
+                self._write(self.format(_told_missing(self._missing)))
+                self._missing = 0
+            self._write(self.format(record))
+        except OSError:
+            self._missing += 1
+        except Exception:
+            self.handleError(record)
+
+    def _write(self, text: str) -> None:
+        rest = memoryview(f"{chr(10) * self._torn}{text}\n".encode(errors="backslashreplace"))
+        while rest:
+            written = os.write(self._descriptor, rest)
+            self._torn = written < len(rest)
+            rest = rest[written:]
+
+
+def _told_missing(lines: int) -> logging.LogRecord:
+    what = f"{lines} lines of this log are missing: they could not be written (is its disk full?)"
+    return logging.LogRecord("shoal", logging.WARNING, "", 0, what, None, None)
+
+
+def _handler(stream: TextIO | None) -> logging.Handler:
+    if stream is None:
+        with suppress(OSError, ValueError):  # a stand-in for stderr may have no descriptor
+            return _Lines(sys.stderr.fileno())
+    return logging.StreamHandler(stream or sys.stderr)
+
+
 def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Everything under `shoal` goes to `stream` (stderr) from now on; other libraries are left alone."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _handler(stream)
     handler.setFormatter(_FORMATTERS[settings.format]())
     log = logging.getLogger("shoal")
     for old in log.handlers[:]:

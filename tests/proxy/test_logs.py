@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.proxy.logs import LogSettings, fields, set_up_logs, told
+from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 log = logging.getLogger("shoal.test")
 
@@ -112,3 +114,24 @@ def test_setting_up_twice_writes_once() -> None:
     log.info("listening")
 
     assert len(out.getvalue().splitlines()) == 1
+
+
+def test_a_full_disk_costs_lines_and_one_line_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises nothing, keeps nothing to be written later, and no line is glued to a torn one."""
+    with tiny_disk(tmp_path / "disk", 1 << 20) as disk, (disk.path / "log").open("w") as err:
+        monkeypatch.setattr("sys.stderr", err)
+        set_up_logs(LogSettings())
+        disk.fill(leave=4096)
+        for number in range(1000):
+            log.info("line %d", number)
+        disk.empty()
+        log.info("again")
+        err.flush()
+        *before, torn, missing, again = [line[13:] for line in (disk.path / "log").read_text().splitlines()]
+    assert before == [f"info    line {number}" for number in range(len(before))]
+    assert before
+    assert f"info    line {len(before)}".startswith(torn)
+    assert missing == (
+        f"warning {1000 - len(before)} lines of this log are missing: they could not be written (is its disk full?)"
+    )
+    assert again == "info    again"
