@@ -16,6 +16,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
 from shoal.protocol.api import ApiKey
 from shoal.protocol.compression import Codec
 from shoal.protocol.errors import RemoteProtocolError
@@ -59,6 +61,7 @@ log = logging.getLogger("shoal.unwrap")
 
 _OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
 _NOBODY_ASKED = 0  # acks
+_BUSY_SECONDS = 0.05  # others wait for so long at most, or for one partition
 _SLOTS_USED_UP = (
     "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the longest time are "
     "forgotten, and a mirror that goes on with one is told that its numbers are out of order (error 45): raise producer-slots then"
@@ -135,11 +138,11 @@ class UnwrapPath:
 
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         request = read_produce_request(frame, header.api_version)
-        found = self._plans(frame, request)
+        found = await self._plans(frame, request)
         if any(isinstance(plan, Stripped) for plan in found):
             frame = self._strip(connection, frame, request, header, found)
             request = read_produce_request(frame, header.api_version)
-            found = self._plans(frame, request)
+            found = await self._plans(frame, request)
         naming = await Naming.learn(connection, header.client_id, [one.topic for one in request.partitions])
         plans: dict[Target, Plan | Refused] = {}
         targets = []
@@ -164,9 +167,14 @@ class UnwrapPath:
         if not works:
             await self._forward(connection, frame, request, header, naming, passing)
 
-    def _plans(self, frame: bytearray, request: ProduceRequest) -> list[Plan | Stripped | Refused | None]:
-        codec = self._plain_codec
-        return [plan_record_set(frame, start, end, plain_codec=codec) for _, _, start, end in request.partitions]
+    async def _plans(self, frame: bytearray, request: ProduceRequest) -> list[Plan | Stripped | Refused | None]:
+        plans, began = [], trio.current_time()
+        for _, _, start, end in request.partitions:
+            plans.append(plan_record_set(frame, start, end, plain_codec=self._plain_codec))
+            if trio.current_time() - began >= _BUSY_SECONDS:  # of many partitions, each may be costly to search
+                await trio.lowlevel.checkpoint()
+                began = trio.current_time()
+        return plans
 
     def _strip(
         self,

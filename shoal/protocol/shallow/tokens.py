@@ -1,4 +1,4 @@
-"""The second half of the evidence: a record that nobody else can have comes back.
+"""The second half of the evidence: a record that only this flow was given comes back.
 
 Samples (turn.py) are ordinary records, which were given to one flow alone through Shoal. But whoever reads the source past Shoal has
 them too, and produces what looks like them, if only late enough. Samples cost nothing and find most mirrors that are wired wrongly;
@@ -9,6 +9,9 @@ the topic over that connection produces through the target listener, and that th
 Where it does not come back, the flow's producer goes elsewhere, and a record with one more header may be where it produces to; no envelope
 ever is. So only one record at a time has one as long as none has come back over that connection, and who failed backs off (`stops`), also over
 the ends of its connections. The log names the record.
+
+What no evidence can tell: whether the record came back by way of another topic. Where this mirror produces to B past Shoal, and another
+mirror copies that topic of B to Shoal's target listener, the token makes both steps, and so do envelopes, which stay in B.
 
 What waits, and how long, is as with the first envelopes: a flow of which nothing is proven is given nothing else until its token is back,
 or for `trial_seconds`; of another, the topic waits by itself.

@@ -49,6 +49,7 @@ __all__ = [
     "CORRUPT_MESSAGE",
     "INVALID_RECORD",
     "MAX_OUTER_BYTES",
+    "MAX_OUTER_RECORDS",
     "MESSAGE_TOO_LARGE",
     "Item",
     "Plan",
@@ -62,6 +63,9 @@ __all__ = [
 # Of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes of the
 # most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and sends halves.
 MAX_OUTER_BYTES = 64 * 1024 * 1024
+# Of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in the process goes on
+# meanwhile. A mirror's batch has far fewer, since envelopes are large; who sends more is answered as above.
+MAX_OUTER_RECORDS = 100_000
 
 # org.apache.kafka.common.protocol.Errors
 CORRUPT_MESSAGE = 2  # retriable
@@ -152,12 +156,18 @@ class _Outer(NamedTuple):
 
 
 def plan_record_set(
-    frame: Buffer, start: int, end: int, *, plain_codec: Codec | None = None, limit: int = MAX_OUTER_BYTES
+    frame: Buffer,
+    start: int,
+    end: int,
+    *,
+    plain_codec: Codec | None = None,
+    limit: int = MAX_OUTER_BYTES,
+    most_records: int = MAX_OUTER_RECORDS,
 ) -> Plan | Stripped | Refused | None:
     """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
 
     Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
-    outer batch's codec. At most `limit` bytes are decompressed per outer batch.
+    outer batch's codec. At most `limit` bytes are decompressed per outer batch, and at most `most_records` are looked at.
     """
     try:
         spans = split(frame, start, end)
@@ -167,7 +177,7 @@ def plan_record_set(
         return Refused(error_code=INVALID_RECORD, message="the record set is cut off inside an envelope")
     found: Plan | Stripped | None = None
     for span in spans.spans:
-        planned = _plan_batch(frame, span, plain_codec, limit)
+        planned = _plan_batch(frame, span, plain_codec, limit, most_records)
         if isinstance(planned, Refused):
             return planned
         found = found or planned
@@ -178,15 +188,23 @@ def plan_record_set(
     return found
 
 
-def _plan_batch(frame: Buffer, span: Span, plain_codec: Codec | None, limit: int) -> Plan | Stripped | Refused | None:
+def _plan_batch(
+    frame: Buffer, span: Span, plain_codec: Codec | None, limit: int, most_records: int
+) -> Plan | Stripped | Refused | None:
     if span.magic != 2:  # no mirror that gets envelopes (they have headers) writes it, and Produce v3+ refuses it
         return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
     try:
         outer = _open(frame, span, limit)
     except RemoteProtocolError as error:
         return _unopened(frame, span, error)
-    if not _holds_magic(outer.payload, 0, len(outer.payload)):
-        return _stripped(outer) if holds_token(outer.payload) else None
+    has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
+    if not has_magic and not holds_token(outer.payload):
+        return None
+    if outer.header.record_count > most_records:
+        what = f"{outer.header.record_count} records in a batch that seems to hold an envelope: at most {most_records} are searched"
+        return Refused(error_code=MESSAGE_TOO_LARGE, message=what)
+    if not has_magic:
+        return _stripped(outer)
     tokens: list[Returned] = []
     try:
         items, count = _items(outer, plain_codec or Codec.NONE, tokens)

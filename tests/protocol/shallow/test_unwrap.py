@@ -20,6 +20,7 @@ from shoal.protocol.records.batch import (
 )
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
+from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
 from shoal.protocol.shallow.unwrap import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
@@ -243,6 +244,16 @@ def test_what_is_too_large_to_be_searched_is_refused(codec: Codec) -> None:
     outer = encode_batch([envelope(), NewRecord(1, b"k", b"\0" * 5000)], codec=codec)
     assert isinstance(plan_record_set(outer, 0, len(outer), limit=10_000), Plan)
     answer = plan_record_set(outer, 0, len(outer), limit=4000)
+    assert isinstance(answer, Refused)
+    assert answer.error_code == MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("decoy", [envelope().key, token_header(bytes(TOKEN_BYTES))[0]], ids=["envelope", "token"])
+def test_no_more_records_are_searched_than_the_limit(decoy: bytes) -> None:
+    """Some bytes on the wire may be millions of records, with what looks like an envelope or a token in one value."""
+    outer = encode_batch([*[NewRecord(1, None, b"")] * 50, NewRecord(1, None, decoy)], codec=Codec.ZSTD)
+    assert plan_record_set(outer, 0, len(outer), most_records=51) is None
+    answer = plan_record_set(outer, 0, len(outer), most_records=50)
     assert isinstance(answer, Refused)
     assert answer.error_code == MESSAGE_TOO_LARGE
 
