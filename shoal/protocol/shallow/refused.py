@@ -14,8 +14,10 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 
 __all__ = ["MAX_PARTITIONS", "MAX_RANGES", "Offsets", "RefusedRanges", "SourceRange", "overlaps"]
 
+MAX_RANGES = (
+    64  # of one partition: each batch of an answer is compared with all of them. Above it the nearest two become one.
+)
 # What is forgotten is wrapped again, refused again, and known again: it costs a mirror one restart more.
-MAX_RANGES = 64  # of one partition: each batch of an answer is compared with all of them
 MAX_PARTITIONS = 1_000
 
 
@@ -45,7 +47,8 @@ class SourceRange(NamedTuple):
 
 
 class RefusedRanges:
-    """The oldest are forgotten: of a partition, and partitions."""
+    """Above the limits, what is between two ranges goes raw, too; and the oldest partitions are forgotten. Rejected: to forget the oldest
+    range. One envelope may be refused in more places than that, and its first ones would be forgotten again in each life of the mirror."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, int], tuple[Offsets, ...]] = OrderedDict()
@@ -59,13 +62,21 @@ class RefusedRanges:
                 first, last = min(first, one.first), max(last, one.last)
             else:
                 others.append(one)
-        self._known[place] = (*others, Offsets(first, last))[-MAX_RANGES:]
+        self._known[place] = _joined(sorted((*others, Offsets(first, last))))
         self._known.move_to_end(place)
         if len(self._known) > MAX_PARTITIONS:
             self._known.popitem(last=False)
 
     def of(self, cluster: str, topic: str, partition: int) -> Sequence[Offsets]:
         return self._known.get((cluster, topic, partition), ())
+
+
+def _joined(ranges: list[Offsets]) -> tuple[Offsets, ...]:
+    """In order, and no more than there may be."""
+    if len(ranges) > MAX_RANGES:
+        at = min(range(1, len(ranges)), key=lambda at: ranges[at].first - ranges[at - 1].last)
+        ranges[at - 1 : at + 1] = [Offsets(ranges[at - 1].first, ranges[at].last)]
+    return tuple(ranges)
 
 
 def overlaps(ranges: Sequence[Offsets], first: int, last: int) -> bool:
