@@ -272,9 +272,6 @@ class Connection:
         """The address under which the client finds a broker; its port is bound when this returns. Raises NoPort."""
         return self.listener.advertise(Address(host, port), node_id, self.local_host)
 
-    def lookup_controller(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        return self.listener.advertise_controller(node_id, self.local_host)
-
     def spawn(self, task: Callable[[bytes], Awaitable[None]], argument: bytes) -> None:
         """Run a task that ends with this connection at the latest."""
         self._tasks.start_soon(task, argument)

@@ -152,11 +152,6 @@ class Listener:
             with suppress(NoPort):  # said by `advertise`
                 self.advertise(Address(broker.host, broker.port), broker.node_id, self.settings.host)
 
-    def advertise_controller(self, node_id: int, local_host: str) -> tuple[str, int]:
-        """A controller's address is for display only (clients cannot use it): it gets no port of its own."""
-        door = self.doors.get(node_id) or self.doors[None]
-        return self._advertised_host(local_host), door.port
-
     def _advertised_host(self, local_host: str) -> str:
         host = self.settings.advertised_host or self.settings.host
         return local_host if host in _WILDCARDS else host

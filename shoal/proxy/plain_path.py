@@ -69,10 +69,6 @@ def _addresses(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer
     return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
 
 
-def _controllers(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
-    return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup_controller)
-
-
 def _skimmer(entry: InFlight, size: int) -> Skimmer:
     return FetchSkimmer(entry.api_version, size)
 
@@ -159,7 +155,6 @@ PLAIN_ROUTES: dict[int, Route] = {
     ApiKey.DESCRIBE_CLUSTER: Route(answer=ADDRESSES),
     ApiKey.SHARE_FETCH: Route(answer=ADDRESSES),
     ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
-    ApiKey.DESCRIBE_QUORUM: Route(since=ADDRESS_RESPONSES[ApiKey.DESCRIBE_QUORUM], answer=Edit(_controllers)),
     ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
     ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),
 }

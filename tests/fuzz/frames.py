@@ -136,7 +136,6 @@ _ADDRESSES = {
     ApiKey.FETCH: "FetchResponse",
     ApiKey.METADATA: "MetadataResponse",
     ApiKey.FIND_COORDINATOR: "FindCoordinatorResponse",
-    ApiKey.DESCRIBE_QUORUM: "DescribeQuorumResponse",
     ApiKey.DESCRIBE_CLUSTER: "DescribeClusterResponse",
     ApiKey.SHARE_FETCH: "ShareFetchResponse",
     ApiKey.SHARE_ACKNOWLEDGE: "ShareAcknowledgeResponse",

@@ -167,7 +167,7 @@ async def test_a_new_leader_in_a_produce_answer_is_rewritten() -> None:
         assert [(one.host, one.port) for one in seen.node_endpoints] == [("127.0.0.1", r.listener.doors[2].port)]
 
 
-async def test_a_controller_gets_no_port_of_its_own() -> None:
+async def test_a_controllers_address_is_for_people_and_stays() -> None:
     listener = make(quorum_v2.Listener, name="CONTROLLER", host="c9", port=9093)
     real = make(
         quorum_v2.DescribeQuorumResponse,
@@ -180,7 +180,7 @@ async def test_a_controller_gets_no_port_of_its_own() -> None:
         client = await r.client()
         await client.send(request(55, 2, 3))
         seen = decode_response(await client.frame(), quorum_v2.DescribeQuorumResponse)
-        assert [(one.host, one.port) for one in seen.nodes[0].listeners] == [("127.0.0.1", r.listener.port)]
+        assert [(one.host, one.port) for one in seen.nodes[0].listeners] == [("c9", 9093)]
         assert list(r.listener.doors) == [None]
 
 

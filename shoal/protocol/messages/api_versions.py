@@ -33,7 +33,6 @@ EDITED: Final = frozenset(
         ApiKey.METADATA,
         ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
-        ApiKey.DESCRIBE_QUORUM,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,

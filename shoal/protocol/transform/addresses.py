@@ -6,7 +6,9 @@ Every response of Kafka 4.3 to a client that carries a broker's host and port:
     DescribeCluster v0+     Brokers (v1+: unless EndpointType says controllers)
     Produce v10+, Fetch v16+                             NodeEndpoints, tagged field 0 (KIP-951)
     ShareFetch, ShareAcknowledge v0+                     NodeEndpoints, a plain array (KIP-932)
-    DescribeQuorum v2+      Nodes.Listeners, of controllers (KIP-853)
+
+DescribeQuorum v2+ (KIP-853) has those of controllers, which are for people: a client of brokers connects to none. They stay as they are, since
+there is nothing in Shoal that leads to a controller.
 
 In all of them the port follows the host, so one address is one range. An address with node id -1, an empty host or no port
 is not one (that is how errors are answered) and stays. The walks stop after the last address, except that tagged fields
@@ -36,7 +38,6 @@ ADDRESS_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.FETCH: 16,
         ApiKey.METADATA: 0,
         ApiKey.FIND_COORDINATOR: 0,
-        ApiKey.DESCRIBE_QUORUM: 2,
         ApiKey.DESCRIBE_CLUSTER: 0,
         ApiKey.SHARE_FETCH: 0,
         ApiKey.SHARE_ACKNOWLEDGE: 0,
@@ -83,7 +84,6 @@ _WALKERS: Final[Mapping[int, Walkers]] = {
     ApiKey.FETCH: _walkers("FetchResponse", "NodeEndpoints", tagged=True),
     ApiKey.METADATA: _walkers("MetadataResponse", "Brokers"),
     ApiKey.FIND_COORDINATOR: _walkers("FindCoordinatorResponse", "Coordinators"),
-    ApiKey.DESCRIBE_QUORUM: _walkers("DescribeQuorumResponse", "Nodes.Listeners"),
     ApiKey.DESCRIBE_CLUSTER: _walkers("DescribeClusterResponse", "Brokers"),
     ApiKey.SHARE_FETCH: _walkers("ShareFetchResponse", "NodeEndpoints"),
     ApiKey.SHARE_ACKNOWLEDGE: _walkers("ShareAcknowledgeResponse", "NodeEndpoints"),
@@ -150,7 +150,7 @@ def _edit(api_key: int, version: int, address: _Address, new: tuple[str, int]) -
     if not 0 < port < 1 << 16:
         raise LocalProtocolError(f"{port} is not a port")
     compact = response_header_version(api_key, version) == 1
-    written_port = port.to_bytes(2) if api_key == ApiKey.DESCRIBE_QUORUM else write_int32(port)
+    written_port = write_int32(port)
     written_host = write_compact_string(host) if compact else write_string(host)
     return Edit(address.field, address.end + len(written_port), (written_host + written_port,))
 

@@ -60,8 +60,6 @@ def comparison(brokers: Cluster, stand: Stand) -> Iterator[Comparison]:
             reach, names = ways[tag]
             reach |= {(PLAIN, node_id): plain, (SASL, node_id): sasl}
             names |= {(named, plain[1]): node_id}
-        # Controllers tell their own addresses (DescribeQuorum v2+); through Shoal they have the address of their node.
-        ways["d"][1][(LOOPBACK, node.settings.ports.controller)] = node_id
     with _broker(brokers) as wire:
         make = _Maker(wire)
         direct, shoal = (make.side(tag, *ways[tag]) for tag in "ds")

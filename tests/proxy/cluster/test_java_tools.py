@@ -75,13 +75,18 @@ async def test_configs_are_altered_and_described(brokers: Cluster, stand: Stand)
     assert "max.message.bytes=123456" in await _tool(stand, "ConfigCommand", *entity, "--describe")
 
 
-async def test_the_quorum_is_described(stand: Stand) -> None:
+async def test_the_quorum_is_described_with_the_controllers_own_addresses(brokers: Cluster, stand: Stand) -> None:
     status = await _tool(stand, "MetadataQuorumCommand", "describe", "--status")
     assert re.search(r"LeaderId:\s+[123]\b", status)
     voters = re.search(r"CurrentVoters:\s+(.*)", status)
     assert voters is not None
     assert len(re.findall(r'"id": [123]|\b[123]\b', voters[1])) >= 3
     assert "shoal.test" not in status
+    direct = await run_tool("MetadataQuorumCommand", "--bootstrap-server", brokers.bootstrap, "describe", "--status")
+    theirs = re.search(r"CurrentVoters:\s+(.*)", direct)
+    assert theirs is not None
+    assert voters[1] == theirs[1]
+    assert not any(f":{stand.broker(node_id)[1]}" in voters[1] for node_id in brokers.nodes)
 
 
 async def test_acls_are_added_and_listed(brokers: Cluster, stand: Stand) -> None:
