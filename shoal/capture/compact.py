@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from shoal.capture.batches import record_batches
 from shoal.capture.decode import arrow_schema
-from shoal.capture.errors import ToolError
+from shoal.capture.errors import ToolError, gone_if_it_fails
 from shoal.capture.index import IndexReader
 from shoal.capture.schema import chosen
 from shoal.capture.survey import is_being_written
@@ -65,7 +65,10 @@ def locked(out: Path) -> Iterator[None]:
 
 
 def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
-    """-> what became of it, and whether that was done now. None: it is still written to. Raises OSError, UnreadableFile."""
+    """-> what became of it, and whether that was done now. None: it is still written to. Raises OSError, UnreadableFile.
+
+    Nothing half done is left of what fails: it would take the room that is wanting.
+    """
     if is_being_written(file.path):
         return None, False
     note = out / _NOTES / f"{file.path.stem}.json"
@@ -79,26 +82,30 @@ def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
 
 def _put(path: Path, data: bytes) -> None:
     hidden = path.with_name(f".{path.name}.part")
-    hidden.write_bytes(data)
-    hidden.replace(path)
+    with gone_if_it_fails(hidden):
+        hidden.write_bytes(data)
+        hidden.replace(path)
 
 
 def _written(file: CaptureFile, out: Path, size: int) -> Compacted:
     reader = IndexReader(path=file.path, end=size, piece=_PIECE)
     parts: dict[int, _Part] = {}
     rows, is_whole = 0, True
-    with ExitStack() as stack:
-        for found in record_batches(reader):
-            if not isinstance(found, pa.RecordBatch):
-                is_whole = False
-                continue
-            rows += len(found)
-            for hour, batch in _by_hour(found):
-                if hour not in parts:
-                    parts[hour] = stack.enter_context(_Part(_path(out, hour, file.path.stem)))
-                parts[hour].write(batch)
-    for part in parts.values():
-        part.put()
+    with ExitStack() as failing:
+        with ExitStack() as stack:
+            for found in record_batches(reader):
+                if not isinstance(found, pa.RecordBatch):
+                    is_whole = False
+                    continue
+                rows += len(found)
+                for hour, batch in _by_hour(found):
+                    if hour not in parts:
+                        path = _path(out, hour, file.path.stem)
+                        failing.enter_context(gone_if_it_fails(path.with_name(f".{path.name}.part")))
+                        parts[hour] = stack.enter_context(_Part(path))
+                    parts[hour].write(batch)
+        for part in parts.values():
+            part.put()
     named = sorted(str(part.path.relative_to(out)) for part in parts.values())
     return Compacted(size=size, rows=rows, parts=named, is_whole=is_whole)
 

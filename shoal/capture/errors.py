@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["ToolError"]
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["ToolError", "gone_if_it_fails"]
 
 
 class ToolError(Exception):
     """Told in one line, exit code 2."""
+
+
+@contextmanager
+def gone_if_it_fails(path: Path) -> Iterator[None]:
+    """While this file is written: what a disk did not take as a whole is removed, and the error names the file. Raises OSError."""
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise

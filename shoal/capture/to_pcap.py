@@ -11,6 +11,7 @@ import heapq
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
+from shoal.capture.errors import gone_if_it_fails
 from shoal.capture.raw_files import read_frames
 from shoal.protocol.capture.pcapng import CapturedFrame, Encoder
 from shoal.protocol.capture.picking import Picker
@@ -33,7 +34,7 @@ def to_pcap(
     """-> frames written. `out` appears when it is whole. Raises OSError, RemoteProtocolError."""
     hidden = out.with_name(f".{out.name}.part")
     encoder, numbers, written = Encoder(_MERGED), dict[tuple[str, int], int](), 0
-    with hidden.open("wb") as file:
+    with gone_if_it_fails(hidden), hidden.open("wb") as file:
         for frame in merged(files, wanted):
             if (from_ns is None or frame.time_ns >= from_ns) and (to_ns is None or frame.time_ns < to_ns):
                 file.write(_encoded(encoder, numbers, frame))

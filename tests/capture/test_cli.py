@@ -25,6 +25,7 @@ from shoal.protocol.capture.blocks import BlockType, encode_block, encode_names,
 from shoal.protocol.capture.pcapng import CapturedFrame, Encoder, Sender
 from shoal.protocol.capture.withheld import WITHHELD, Part
 from tests.capture.index_files import NAMES, PROXY, encode_row, start_block
+from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -338,3 +339,33 @@ def test_the_guide_names_everything_that_is_withheld() -> None:
 
     for key, (part, why) in WITHHELD.items():
         assert f"| {API[key].name}, {parts[part]} | {why} |" in guide
+
+
+@pytest.mark.parametrize("command", ["compact", "to-pcap"])
+@pytest.mark.parametrize("room", [0, 4096, 8192, 16_384])
+def test_a_full_disk_ends_a_command_with_one_line_and_loses_nothing(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], room: int, command: str
+) -> None:
+    """What there was stays, half a file does not, and the same command does it when there is room."""
+    sources = sorted(directory.iterdir())
+    with tiny_disk(tmp_path / "disk", 1 << 20) as disk:
+        out = disk.path / ("parquet" if command == "compact" else "all.pcapng")
+        arguments = [command, str(directory), "--out", str(out), *(["--remove"] if command == "compact" else [])]
+        if command == "to-pcap":
+            raw(directory, "0000000a", range(400), b"orders")
+            sources = sorted(directory.iterdir())
+        disk.fill(leave=room)
+        assert main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"shoal: error: shoal capture {command}: {disk.path}")
+        assert "No space left on device" in line
+        assert not [path for path in disk.path.rglob("*.part")]
+        disk.empty()
+        if command == "compact":
+            assert set(sources) >= set(directory.iterdir())
+            assert main(arguments) == 0
+            assert parquet(out) == list(range(8))
+        else:
+            assert sources == sorted(directory.iterdir())
+            assert main(arguments) == 0
+            assert len(list(read_frames(out))) == 800
