@@ -26,7 +26,14 @@ from shoal.protocol.shallow.answers import UNKNOWN_TOPIC_ID
 from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing, Prepared
 from shoal.protocol.shallow.plain import compress_plain
-from shoal.protocol.shallow.unwrap import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap import (
+    MAX_OUTER_BYTES,
+    MESSAGE_TOO_LARGE,
+    Plan,
+    Refused,
+    Stripped,
+    plan_record_set,
+)
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
@@ -61,6 +68,10 @@ log = logging.getLogger("shoal.unwrap")
 
 _OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
 _NOBODY_ASKED = 0  # acks
+_TOO_MUCH = Refused(
+    error_code=MESSAGE_TOO_LARGE,
+    message=f"the compressed batches with envelopes of one request are more than {MAX_OUTER_BYTES} bytes when opened",
+)
 _BUSY_SECONDS = 0.05  # others wait for so long at most, or for one partition
 _SLOTS_USED_UP = (
     "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the longest time are "
@@ -168,9 +179,13 @@ class UnwrapPath:
             await self._forward(connection, frame, request, header, naming, passing)
 
     async def _plans(self, frame: bytearray, request: ProduceRequest) -> list[Plan | Stripped | Refused | None]:
-        plans, began = [], trio.current_time()
+        plans, opened, began = list[Plan | Stripped | Refused | None](), 0, trio.current_time()
         for _, _, start, end in request.partitions:
-            plans.append(plan_record_set(frame, start, end, plain_codec=self._plain_codec))
+            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec)
+            if isinstance(plan, Plan):
+                opened += plan.opened
+            is_within = opened <= MAX_OUTER_BYTES or not isinstance(plan, Plan) or not plan.opened
+            plans.append(plan if is_within else _TOO_MUCH)
             if trio.current_time() - began >= _BUSY_SECONDS:  # of many partitions, each may be costly to search
                 await trio.lowlevel.checkpoint()
                 began = trio.current_time()

@@ -206,6 +206,19 @@ async def test_a_request_larger_than_what_is_held_is_refused(caplog: pytest.LogC
 # Batches that change
 
 
+async def test_what_a_request_opens_is_bounded_in_all() -> None:
+    """Some kilobytes on the wire, tens of megabytes when opened, in each of its partitions."""
+    large = NewRecord(1, None, bytes(40 * 1024 * 1024))
+    sets = [encode_batch([*[item.record for item in envelope(*OTHERS)], large], codec=Codec.ZSTD) for _ in range(2)]
+    async with shallow_rig() as r:
+        client = await r.producer()
+        await client.produce(sets[0], sets[1], outer(*BATCHES))
+        answers = await client.answers()
+        assert answers[0][0] is NONE
+        assert answers[1] == (ErrorCode.message_too_large, -1)
+        assert answers[2] == (NONE, 14)
+
+
 async def test_a_batch_that_the_broker_finds_too_large_is_split_and_keeps_its_place() -> None:
     large = encode_batch([NewRecord(5, b"%d" % at, bytes([at]) * 300) for at in range(16)], base_offset=104)
     log = [BATCHES[0], large, some_batch(120)]

@@ -20,9 +20,9 @@ QUICK = Limits(close_seconds=0.01)
 T, U = Target("t", 0), Target("u", 0)
 
 
-def of_source(cluster: str, *batches: bytes, serial: int = 1) -> bytes:
+def of_source(cluster: str, *batches: bytes, serial: int = 1, topic: str = "orders") -> bytes:
     source = b"".join(batches)
-    parts = wrap_record_set(source, 0, len(source), context(cluster=cluster, serials=lambda: serial)).parts
+    parts = wrap_record_set(source, 0, len(source), context(cluster=cluster, topic=topic, serials=lambda: serial)).parts
     assert parts is not None
     return produced(poll(flat(parts)))
 
@@ -46,6 +46,16 @@ async def test_what_one_source_left_in_doubt_is_not_resolved_by_the_other(lost_a
         assert [one for one in log if one in records(*BATCHES)] == records(*BATCHES)
         assert [one for one in log if one in records(*OTHERS)] == records(*OTHERS)
         assert len(log) == 20
+
+
+async def test_a_mirror_that_merges_topics_is_one_sender() -> None:
+    """Its next life may begin with another topic than the one with which its old life has a request in doubt, and must fence that."""
+    async with shallow_rig() as r:
+        client = await r.producer(agrees=True)
+        for serial, topic in enumerate(("one", "other")):
+            await client.produce(of_source("A", some_batch(10 * serial), serial=serial, topic=topic))
+            assert {error for error, _ in (await client.answers()).values()} == {NONE}
+        assert {stamp.producer_id for sent in r.target.requests if (stamp := stamp_of(sent[ORDERS, 0]))} == {1001}
 
 
 async def test_each_source_has_a_producer_id_of_its_own_and_the_first_one_is_shared_by_partitions() -> None:

@@ -115,6 +115,7 @@ class Plan:
     outer_records: int
     stamp: OuterStamp | None = None
     tokens: tuple[Returned, ...] = ()
+    opened: int = 0  # bytes that were decompressed, and are kept as long as the plan
 
     @property
     def identity(self) -> Hashable:
@@ -123,10 +124,9 @@ class Plan:
 
     @property
     def sender(self) -> Hashable:
-        """Whose sequence it goes in: the source partition of the first envelope. Not the connection or its client: a mirror that was
-        restarted, on whatever host, is the same sender, and fences what its old life has in flight."""
-        key = next(item.key for item in self.items if item.key)
-        return key.cluster, key.topic, key.partition
+        """Whose sequence it goes in: the source cluster. Not the connection or its client: a mirror that was restarted, on whatever host,
+        is the same sender, and fences what its old life has in flight. Nor the source topic: a mirror may merge several into one."""
+        return next(item.key.cluster for item in self.items if item.key)
 
     @property
     def several(self) -> bool:
@@ -215,7 +215,9 @@ def _plan_batch(
     if not any(item.key for item in items):
         return _stripped(outer) if tokens else None
     stamp = outer_stamp(outer.header)
-    return _vet(outer) or Plan(items=tuple(items), outer_records=count, stamp=stamp, tokens=tuple(tokens))
+    opened = len(outer.payload) if outer.header.codec else 0
+    plan = Plan(items=tuple(items), outer_records=count, stamp=stamp, tokens=tuple(tokens), opened=opened)
+    return _vet(outer) or plan
 
 
 def _stripped(outer: _Outer) -> Stripped | Refused | None:
