@@ -22,6 +22,8 @@ DROPPED = "drop"
 """Records with this header are dropped by the transform of a filtered topic."""
 CONNECTOR = "mirror"
 _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+# A worker that was away for longer than its session has no tasks for so long: 5 minutes by default, which looks like a hang.
+_REBALANCE_MS = "2000"
 _REPLICATED = (
     "replication.factor",
     "checkpoints.topic.replication.factor",
@@ -65,6 +67,7 @@ def mirror_spec(
         "refresh.topics.interval.seconds": "2",
         "config.properties.exclude": _NOT_SYNCED,
         f"{target}.offset.flush.interval.ms": "2000",
+        f"{target}.scheduled.rebalance.max.delay.ms": _REBALANCE_MS,
     }
     if mirror.identity:
         extra["replication.policy.class"] = _IDENTITY
@@ -95,7 +98,8 @@ class Worker(ConnectMirror):
     def worker_properties(self) -> dict[str, str]:
         factor = self.spec.extra.get("replication.factor") or "1"
         stores = {f"{store}.storage.replication.factor": factor for store in ("config", "offset", "status")}
-        return {**super().worker_properties(), **stores, "offset.flush.interval.ms": "2000"}
+        quick = {"offset.flush.interval.ms": "2000", "scheduled.rebalance.max.delay.ms": _REBALANCE_MS}
+        return {**super().worker_properties(), **stores, **quick}
 
     async def connected(self) -> None:
         spec = self.spec
