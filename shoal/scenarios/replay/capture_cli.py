@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from functools import partial
@@ -17,6 +16,7 @@ from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.probe_arguments import credentials
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
+from shoal.scenarios.replay.figures import write_figures
 from shoal.scenarios.replay.raw_source import RawRecorded, read_raw
 from shoal.scenarios.replay.runner import FAILURES, told
 from shoal.scenarios.replay.trace import (
@@ -49,9 +49,8 @@ def replay_capture(flags: argparse.Namespace, speed: float) -> int:
     recorded = _recorded(Path(flags.what[0]), flags)
     report = _run(recorded, flags, settings)
     print(as_trace_table(report))
-    flags.out.mkdir(parents=True, exist_ok=True)
     target: Path = flags.out / "replay.json"
-    target.write_text(json.dumps(report, indent=1) + "\n")
+    write_figures(target, report)
     print(f"figures: {target}")
     return OK if is_good(report) else FAILED
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from functools import partial
@@ -21,6 +20,7 @@ from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture
 from shoal.scenarios.replay.clock import parse_speed
+from shoal.scenarios.replay.figures import write_figures
 from shoal.scenarios.replay.runner import run_case
 from shoal.scenarios.replay.verdicts import as_json, as_lines, as_table
 
@@ -97,8 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     cases = _cases(flags.what, flags.target)
     outcomes = trio.run(partial(_run_all, cases, flags, speed))
     print(as_table(outcomes))
-    flags.out.mkdir(parents=True, exist_ok=True)
-    (flags.out / "report.json").write_text(json.dumps(as_json(outcomes), indent=1) + "\n")
+    write_figures(flags.out / "report.json", as_json(outcomes))
     return OK if all(outcome.good for outcome in outcomes) else FAILED
 
 
