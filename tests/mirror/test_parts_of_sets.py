@@ -78,6 +78,7 @@ class Roving(Stubborn):
     def __init__(self, ports: list[int], topic: str) -> None:
         super().__init__(ports[0], topic)
         self._ports = ports
+        self.goes_on = trio.Event()
 
     async def attempt(self, sets: dict[int, bytes]) -> dict[int, tuple[ErrorCode, int]]:
         try:
@@ -120,9 +121,10 @@ async def leader_of_all_in_sync(cluster: Cluster, topic: str) -> Node:
     return cluster.nodes[leaders.pop()]
 
 
-async def killed_in_the_middle(cluster: Cluster, topic: str) -> None:
+async def killed_in_the_middle(cluster: Cluster, topic: str, sender: Roving) -> None:
     """The leader has a whole set, every follower a good part of it; afterwards all run again."""
     leader = await leader_of_all_in_sync(cluster, topic)
+    sender.goes_on.set()
 
     def in_the_middle() -> bool:
         there = sizes(cluster, topic)
@@ -131,6 +133,7 @@ async def killed_in_the_middle(cluster: Cluster, topic: str) -> None:
 
     await until(in_the_middle, within=WITHIN, what="a set to be copied in part", poll_s=0.001)
     leader.kill()
+    sender.goes_on = trio.Event()  # what is on its way it brings to its end, meanwhile
     await leader.start()
 
 
@@ -175,11 +178,13 @@ async def killed_again_and_again(cluster: Cluster, work: Path, *, idempotent: bo
 
         async def kill_and_kill() -> None:
             for _ in range(kills):
-                await killed_in_the_middle(cluster, topic)
+                await killed_in_the_middle(cluster, topic, sender)
             done.set()
+            sender.goes_on.set()
 
         nursery.start_soon(kill_and_kill)
         for sets in load.endless():
+            await sender.goes_on.wait()
             await sender.send(sets)
             if done.is_set():
                 break
