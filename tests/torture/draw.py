@@ -142,7 +142,7 @@ def _producer(draw: random.Random, number: int, topic: TopicPlan, nodes: int) ->
 
 def _shoal(draw: random.Random) -> ShoalPlan:
     return ShoalPlan(
-        min_batch_bytes=draw.choice((0, 0, 512, 4096)),
+        min_batch_bytes=draw.choice((0, 0, 0, 512, 4096)),
         run_limit=draw.choice((64, 512, 512)) * 1024,
         multi_batch=draw.choice(("auto", "auto", "never")),
         plain_compression=draw.choice((None, None, "zstd", "lz4")),
