@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WINDOW_S = 45.0  # after the end of its cause
 _BROKERS = frozenset({"kill-broker", "stop-broker", "pause-broker", "swap-agent"})
 _SHOAL = frozenset({"kill-shoal", "stop-shoal", "pause-shoal"})
-_LINKS = frozenset({"cut-link", "slow-link", "freeze-link"})
+_LINKS = frozenset({"cut-link", "slow-link", "flap-link", "freeze-link"})
 _STAMPED = frozenset({"kill-shoal"})
 _OLD = _STAMPED | _BROKERS
 _RAW = _BROKERS | _SHOAL | _LINKS | {"pause-mirror", "move-leaders"}

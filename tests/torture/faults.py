@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Injection = Callable[["World", "FaultPlan"], Awaitable[None]]
 _SLOWEST, _FASTEST = 20_000, 400_000  # bytes per second of a slow link
+_SHORTEST_S = 0.05  # between two resets of a flapping link
 _ADMIN_MS = 10_000
 _STEP_S = 36 * 3600.0
 """A clock goes at most so far back or forth."""
@@ -63,6 +64,10 @@ async def _cut(world: World, fault: FaultPlan) -> None:
 
 async def _slow(world: World, fault: FaultPlan) -> None:
     await world.links[fault.where].slow(fault.seconds, _SLOWEST + fault.amount * (_FASTEST - _SLOWEST))
+
+
+async def _flap(world: World, fault: FaultPlan) -> None:
+    await world.links[fault.where].flap(fault.seconds, _SHORTEST_S + fault.amount, _FASTEST)
 
 
 async def _freeze(world: World, fault: FaultPlan) -> None:
@@ -196,6 +201,7 @@ INJECTIONS: Mapping[str, Injection] = {
     "pause-connector": _pause_connector,
     "cut-link": _cut,
     "slow-link": _slow,
+    "flap-link": _flap,
     "freeze-link": _freeze,
 }
 

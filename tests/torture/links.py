@@ -5,6 +5,7 @@ the same port and forwards to 127.0.0.1. Bytes are not looked at, so a cut comes
 
     cut     every connection is reset, and new ones are refused by a reset until the fault is over
     slow    so many bytes per second in each direction of each connection
+    flapping  slow, and every connection is reset again and again: answers are lost to requests that were done
     frozen  half open: nothing moves and nobody is told; new connections are accepted and hear nothing. When it is over the
             connections that were frozen are `dropped` without a word to the client's peer (a firewall that has forgotten them), or go on
 """
@@ -67,6 +68,17 @@ class Link:
                 self._end_all()
             if not self.freezes:
                 self._thawed.set()
+
+    async def flap(self, seconds: float, every: float, rate: float) -> None:
+        """Slow, so that something is always on its way, and cut again and again."""
+        self.rates.append(rate)
+        try:
+            with trio.move_on_after(seconds):
+                while True:
+                    await trio.sleep(every)
+                    self._end_all()
+        finally:
+            self.rates.remove(rate)
 
     def _end_all(self) -> None:
         for scope in list(self.connections):

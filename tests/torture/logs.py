@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _BROKER = {"kill-broker", "stop-broker", "pause-broker", "swap-agent"}
 _MIRROR = {"kill-mirror", "stop-mirror", "pause-mirror"}
 _SHOAL = {"kill-shoal", "stop-shoal", "pause-shoal"}
-_LINK = {"cut-link", "slow-link", "freeze-link"}
+_LINK = {"cut-link", "slow-link", "flap-link", "freeze-link"}
 _TOPIC = {"move-leaders", "add-partitions", "recreate-topic"}
 _OTHER = {"step-clock", "full-disk", "pause-connector"}
 _ANY = _BROKER | _MIRROR | _SHOAL | _LINK | _TOPIC | _OTHER

@@ -75,6 +75,20 @@ async def test_a_cut_link_resets_and_refuses_until_it_is_over() -> None:
             assert await ask(again, b"after") == b"after"
 
 
+async def test_a_flapping_link_resets_again_and_again() -> None:
+    async with relayed() as (link, port, nursery):
+        flapping = trio.CancelScope()
+        nursery.start_soon(_within, flapping, partial(link.flap, LONG, 0.01, 1e9))
+        for _ in range(3):
+            async with await trio.open_tcp_stream(RELAY, port) as stream:
+                with pytest.raises(trio.BrokenResourceError):
+                    await stream.receive_some()
+        flapping.cancel()
+        await until(lambda: not link.rates)
+        async with await trio.open_tcp_stream(RELAY, port) as again:
+            assert await ask(again, b"after") == b"after"
+
+
 @pytest.mark.parametrize("drop", [False, True])
 async def test_a_frozen_link_is_quiet_and_then_goes_on_or_drops(drop: bool) -> None:
     async with relayed() as (link, port, nursery), await trio.open_tcp_stream(RELAY, port) as stream:
