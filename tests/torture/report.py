@@ -28,6 +28,7 @@ class Report:
         self.runs.append(
             {
                 "seed": verdict.seed,
+                "commit": self.commit,
                 "verdict": "failed" if verdict.failures else "passed",
                 "failures": verdict.failures,
                 "seconds": round(verdict.seconds, 1),
