@@ -66,7 +66,7 @@ fuzz: ## Hostile bytes into every decoder, for some minutes
 	@$(BIN)/python -m tests.fuzz
 
 torture: $(AGENT) ## Mirrors through Shoal under faults that a seed invents, on real brokers (SECONDS=600 SEED=7; report in build/torture)
-	@scripts/setup faketime $(KAFKA_TESTED)
+	@scripts/setup cc $(KAFKA_TESTED)
 	@$(BIN)/python -m tests.torture --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 torture-models: ## The same on models of mirrors and brokers, thousands of schedules a minute (SECONDS=600 SEED=7; no brokers)

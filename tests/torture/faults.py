@@ -102,7 +102,7 @@ async def _swap_agent(world: World, fault: FaultPlan) -> None:
 
 async def _step_clock(world: World, fault: FaultPlan) -> None:
     if fault.where not in world.clocks:
-        raise HarnessError("libfaketime is not installed")
+        raise HarnessError("there is no C compiler")
     clock = world.clocks[fault.where]
     clock.set((fault.amount - 0.5) * 2 * _STEP_S)
     try:
