@@ -43,11 +43,11 @@ class Judgement:
     def __init__(self) -> None:
         self._verdicts: dict[tuple[Topic, int], Verdict] = {}
 
-    def raw(self, place: tuple[Topic, int], reason: str) -> None:
-        self._verdicts[place] = Verdict(reason=str(reason))
+    def raw(self, place: tuple[Topic, int], reason: str, *, given_below: int | None = None) -> None:
+        self._verdicts[place] = Verdict(reason=str(reason), given_below=given_below)
 
     def withheld(self, place: tuple[Topic, int]) -> None:
-        self._verdicts[place] = Verdict(withheld=True)
+        self._verdicts[place] = Verdict(given_below=0)
 
     def wrapped(self, place: tuple[Topic, int], what: Wrapped) -> None:
         """Where batches are raw for several reasons, it is not told which is raw for which."""

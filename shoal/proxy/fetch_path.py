@@ -212,7 +212,7 @@ class WrapPath:
         for part in parts:
             if part in tokens:
                 self.tally.raw_batches[Reason.NO_EVIDENCE] += tokens[part].batches
-                judgement.raw(part.place, Reason.NO_EVIDENCE)
+                judgement.raw(part.place, Reason.NO_EVIDENCE, given_below=tokens[part].next_offset)
                 edits.append((part.one, tokens[part].record_set))
             elif part in late or _waits_for_token(consumer, part, tokens):
                 judgement.withheld(part.place)

@@ -42,11 +42,12 @@ class Source(NamedTuple):
 
 class Verdict(NamedTuple):
     """What became of the batches of a fetched partition: those within `wrapped` (first and last offsets) were wrapped, the others
-    are raw for `reason`. `withheld`: the client was given none of them, and will ask for them again: they make no rows."""
+    are raw for `reason`. `given_below`: the client was given only those below this offset (0: none), and will ask for the others again:
+    they make no rows."""
 
     wrapped: Sequence[tuple[int, int]] = ()
     reason: str | None = None
-    withheld: bool = False
+    given_below: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

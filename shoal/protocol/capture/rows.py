@@ -212,12 +212,13 @@ class RowMaker:
 
     def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
         """Batches of a fetched partition, as the verdict says."""
-        if verdict.withheld:
-            return
+        below = verdict.given_below
         raw: list[bytes] = []
         wrapped: list[bytes] = []
         for tail in rows.tails:
             offset = _first_offset(tail)
+            if below is not None and offset >= below:
+                break
             inside = any(first <= offset <= last for first, last in verdict.wrapped)
             (wrapped if inside else raw).append(tail)
         for tails, treatment in (

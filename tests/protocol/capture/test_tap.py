@@ -278,7 +278,7 @@ def test_a_judged_answer_waits_for_its_verdict() -> None:
     assert not kept.raw
     verdicts: dict[tuple[str | bytes, int], Verdict] = {
         ("t", 0): Verdict(wrapped=[(0, 19)], reason="small"),
-        ("t", 1): Verdict(withheld=True),
+        ("t", 1): Verdict(given_below=0),
     }
     tap.judge(1, verdicts, Verdict(reason="unknown"))
     rows = kept.rows
@@ -290,6 +290,17 @@ def test_a_judged_answer_waits_for_its_verdict() -> None:
     assert {(row["partition"], row["handling"], row["reason"]) for row in rows[3:]} == {(2, Handling.RAW, "unknown")}
     tap.judge(1, {})
     assert len(kept.raw) == len(rows)
+
+
+def test_what_is_behind_the_last_batch_that_was_given_makes_no_row() -> None:
+    """It is asked for again, and would be there twice."""
+    tap, kept = new_tap()
+    tap.note(1, Note(judged=True))
+    tap.sent(memoryview(simple_request(1, 4, 1)), 1)
+    three = b"".join(a_batch(first, 10, Codec.NONE) for first in (0, 10, 20))
+    tap.received(memoryview(fetch_answer(1, three)), 2)
+    tap.judge(1, {("t", 0): Verdict(reason="evidence", given_below=20)})
+    assert [row["log_offset"] for row in kept.rows] == [0, 10]
 
 
 def test_a_verdict_may_come_before_the_end_of_a_long_answer() -> None:
