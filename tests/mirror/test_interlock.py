@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from shoal.scenarios.kafka.compare import first_difference
@@ -84,6 +85,7 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
     assert 0 < handed_out <= opened
 
 
+@pytest.mark.slow
 async def test_another_tool_that_copies_the_same_records(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

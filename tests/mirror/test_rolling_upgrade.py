@@ -43,6 +43,7 @@ async def rolled(cluster: Cluster, flow: Flow, version: str) -> None:
         await wrapped_more(flow)
 
 
+@pytest.mark.slow
 async def test_leaders_move_between_brokers_of_two_versions(topic: str, aliases: Aliases, tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "cluster", ClusterSpec(version="3.9.1", nodes=3)) as cluster:
         await restarted_as(cluster, 2, "4.3.0")
