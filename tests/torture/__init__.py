@@ -10,6 +10,7 @@
     watch     what is noted meanwhile: end offsets by time, Shoal's memory, starts of the mirror's tasks
     judge     source, target and ledger -> findings, by what each mode promises. Pure
     logs      lines of Shoal's log that are warnings or errors -> those that no fault of the round explains. Pure
+    index     files of Shoal's index -> damaged places
     round     one round: plan -> world -> faults -> all heals -> convergence -> verdict
     shrink    the shortest schedule that still fails. Pure but for the round that it is given
     report    build/torture/report.json

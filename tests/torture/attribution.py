@@ -13,13 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .plan import DOWN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .faults import Done
 
 _WINDOW_S = 45.0  # after the end of its cause
-_BROKERS = frozenset({"kill-broker", "stop-broker", "pause-broker", "swap-agent"})
+_BROKERS = frozenset(DOWN)
 _SHOAL = frozenset({"kill-shoal", "stop-shoal", "pause-shoal"})
 _LINKS = frozenset({"cut-link", "slow-link", "flap-link", "freeze-link"})
 _STAMPED = frozenset({"kill-shoal"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .plan import (
@@ -16,6 +17,7 @@ from .plan import (
     ShoalPlan,
     TopicPlan,
     crowded,
+    link_names,
 )
 
 if TYPE_CHECKING:
@@ -24,15 +26,22 @@ if TYPE_CHECKING:
 SECONDS = 45.0  # of traffic and faults; starting, healing and reading come on top
 FIRST_FAULT, LAST_FAULT = 4.0, 40.0
 _NEAR, _SOON_S = 0.5, 2.0  # so often a fault follows the one before within so many seconds: what recovers is hit again
+_HANDS = 5  # seeds to which all kinds of faults are dealt
+_TRIES = 20  # to find a place and a time at which a fault is not one too many
+_SMALL = 50  # partitions: a topic that is made anew has fewer
 _DAYS = 3 * 24 * 3600  # older than producer.id.expiration.ms
+_COALESCED = 0.7  # of the producers, where there are such at all
 _SHORT_SEGMENTS = ("segment.ms", "3000")
 
 
 def make_plan(seed: int) -> Plan:
     draw = random.Random(seed)
-    clusters, mirrors = _clusters_and_mirrors(draw)
-    topics = tuple(topic for mirror in mirrors for topic in _topics(draw, mirror, len(mirrors)))
-    producers = tuple(_producers(draw, topics, {one.name: one.nodes for one in clusters}))
+    hand = hand_of(seed)
+    clusters, mirrors = _clusters_and_mirrors(draw, hand)
+    topics = tuple(topic for mirror in mirrors for topic in _topics(draw, mirror, len(mirrors), hand))
+    coalesced = _COALESCED if draw.random() < 0.3 else 0.0
+    nodes = {one.name: one.nodes for one in clusters}
+    producers = tuple(replace(one, coalesced=draw.random() < coalesced) for one in _producers(draw, topics, nodes))
     plan = Plan(
         seed=seed,
         seconds=SECONDS,
@@ -40,19 +49,21 @@ def make_plan(seed: int) -> Plan:
         topics=topics,
         producers=producers,
         mirrors=mirrors,
-        shoal=_shoal(draw),
+        shoal=_shoal(draw, len(mirrors)),
         faults=(),
     )
     return plan.with_faults(_faults(draw, plan))
 
 
-def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...], tuple[MirrorPlan, ...]]:
+def _clusters_and_mirrors(
+    draw: random.Random, hand: frozenset[str]
+) -> tuple[tuple[ClusterPlan, ...], tuple[MirrorPlan, ...]]:
     # Few kinds of clusters, so that the pool finds what it needs running.
-    exactly_once = draw.random() < 0.4
-    sources = ("A", "C") if draw.random() < 0.15 else ("A",)
+    exactly_once = draw.random() < 0.45 and "pause-connector" not in hand
+    sources = ("A", "C") if draw.random() < 0.2 else ("A",)
     clusters = [ClusterPlan(name="A", nodes=draw.choice((1, 1, 1, 3)) if len(sources) == 1 else 1)]
     clusters += [ClusterPlan(name=name, nodes=1) for name in sources[1:]]
-    nodes = 3 if exactly_once else draw.choice((1, 3, 3))
+    nodes = 3 if exactly_once or "move-leaders" in hand else draw.choice((1, 3, 3))
     version = draw.choices(("4.3.0", "3.9.1"), (6, 1))[0]
     clusters.append(ClusterPlan(name=TARGET, version=version, nodes=nodes, agent=draw.random() < 0.4))
     identity = draw.random() < 0.3
@@ -64,7 +75,7 @@ def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...],
             exactly_once=exactly_once,
             long_transactions=draw.random() < 0.5,
             identity=identity,
-            connect=not exactly_once and draw.random() < 0.2,
+            connect=not exactly_once and (draw.random() < 0.2 or "pause-connector" in hand),
             relayed=draw.random() < 0.4,
         )
         for source in sources
@@ -72,8 +83,10 @@ def _clusters_and_mirrors(draw: random.Random) -> tuple[tuple[ClusterPlan, ...],
     return tuple(clusters), tuple(mirrors)
 
 
-def _topics(draw: random.Random, mirror: MirrorPlan, mirrors: int) -> list[TopicPlan]:
-    sizes = draw.choice(((1, 2), (4,), (6, 2, 1), (12, 3), (2, 2, 2), (60,), (200,)))
+def _topics(draw: random.Random, mirror: MirrorPlan, mirrors: int, hand: frozenset[str]) -> list[TopicPlan]:
+    sizes: tuple[int, ...] = draw.choice(((1, 2), (4,), (6, 2, 1), (12, 3), (2, 2, 2), (60,), (200,)))
+    if "recreate-topic" in hand:
+        sizes = tuple(min(size, _SMALL // 2) for size in sizes)
     if mirrors > 1:
         sizes = (4, 2)  # equal on both sources: with IdentityReplicationPolicy they meet in the target's topics
     return [
@@ -140,20 +153,23 @@ def _producer(draw: random.Random, number: int, topic: TopicPlan, nodes: int) ->
     )
 
 
-def _shoal(draw: random.Random) -> ShoalPlan:
+def _shoal(draw: random.Random, mirrors: int) -> ShoalPlan:
     return ShoalPlan(
         min_batch_bytes=draw.choice((0, 0, 0, 512, 4096)),
         run_limit=draw.choice((64, 512, 512)) * 1024,
         multi_batch=draw.choice(("auto", "auto", "never")),
         plain_compression=draw.choice((None, None, "zstd", "lz4")),
+        one_unwrap=mirrors > 1 and draw.random() < 0.6,
+        capture=draw.random() < 0.4,
     )
 
 
-# How long a fault lasts, in seconds; kinds without an entry are over at once.
+# How long a fault of each kind lasts, in seconds.
 _LENGTHS: Mapping[str, tuple[float, float]] = {
     "kill-broker": (0.0, 8.0),
     "stop-broker": (0.0, 4.0),
     "pause-broker": (0.5, 12.0),
+    "fail-disk": (2.0, 8.0),
     "swap-agent": (0.0, 2.0),
     "kill-shoal": (0.0, 3.0),
     "stop-shoal": (0.0, 2.0),
@@ -162,6 +178,8 @@ _LENGTHS: Mapping[str, tuple[float, float]] = {
     "stop-mirror": (0.0, 2.0),
     "pause-mirror": (0.5, 20.0),
     "pause-connector": (1.0, 12.0),
+    "move-leaders": (0.0, 0.0),
+    "add-partitions": (0.0, 0.0),
     "recreate-topic": (0.0, 3.0),
     "cut-link": (0.0, 4.0),
     "slow-link": (2.0, 15.0),
@@ -172,55 +190,55 @@ _LENGTHS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def _menu(plan: Plan) -> list[tuple[str, float, list[str]]]:
-    """(kind, weight, where it may happen)."""
+def hand_of(seed: int) -> frozenset[str]:
+    """The kinds of fault that this seed has in any case: all kinds are dealt to five seeds, in another order each time."""
+    kinds = list(_LENGTHS)
+    random.Random(seed // _HANDS).shuffle(kinds)
+    return frozenset(kinds[seed % _HANDS :: _HANDS])
+
+
+def _places(plan: Plan) -> dict[str, list[str]]:
+    """Where each kind may happen; not all may in every plan."""
     brokers = [f"broker:{one.name}:{node}" for one in plan.clusters for node in range(1, one.nodes + 1)]
     mirrors = [f"mirror:{mirror.source}" for mirror in plan.mirrors]
-    connectors = [f"mirror:{mirror.source}" for mirror in plan.mirrors if mirror.connect]
-    links = [f"link:{one.name}" for one in plan.clusters] + ["link:fetch", "link:produce"]
     wide = [one.name for one in plan.clusters if one.nodes >= 3]
+    links = [f"link:{name}" for name in link_names(plan)]
     topics = [f"{topic.cluster}/{topic.name}" for topic in plan.topics]
-    small = [f"{topic.cluster}/{topic.name}" for topic in plan.topics if topic.partitions < 50]
-    return [
-        ("kill-broker", 3, brokers),
-        ("stop-broker", 1, brokers),
-        ("pause-broker", 2, brokers),
-        ("swap-agent", 1, [name for name in brokers if name.startswith(f"broker:{TARGET}")]),
-        ("kill-shoal", 3, ["shoal"]),
-        ("stop-shoal", 2, ["shoal"]),
-        ("pause-shoal", 1, ["shoal"]),
-        ("kill-mirror", 2, mirrors),
-        ("stop-mirror", 1, mirrors),
-        ("pause-mirror", 1, mirrors),
-        ("pause-connector", 4, connectors),
-        ("move-leaders", 3, wide),
-        ("add-partitions", 1, topics),
-        ("recreate-topic", 0.5, small),
-        ("cut-link", 3, links),
-        ("slow-link", 1, links),
-        ("flap-link", 2, links),
-        ("freeze-link", 2, links),
-        ("step-clock", 1, ["shoal", *mirrors]),
-        ("full-disk", 0.7, ["shoal"]),
-    ]
+    places = {
+        **dict.fromkeys(("kill-broker", "stop-broker", "pause-broker", "fail-disk"), brokers),
+        "swap-agent": [name for name in brokers if name.startswith(f"broker:{TARGET}")],
+        **{kind: ["shoal"] for kind in ("kill-shoal", "stop-shoal", "pause-shoal", "full-disk")},
+        **dict.fromkeys(("kill-mirror", "stop-mirror", "pause-mirror"), mirrors),
+        "pause-connector": [f"mirror:{mirror.source}" for mirror in plan.mirrors if mirror.connect],
+        "move-leaders": wide,
+        "add-partitions": topics,
+        "recreate-topic": [f"{one.cluster}/{one.name}" for one in plan.topics if one.partitions < _SMALL],
+        **dict.fromkeys(("cut-link", "slow-link", "flap-link", "freeze-link"), links),
+        "step-clock": ["shoal", *mirrors],
+    }
+    return {kind: where for kind, where in places.items() if where}
 
 
 def _faults(draw: random.Random, plan: Plan) -> tuple[FaultPlan, ...]:
-    menu = [(weight, kind, places) for kind, weight, places in _menu(plan) if places]
-    weights = [weight for weight, _, _ in menu]
+    places = _places(plan)
+    # Nothing that such a topic held is required of its copy: so this one comes in its turns only.
+    more = sorted(places.keys() - {"recreate-topic"})
+    kinds = sorted(hand_of(plan.seed) & places.keys()) + draw.choices(more, k=draw.choice((0, 4, 10)))
+    draw.shuffle(kinds)
     faults: list[FaultPlan] = []
     at = FIRST_FAULT
-    for _ in range(draw.choice((4, 8, 14))):
-        (_, kind, places) = draw.choices(menu, weights)[0]
-        near = bool(faults) and draw.random() < _NEAR
-        at = min(at + draw.uniform(0, _SOON_S), LAST_FAULT) if near else draw.uniform(FIRST_FAULT, LAST_FAULT)
-        fault = FaultPlan(
-            at=round(at, 2),
-            kind=kind,
-            where=draw.choice(places),
-            seconds=round(draw.uniform(*_LENGTHS.get(kind, (0.0, 0.0))), 2),
-            amount=round(draw.random(), 3),
-        )
-        if not crowded(plan, faults, fault):
-            faults.append(fault)
+    for kind in kinds:
+        for _ in range(_TRIES):
+            near = bool(faults) and draw.random() < _NEAR
+            at = min(at + draw.uniform(0, _SOON_S), LAST_FAULT) if near else draw.uniform(FIRST_FAULT, LAST_FAULT)
+            fault = FaultPlan(
+                at=round(at, 2),
+                kind=kind,
+                where=draw.choice(places[kind]),
+                seconds=round(draw.uniform(*_LENGTHS[kind]), 2),
+                amount=round(draw.random(), 3),
+            )
+            if not crowded(plan, faults, fault):
+                faults.append(fault)
+                break
     return tuple(sorted(faults, key=lambda fault: fault.at))

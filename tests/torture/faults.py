@@ -100,6 +100,10 @@ async def _swap_agent(world: World, fault: FaultPlan) -> None:
     await world.parts[fault.where].down(fault.seconds, orderly=fault.amount < 0.5)
 
 
+async def _fail_disk(world: World, fault: FaultPlan) -> None:
+    await world.parts[fault.where].starved(fault.seconds)
+
+
 async def _step_clock(world: World, fault: FaultPlan) -> None:
     if fault.where not in world.clocks:
         raise HarnessError("there is no C compiler")
@@ -186,6 +190,7 @@ INJECTIONS: Mapping[str, Injection] = {
     "kill-broker": _kill,
     "stop-broker": _stop,
     "pause-broker": _pause,
+    "fail-disk": _fail_disk,
     "kill-shoal": _kill,
     "stop-shoal": _stop,
     "pause-shoal": _pause,

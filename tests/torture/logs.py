@@ -9,10 +9,12 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from .plan import DOWN
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_BROKER = {"kill-broker", "stop-broker", "pause-broker", "swap-agent"}
+_BROKER = set(DOWN)
 _MIRROR = {"kill-mirror", "stop-mirror", "pause-mirror"}
 _SHOAL = {"kill-shoal", "stop-shoal", "pause-shoal"}
 _LINK = {"cut-link", "slow-link", "flap-link", "freeze-link"}
@@ -49,6 +51,12 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"error 51", {"exactly-once"}),
     # Two sources are copied into one topic.
     _expected(r"does not reconcile: other records stand between those of one envelope", {"merged"}),
+    # Those whose batches were in it are cut off, as their own connection to the broker would have been.
+    _expected(r"a joined request to .* failed", _BROKER, _LINK),
+    # What a restart costs, where a file of Shoal's state was not written.
+    _expected(
+        r"[mM]ake room|No space left|discarded .* brokers may get|discarded .* exactly-once mirrors", {"full-disk"}
+    ),
     # The interlock: a connection of the mirror's producer has closed, or nothing came back for a while.
     _expected(r"^(paused|no evidence)\b", _ANY),
     _expected(r"connection of .* ended: .*(cannot be reached|not reached|unreachable)", _BROKER, _LINK),

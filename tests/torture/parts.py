@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,6 +56,19 @@ class Part:
             self._held -= 1
         await self.heal()
         return in_time
+
+    async def starved(self, seconds: float) -> None:
+        """None of its files grows any more, as on a full disk. A broker ends by itself then."""
+        if self.running:
+            resource.prlimit(self.process().pid, resource.RLIMIT_FSIZE, (0, 0))
+        self._held += 1
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self._held -= 1
+        if self.running:
+            self.log(f"{self.name} goes on without a disk")
+        await self.down(0.0, orderly=False)
 
     async def frozen(self, seconds: float) -> None:
         """SIGSTOP for so long."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 TARGET = "B"
+INSIDE = "inside:"
+"""Before the name of a cluster: the link between its brokers."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-DOWN = ("kill-broker", "stop-broker", "pause-broker", "swap-agent")
+DOWN = ("kill-broker", "stop-broker", "pause-broker", "swap-agent", "fail-disk")
 """Faults that take a broker away for a while."""
 _RECOVERY = (
     12.0  # seconds between two faults that take away brokers of a cluster with transactions: to elect, to come back
@@ -74,6 +76,8 @@ class ProducerPlan:
     """Records for one partition before the next one gets some: about a batch."""
     rate: int
     """Records per second."""
+    coalesced: bool = False
+    """It writes through a listener of Shoal's that joins requests; else to the brokers."""
     age_s: int = 0
     """The records' times are so long ago."""
 
@@ -99,6 +103,10 @@ class ShoalPlan:
     run_limit: int = 512 * 1024
     multi_batch: str = "auto"
     plain_compression: str | None = None
+    one_unwrap: bool = False
+    """All mirrors produce through one listener; else each has its own."""
+    capture: bool = False
+    """It writes an index of all that passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +115,7 @@ class FaultPlan:
     """Seconds after the mirrors have begun."""
     kind: str
     where: str
-    """A part ("shoal", "mirror:A", "broker:B:2"), a link ("link:B"), a cluster ("B") or a topic ("A/t0")."""
+    """A part ("shoal", "mirror:A", "broker:B:2"), a link ("link:B", "link:inside:B"), a cluster ("B") or a topic ("A/t0")."""
     seconds: float = 0.0
     amount: float = 0.0
 
@@ -157,6 +165,13 @@ class Plan:
         return any((fault.kind, fault.where) == (kind, where) for fault in self.faults)
 
 
+def link_names(plan: Plan) -> list[str]:
+    """Of the relays that stand in this plan; see `world.py`."""
+    names = [*(one.name for one in plan.clusters), "fetch", "produce", "producers"]
+    names += [f"{INSIDE}{one.name}" for one in plan.clusters if one.nodes >= 3]
+    return names + ["coalesce"] * any(one.coalesced for one in plan.producers)
+
+
 def to_json(plan: Plan) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan))
 
@@ -167,12 +182,18 @@ def from_json(data: bytes) -> Plan:
 
 def crowded(plan: Plan, faults: list[FaultPlan], fault: FaultPlan) -> bool:
     """Kafka itself would not survive this one beside the others: see the top of this file."""
-    if fault.kind not in DOWN:
-        return False
-    cluster = fault.where.split(":")[1]
-    if not plan.transactional(cluster):
+    cluster = _weakened(fault)
+    if cluster is None or not plan.transactional(cluster):
         return False
     if plan.cluster(cluster).nodes < 3:
         return True
-    others = [one for one in faults if one.kind in DOWN and one.where.split(":")[1] == cluster]
+    others = [one for one in faults if _weakened(one) == cluster]
     return any(one.at < fault.end + _RECOVERY and fault.at < one.end + _RECOVERY for one in others)
+
+
+def _weakened(fault: FaultPlan) -> str | None:
+    """The cluster of which a broker is away, or whose brokers do not reach each other: their replicas fall out of sync."""
+    kind, _, place = fault.where.partition(":")
+    if fault.kind in DOWN:
+        return place.partition(":")[0]
+    return place.removeprefix(INSIDE) if kind == "link" and place.startswith(INSIDE) else None

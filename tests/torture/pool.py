@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 RELAY = "127.0.0.2"
 """What brokers advertise to those who come through the relay."""
+FOR_PRODUCERS, BETWEEN_BROKERS = "PRODUCERS", "BROKERS"
+RELAYED_AS = {FOR_PRODUCERS: "127.0.0.4", BETWEEN_BROKERS: "127.0.0.5"}
+"""Listeners that are behind relays of their own."""
 _HEAP = "320m"
 _PROPERTIES = {
     "log.cleaner.backoff.ms": "2000",
     "log.retention.check.interval.ms": "3000",
     "log.segment.delete.delay.ms": "1000",
 }
-_SAFE = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+_THREE = {
+    "min.insync.replicas": "2",
+    "transaction.state.log.min.isr": "2",
+    "inter.broker.listener.name": BETWEEN_BROKERS,  # between two rounds nobody relays: shorter than replica.lag.time.max.ms
+}
 _ROUNDS = 12  # topics of old rounds, and the mirrors' own, make a cluster slower
 
 
@@ -52,8 +59,9 @@ class Pool:
             nodes=plan.nodes,
             heap=_HEAP,
             proxied_as=RELAY,
+            relayed_as=RELAYED_AS,
             agent=plan.agent,
-            properties={**_PROPERTIES, **(_SAFE if plan.nodes >= 3 else {})},
+            properties={**_PROPERTIES, **(_THREE if plan.nodes >= 3 else {})},
         )
         cluster = await Cluster.start(self._work / f"{plan.name}-{self._started}", spec)
         self._clusters[plan.name] = plan, cluster

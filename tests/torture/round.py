@@ -20,8 +20,10 @@ from shoal.scenarios.kafka.tasks import FAILED, task_statuses
 
 from .comparison import Comparison, patiently
 from .faults import run_schedule
+from .index import damaged
 from .logs import unexplained
 from .plan import TARGET
+from .shoal_side import index_directory
 from .verdict import Verdict
 from .watch import Watch
 from .world import World, ends_of, running_world
@@ -144,7 +146,7 @@ class _Round:
             raise HarnessError(f"does not run: {', '.join(ended)}")
         self._world.said("all parts run")
         for source, ports in self._world.ports.items():
-            for side, port in ports.by_side().items():
+            for side, port in ports.items():
                 if not await self._answers(port):
                     self._hangs(f"Shoal's {side} listener for {source} does not answer within {_ANSWER_S:g} s")
 
@@ -269,6 +271,7 @@ class _Round:
         if not verdict.hangs:  # then there are stacks in it
             verdict.loud += unexplained(log, world.plan.kinds() | traits)
         verdict.flow = _flow(log)
+        verdict.loud += damaged(index_directory(world.work))
 
 
 def _traits(plan: Plan) -> dict[str, bool]:

@@ -1,12 +1,13 @@
 """Shoal in a round: its configuration, its process, its disk and its clock.
 
-For each mirror there is a wrap listener and an unwrap listener of its own; brokers are found through the relay.
+For each mirror there is a wrap listener, and an unwrap listener of its own or one for all; in some rounds one, too, that joins the
+requests of a source's producers. Brokers are found through the relay.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.shoal_process import ShoalProcess, free_port_block, write_toml
@@ -16,7 +17,6 @@ from .plan import TARGET
 from .pool import RELAY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
@@ -27,17 +27,21 @@ PORTS = 6
 """Of one listener: bootstrap and up to five brokers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    wrap: int
-    unwrap: int
+Ports = Mapping[str, int]
+"""Bootstrap ports of the listeners for one source, by side: wrap, unwrap and perhaps coalesce."""
 
-    @classmethod
-    def draw(cls) -> Ports:
-        return cls(free_port_block(PORTS), free_port_block(PORTS))
 
-    def by_side(self) -> dict[str, int]:
-        return {"wrap": self.wrap, "unwrap": self.unwrap}
+def draw_ports(plan: Plan) -> dict[str, Ports]:
+    """By source."""
+    unwrap = free_port_block(PORTS)
+    ports: dict[str, Ports] = {}
+    for name in (mirror.source for mirror in plan.mirrors):
+        sides = {"wrap": free_port_block(PORTS)}
+        sides["unwrap"] = unwrap if plan.shoal.one_unwrap else free_port_block(PORTS)
+        if any(one.coalesced for one in plan.producers if one.cluster == name):
+            sides["coalesce"] = free_port_block(PORTS)
+        ports[name] = sides
+    return ports
 
 
 def shoal_process(
@@ -51,7 +55,7 @@ def shoal_process(
     """`ports` by the source of the mirror."""
     config = write_toml(work / "shoal.toml", _document(plan, run, clusters, ports, work))
     argv = ["run", "-c", str(config), "--log-format", "json", "--report-every", "1"]
-    every = [port for one in ports.values() for port in one.by_side().values()]
+    every = [port for one in ports.values() for port in one.values()]
     shoal = ShoalProcess(argv, work=work, ports=every, env=environment)
     shoal.argv = [sys.executable, "-m", "tests.torture.shoal_main", *argv]
     return shoal
@@ -60,14 +64,23 @@ def shoal_process(
 def _document(
     plan: Plan, run: str, clusters: Mapping[str, Cluster], ports: Mapping[str, Ports], work: Path
 ) -> dict[str, object]:
-    listeners = [
-        listener for mirror in plan.mirrors for listener in _pair(plan, run, mirror.source, ports[mirror.source])
-    ]
+    listeners = {
+        listener["name"]: listener
+        for mirror in plan.mirrors
+        for listener in _listeners(plan, run, mirror.source, ports[mirror.source])
+    }
+    if plan.shoal.capture:
+        index_directory(work).mkdir(exist_ok=True)
     return {
         "state-dir": str(work / "state"),
         "cluster": [_cluster(plan, name, cluster) for name, cluster in clusters.items()],
-        "listener": listeners,
+        "listener": list(listeners.values()),
+        **({"capture": {"directory": str(index_directory(work))}} if plan.shoal.capture else {}),
     }
+
+
+def index_directory(work: Path) -> Path:
+    return work / "index"
 
 
 def _cluster(plan: Plan, name: str, cluster: Cluster) -> dict[str, object]:
@@ -75,26 +88,31 @@ def _cluster(plan: Plan, name: str, cluster: Cluster) -> dict[str, object]:
     return {"name": name, "bootstrap": bootstrap, **({"multi-batch": plan.shoal.multi_batch} if name == TARGET else {})}
 
 
-def _pair(plan: Plan, run: str, source: str, ports: Ports) -> list[dict[str, object]]:
+def _listeners(plan: Plan, run: str, source: str, ports: Ports) -> list[dict[str, object]]:
     shoal = plan.shoal
     wrap: dict[str, object] = {"run-limit": shoal.run_limit, "min-batch-bytes": shoal.min_batch_bytes}
     deep = [f"^{topic.name}-{run}$" for topic in plan.topics if topic.cluster == source and topic.filtered]
     if deep:
         wrap["deep-topics"] = deep
+    unwrap_name = "unwrap" if shoal.one_unwrap else f"{source}-unwrap"
     unwrap: dict[str, object] = {"plain-compression": shoal.plain_compression} if shoal.plain_compression else {}
-    return [
+    listeners: list[dict[str, object]] = [
         {
-            **_listener(f"{source}-wrap", source, ports.wrap),
+            **_listener(f"{source}-wrap", source, ports["wrap"]),
             "mode": "wrap",
-            "pair": f"{source}-unwrap",
+            "pair": unwrap_name,
             "shallow": wrap,
         },
         {
-            **_listener(f"{source}-unwrap", TARGET, ports.unwrap),
+            **_listener(unwrap_name, TARGET, ports["unwrap"]),
             "mode": "unwrap",
             **({"shallow": unwrap} if unwrap else {}),
         },
     ]
+    if "coalesce" in ports:
+        joined = {"coalesce": True, "coalescing": {"linger": 0.005, "ignore-client-ids": True}}
+        listeners.append({**_listener(f"{source}-coalesce", source, ports["coalesce"]), **joined})
+    return listeners
 
 
 def _listener(name: str, cluster: str, port: int) -> dict[str, object]:

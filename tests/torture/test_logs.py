@@ -18,6 +18,14 @@ def test_what_no_fault_explains_is_found_once() -> None:
     assert unexplained(log, ["kill-broker"]) == []
 
 
+def test_a_full_disk_explains_what_a_restart_then_costs() -> None:
+    event = (
+        "cannot write state/x (No space left on device): an envelope that is appended in part now may be appended twice"
+    )
+    assert unexplained(line("warning", event), ["full-disk"]) == []
+    assert unexplained(line("warning", event), ["fail-disk"]) != []
+
+
 def test_a_traceback_is_always_found() -> None:
     log = f'{line("info", "listening")}\nTraceback (most recent call last):\n  File "x"\n{{"time": "cut by a ki'
     assert unexplained(log, ["kill-shoal"]) == ["raw: Traceback (most recent call last):", 'raw:   File "x"']

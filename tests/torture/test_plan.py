@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .draw import LAST_FAULT, make_plan
@@ -48,8 +49,25 @@ def test_no_two_brokers_are_away_where_there_are_transactions(seed: int) -> None
         assert all(later.at > sooner.end for sooner, later in itertools.pairwise(away))
 
 
-def test_every_kind_of_fault_is_drawn() -> None:
-    assert frozenset().union(*(make_plan(seed).kinds() for seed in range(200))) == INJECTIONS.keys()
+@given(seeds)
+@settings(deadline=None)
+def test_any_twenty_seeds_in_a_row_have_every_kind_of_fault(seed: int) -> None:
+    assert frozenset().union(*(make_plan(one).kinds() for one in range(seed, seed + 20))) == INJECTIONS.keys()
+
+
+def test_no_kind_of_fault_is_rare() -> None:
+    counts = Counter(fault.kind for seed in range(500) for fault in make_plan(seed).faults)
+    assert max(counts.values()) < 3 * min(counts.values())
+
+
+def test_parts_of_shoal_that_are_not_the_mirror_s_are_drawn() -> None:
+    plans = [make_plan(seed) for seed in range(100)]
+    for drawn in (
+        lambda plan: plan.shoal.one_unwrap,
+        lambda plan: plan.shoal.capture,
+        lambda plan: any(one.coalesced for one in plan.producers),
+    ):
+        assert sum(map(drawn, plans)) >= 5
 
 
 def exactly_once() -> Plan:
@@ -65,3 +83,5 @@ def test_a_second_broker_waits_for_the_first_to_be_back() -> None:
     assert crowded(plan, [first], soon)
     assert not crowded(plan, [first], late)
     assert not crowded(plan, [first], FaultPlan(at=5, kind="kill-shoal", where="shoal"))
+    assert crowded(plan, [first], FaultPlan(at=9, kind="cut-link", where="link:inside:B", seconds=1))
+    assert not crowded(plan, [first], FaultPlan(at=9, kind="cut-link", where="link:B", seconds=1))

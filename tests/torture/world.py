@@ -1,6 +1,9 @@
 """The world of one round: topics on clusters of the pool, Shoal, mirrors, producers, and a relay in every link.
 
-    producers -> brokers of A <- link:A <- Shoal <- link:fetch <- mirror -> link:produce -> Shoal -> link:B -> brokers of B
+    producers -> link:producers -> brokers of A <- link:A <- Shoal <- link:fetch <- mirror -> link:produce -> Shoal -> link:B -> brokers of B
+
+and in some rounds producers -> link:coalesce -> Shoal -> link:A. The brokers of a cluster of three reach each other by link:inside:B (what
+they say to the controllers goes directly).
 
 Names of topics and aliases are new in every round, so that rounds may share clusters.
 """
@@ -24,8 +27,9 @@ from .links import Link, relaying
 from .mirrors import SHOAL, alias, mirror_spec, start_mirror
 from .other_clients import Java, KafkaPython
 from .parts import Part
-from .pool import RELAY, Pool
-from .shoal_side import PORTS, Ports, shoal_process
+from .plan import INSIDE, TARGET, link_names
+from .pool import BETWEEN_BROKERS, FOR_PRODUCERS, RELAY, RELAYED_AS, Pool
+from .shoal_side import PORTS, draw_ports, shoal_process
 from .traffic import Librdkafka
 
 if TYPE_CHECKING:
@@ -38,10 +42,12 @@ if TYPE_CHECKING:
     from shoal.scenarios.kafka.scan import Scanner
     from tests.shoal_process import ShoalProcess
 
-    from .plan import Plan, TopicPlan
+    from .plan import Plan, ProducerPlan, TopicPlan
+    from .shoal_side import Ports
     from .writer import Writer
 
 _WRITERS: Mapping[str, type[Writer]] = {"librdkafka": Librdkafka, "kafka-python": KafkaPython, "java": Java}
+_LINK_OF = {"wrap": "fetch", "unwrap": "produce", "coalesce": "coalesce"}
 _ASKED_S = 5.0
 _REPLICATING_S = 300.0
 
@@ -99,7 +105,7 @@ async def running_world(
     """Everything runs but the producers, and each mirror copies. Nothing but the pool's clusters is left afterwards. Raises HarnessError."""
     pool.keep_only({one.name for one in plan.clusters})
     clusters = {one.name: await pool.cluster(one) for one in plan.clusters}
-    ports = {mirror.source: Ports.draw() for mirror in plan.mirrors}
+    ports = draw_ports(plan)
     clocks = {
         fault.where: Clock(work / "clocks" / fault.where.replace(":", "-"))
         for fault in plan.faults
@@ -117,20 +123,20 @@ async def running_world(
         said=said,
         clocks={name: clocks[name] for name in environments},
     )
-    for topic in plan.topics:
-        bootstrap = clusters[topic.cluster].bootstrap
-        await Topics(bootstrap).create(world.source_name(topic), topic.partitions, config=topic.settings)
-        world.partitions[topic.key] = topic.partitions
-    world.links = {f"link:{name}": Link(name) for name in (*clusters, "fetch", "produce")}
+    world.links = {f"link:{name}": Link(name) for name in link_names(plan)}
     async with AsyncExitStack() as stack:
         if "full-disk" in plan.kinds() and small_disk(world.state):
             stack.callback(unmount, world.state)
         await stack.enter_async_context(relaying(_links(world)))
+        for topic in plan.topics:
+            bootstrap = clusters[topic.cluster].bootstrap
+            await Topics(bootstrap).create(world.source_name(topic), topic.partitions, config=topic.settings)
+            world.partitions[topic.key] = topic.partitions
         stack.callback(_end, world)
         await world.shoal.start()
         for mirror in plan.mirrors:
             brokers = {name: _bootstrap(cluster, mirror.relayed) for name, cluster in clusters.items()}
-            spec = mirror_spec(plan, mirror, run, brokers, ports[mirror.source].by_side(), work)
+            spec = mirror_spec(plan, mirror, run, brokers, ports[mirror.source], work)
             environment = environments.get(f"mirror:{mirror.source}", {})
             world.mirrors[mirror.source] = await start_mirror(
                 work / f"mirror-{mirror.source}", mirror, spec, environment
@@ -151,11 +157,14 @@ def _bootstrap(cluster: Cluster, relayed: bool) -> str:
 def _links(world: World) -> list[tuple[Link, str, list[int]]]:
     links = []
     for name, cluster in world.clusters.items():
-        proxied = [node.settings.ports.proxied for node in cluster.nodes.values()]
-        links.append((world.links[f"link:{name}"], RELAY, proxied))
-    for ports in world.ports.values():
-        links.append((world.links["link:fetch"], SHOAL, list(range(ports.wrap, ports.wrap + PORTS))))
-        links.append((world.links["link:produce"], SHOAL, list(range(ports.unwrap, ports.unwrap + PORTS))))
+        every = [node.settings.ports for node in cluster.nodes.values()]
+        links.append((world.links[f"link:{name}"], RELAY, [ports.proxied for ports in every]))
+        for listener, link in ((FOR_PRODUCERS, "producers"), (BETWEEN_BROKERS, f"{INSIDE}{name}")):
+            if f"link:{link}" in world.links and (listener == BETWEEN_BROKERS or name != TARGET):
+                found = [ports.relayed[listener] for ports in every]
+                links.append((world.links[f"link:{link}"], RELAYED_AS[listener], found))
+    for side, port in {(side, port) for sides in world.ports.values() for side, port in sides.items()}:
+        links.append((world.links[f"link:{_LINK_OF[side]}"], SHOAL, list(range(port, port + PORTS))))
     return links
 
 
@@ -184,7 +193,7 @@ def _writers(world: World) -> list[Writer]:
         writers.append(
             _WRITERS[plan.client](
                 plan=plan,
-                bootstrap=world.clusters[plan.cluster].bootstrap,
+                bootstrap=_for_producer(world, plan),
                 topic=world.source_name(topic),
                 partitions=partial(world.partitions.__getitem__, topic.key),
                 filtered=topic.filtered,
@@ -193,6 +202,13 @@ def _writers(world: World) -> list[Writer]:
             )
         )
     return writers
+
+
+def _for_producer(world: World, plan: ProducerPlan) -> str:
+    if plan.coalesced:
+        return f"{SHOAL}:{world.ports[plan.cluster]['coalesce']}"
+    host, nodes = RELAYED_AS[FOR_PRODUCERS], world.clusters[plan.cluster].nodes.values()
+    return ",".join(f"{host}:{node.settings.ports.relayed[FOR_PRODUCERS]}" for node in nodes)
 
 
 def _end(world: World) -> None:

@@ -38,6 +38,8 @@ class ClusterSpec:
     proxied_as: str | None = None
     """A host name, `{}` for the node id: gives brokers a listener that advertises it (`Node.proxied_address`), and lets SASL
     advertise it. What only a proxy can resolve, no client reaches without it."""
+    relayed_as: Mapping[str, str] = field(default_factory=dict)
+    """Further listeners, without security: the host that each advertises, by its name in capitals (`Ports.relayed`)."""
     jmx: bool = False
     """The brokers' metrics can be read (`metrics.py`)."""
     heap: str = "512m"
@@ -157,7 +159,7 @@ class Cluster:
         self.cluster_id = new_cluster_id()
         self.nodes: dict[int, Node] = {}
         self._jvm = jvm
-        ports = {node_id: Ports.draw() for node_id in range(1, spec.nodes + 1)}
+        ports = {node_id: Ports.draw(spec.relayed_as) for node_id in range(1, spec.nodes + 1)}
         self._voters = {node_id: drawn.controller for node_id, drawn in ports.items()}
         for node_id, drawn in ports.items():
             self._new_node(node_id, drawn)
@@ -185,7 +187,7 @@ class Cluster:
     async def add_broker(self) -> Node:
         """A new node with the next id, broker only. Returns once the whole cluster knows it."""
         node_id = max(self.nodes) + 1
-        self._new_node(node_id, Ports.draw())
+        self._new_node(node_id, Ports.draw(self.spec.relayed_as))
         await self._bring_up(node_id)
         return self.nodes[node_id]
 
@@ -221,6 +223,7 @@ class Cluster:
             replication=min(self.spec.nodes, _MAX_REPLICATION),
             users=self.spec.users,
             proxied_as=self.spec.proxied_as,
+            relayed_as=self.spec.relayed_as,
             overrides=self.spec.properties,
         )
         jmx = jmx_options(ports.jmx) if self.spec.jmx else ()

@@ -2,7 +2,7 @@
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +38,21 @@ class Ports:
     sasl: int
     proxied: int
     jmx: int
+    relayed: Mapping[str, int]
+    """Of the listeners that `ClusterSpec.relayed_as` names."""
 
     @classmethod
-    def draw(cls) -> "Ports":
-        plaintext, controller, sasl, proxied, jmx = free_ports(5)
-        return cls(plaintext=plaintext, controller=controller, sasl=sasl, proxied=proxied, jmx=jmx)
+    def draw(cls, relayed: Iterable[str] = ()) -> "Ports":
+        names = list(relayed)
+        plaintext, controller, sasl, proxied, jmx, *others = free_ports(5 + len(names))
+        return cls(
+            plaintext=plaintext,
+            controller=controller,
+            sasl=sasl,
+            proxied=proxied,
+            jmx=jmx,
+            relayed=dict(zip(names, others, strict=True)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +67,8 @@ class NodeSettings:
     """Passwords by name; with any, a second listener takes SASL PLAIN and SCRAM."""
     proxied_as: str | None
     """The host, `{}` for the node id, that the listeners PROXIED and SASL advertise; None: no PROXIED, SASL on loopback."""
+    relayed_as: Mapping[str, str]
+    """Further listeners, and the host that each advertises."""
     overrides: Mapping[str, str]
 
     def properties(self) -> dict[str, str]:
@@ -90,11 +102,19 @@ class NodeSettings:
         inner = {"PLAINTEXT": self.ports.plaintext}
         controller = {"CONTROLLER": self.ports.controller} if self.is_controller else {}
         host = LOOPBACK if self.proxied_as is None else self.proxied_as.format(self.node_id)
-        protocols = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "PROXIED:PLAINTEXT", "SASL:SASL_PLAINTEXT")
+        relayed = [(name, {name: port}) for name, port in self.ports.relayed.items()]
+        advertised = [
+            _endpoints(inner),
+            _endpoints(outer, host),
+            *(_endpoints(listener, self.relayed_as[name]) for name, listener in relayed),
+        ]
+        protocols = ["CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "PROXIED:PLAINTEXT", "SASL:SASL_PLAINTEXT"]
         return {
-            "listeners": _endpoints(inner | outer | controller),
-            "advertised.listeners": ",".join(filter(None, (_endpoints(inner), _endpoints(outer, host)))),
-            "listener.security.protocol.map": ",".join(protocols),
+            "listeners": _endpoints({**inner, **outer, **self.ports.relayed, **controller}),
+            "advertised.listeners": ",".join(filter(None, advertised)),
+            "listener.security.protocol.map": ",".join(
+                [*protocols, *(f"{name}:PLAINTEXT" for name in self.relayed_as)]
+            ),
         }
 
     def _replication(self) -> dict[str, str]:

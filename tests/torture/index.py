@@ -1,0 +1,20 @@
+"""The index that Shoal writes beside all this: whatever was killed or full, what is in its files can be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.capture.blocks import Damaged, read_blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def damaged(directory: Path) -> list[str]:
+    """Places that cannot be read. A file may end in the middle of a block: its process was killed."""
+    return [
+        f"damaged index: {path.name}: {block}"
+        for path in sorted(directory.glob("*.kxb"))
+        for block in read_blocks(path.read_bytes())
+        if isinstance(block, Damaged)
+    ]

@@ -1,0 +1,36 @@
+"""A part whose files cannot grow is started again, whether it ends by itself or does not mind."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.scenarios.kafka.process import Process
+
+from .parts import Part
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITES = "import time\nwhile True:\n  print('x' * 100_000, flush=True); time.sleep(0.01)"
+IS_QUIET = "import time; time.sleep(3600)"
+
+
+@pytest.mark.parametrize("program", [WRITES, IS_QUIET])
+async def test_a_part_without_a_disk_begins_anew(tmp_path: Path, program: str) -> None:
+    processes: list[Process] = []
+
+    async def start() -> None:
+        processes.append(Process([sys.executable, "-c", program], log=tmp_path / "log", name="part"))
+
+    await start()
+    part = Part("part", start, lambda: processes[-1], lambda _: None)
+    await part.starved(0.1)
+    assert len(processes) == 2
+    assert not processes[0].running
+    assert processes[1].running
+    assert resource.prlimit(processes[1].pid, resource.RLIMIT_FSIZE) == resource.getrlimit(resource.RLIMIT_FSIZE)
+    processes[1].kill()
