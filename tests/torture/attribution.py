@@ -27,6 +27,7 @@ _LINKS = frozenset({"cut-link", "slow-link", "flap-link", "freeze-link"})
 _STAMPED = frozenset({"kill-shoal"})
 _OLD = _STAMPED | _BROKERS
 _RAW = _BROKERS | _SHOAL | _LINKS | {"pause-mirror", "move-leaders"}
+_PRODUCERS = ("link:producers", "link:coalesce")  # what they write twice is in the source, too
 NONE = "none"
 
 
@@ -55,6 +56,10 @@ def _cause(one: Doubled, faults: Sequence[Done], tasks_began: Sequence[float]) -
         return "task-restart"
     allowed = _RAW if not one.stamped else _OLD if one.old else _STAMPED
     for fault in faults:
-        if fault.kind in allowed and fault.begin - 1 <= one.when <= fault.end + _WINDOW_S:
+        if (
+            fault.kind in allowed
+            and fault.where not in _PRODUCERS
+            and fault.begin - 1 <= one.when <= fault.end + _WINDOW_S
+        ):
             return f"{fault.kind}, {'stamped' if one.stamped else 'raw'}"
     return NONE

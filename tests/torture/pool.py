@@ -27,7 +27,7 @@ _PROPERTIES = {
 _THREE = {
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
-    "inter.broker.listener.name": BETWEEN_BROKERS,  # between two rounds nobody relays: shorter than replica.lag.time.max.ms
+    "inter.broker.listener.name": BETWEEN_BROKERS,  # nobody relays between two rounds: replicas catch up at the start
 }
 _ROUNDS = 12  # topics of old rounds, and the mirrors' own, make a cluster slower
 

@@ -188,6 +188,8 @@ def test_what_comes_twice_is_explained_by_what_happened_then() -> None:
     assert attribute(twice(15), cut, []) == {"cut-link, raw": ["at 15"]}
     assert attribute(twice(100), cut, []) == {NONE: ["at 100"]}
     assert attribute(twice(100), cut, [95]) == {"task-restart": ["at 100"]}
+    of_producers = [Done(kind="cut-link", where="link:producers", begin=10, end=12)]
+    assert attribute(twice(15), of_producers, []) == {NONE: ["at 15"]}
     assert attribute(twice(15), [Done(kind="add-partitions", where="A/t", begin=10, end=12)], []) == {NONE: ["at 15"]}
 
 
