@@ -53,6 +53,10 @@ log = logging.getLogger("shoal.unwrap")
 
 _NOBODY_ASKED = 0  # acks
 _LEADER = 1
+_UNSTAMPED = (
+    "listener %r: ended before the broker has answered: what was in flight of %s%s has no producer id of Shoal's own, and may be "
+    "appended twice"
+)
 _NOTHING_SAID = (0, -1)  # error code and base offset
 # Cutting a batch takes about 3 us per record. Above this, nothing else in the process would wait for it.
 _RECORDS_CUT_HERE = 300
@@ -122,6 +126,9 @@ class Exchange:
             await self._converse()
         except UpstreamLost:
             self._lost()
+            raise
+        except trio.Cancelled:
+            self._say_unstamped(self._rounds.unstamped())
             raise
         finally:
             self._rounds.abandon()
@@ -239,6 +246,12 @@ class Exchange:
             self._path.proofs(connection).withdraw(connection, "the connection ended on a set, twice in a row")
         else:
             lost[connection.door.node_id] = 1
+
+    def _say_unstamped(self, targets: Sequence[Target]) -> None:
+        """Whatever else is in flight at the end of Shoal's time to drain, the next Shoal knows of (doubt_file.py)."""
+        if targets:
+            more = f" and of {len(targets) - 1} partitions more" if len(targets) > 1 else ""
+            log.warning(_UNSTAMPED, self._connection.listener.name, self._name(targets[0]), more)
 
     def _keep_refused(self) -> None:
         """So that the mirror is given it as plain records when it comes for it again."""

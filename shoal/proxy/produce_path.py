@@ -38,6 +38,7 @@ from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
 from shoal.proxy.deliveries_file import load_deliveries, save_deliveries
+from shoal.proxy.doubt_file import load_doubt, save_doubt
 from shoal.proxy.in_flight import Edit
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
@@ -107,10 +108,10 @@ class UnwrapPath:
         )
         self._told_of_slots = False
         self._producers = self._mirror_producers()
-        kept = listener.settings.producers_file
-        self._deliveries_file = kept and kept.with_suffix(".deliveries")
-        if self._deliveries_file is not None:
-            load_deliveries(self._deliveries_file, self.deliveries, failed=listener.state_failed)
+        self._kept = listener.settings.producers_file
+        if self._kept is not None:
+            load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=listener.state_failed)
+            load_doubt(self._kept.with_suffix(".doubt"), self.ids, failed=listener.state_failed)
         listener.cluster.when_made_anew.append(self._forget)
         listener.cluster.when_identified.append(self._identified)
         produce = Route(since=_OLDEST, handle=self._handle)
@@ -134,8 +135,9 @@ class UnwrapPath:
         self._interlocks.producer_closed(connection)
 
     def end(self) -> None:
-        if self._deliveries_file is not None:
-            save_deliveries(self._deliveries_file, self.deliveries, failed=self._state_failed)
+        if self._kept is not None:
+            save_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
+            save_doubt(self._kept.with_suffix(".doubt"), self.ids, failed=self._state_failed)
         self._file.close()
 
     def proofs(self, connection: Connection) -> MultiBatchProofs:

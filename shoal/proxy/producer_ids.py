@@ -25,10 +25,12 @@ from shoal.proxy.plain_path import PLAIN_ROUTES
 from shoal.proxy.routes import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator
+    from collections.abc import Sequence as Row
 
     from shoal.protocol.headers import RequestHeader
     from shoal.protocol.shallow.delivery import Target
+    from shoal.protocol.shallow.sequence import Sequence
     from shoal.proxy.connection import Connection
     from shoal.proxy.in_flight import Answer, InFlight
     from shoal.proxy.routes import Verdict, Wait
@@ -70,7 +72,7 @@ def _decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wai
     return Edit(partial(_noted, plain)) if isinstance(plain, Edit) else plain
 
 
-def _noted(plain: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _noted(plain: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Row[Buffer]:
     rights_of(connection).offered = ApiKey.INIT_PRODUCER_ID in offered(frame, entry.api_version)
     return plain.edit(connection, entry, frame)
 
@@ -92,7 +94,7 @@ class ProducerIds:
         self._told: set[str] = set()
 
     async def sequences_for(
-        self, connection: Connection, header: RequestHeader, wanted: Sequence[tuple[Target, Hashable]]
+        self, connection: Connection, header: RequestHeader, wanted: Row[tuple[Target, Hashable]]
     ) -> Sequences | None:
         """For these partitions and senders. None: no stamps for this request. Raises UpstreamLost and UpstreamFault."""
         rights = rights_of(connection)
@@ -109,9 +111,19 @@ class ProducerIds:
                 sequences.begin(*granted)
         return sequences
 
+    def in_doubt(self) -> Iterator[tuple[str | None, Target, Hashable, Sequence]]:
+        """With the cluster's id, as far as it is known: in another one the producer id may be somebody else's."""
+        for target, sender, sequence in self._sequences.in_doubt():
+            yield self._cluster_id, target, sender, sequence
+
+    def restore(self, cluster_id: str | None, target: Target, sender: Hashable, sequence: Sequence) -> None:
+        """What was `in_doubt` when a former process was stopped."""
+        self._cluster_id = cluster_id
+        self._sequences.restore(target, sender, sequence)
+
     def _note_cluster(self, cluster_id: str | None) -> None:
         """Another cluster behind the same address may give our id to somebody else."""
-        if self._cluster_id is not None and cluster_id != self._cluster_id:
+        if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
             self._sequences = Sequences()
         self._cluster_id = cluster_id or self._cluster_id
 

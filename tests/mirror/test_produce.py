@@ -41,6 +41,8 @@ REQUESTS = 60
 BATCHES = 30  # of an envelope
 RECORDS = 3  # of a batch
 WITHIN = 120.0
+DRAIN_S = 1.0
+STOPS = 8
 LOST = OSError, trio.BrokenResourceError, trio.ClosedResourceError, AssertionError
 
 
@@ -139,6 +141,7 @@ def shoal_before(bootstrap: str, work: Path, multi_batch: str = "never") -> tupl
     port = free_port_block(3)
     document = {
         "state-dir": str(work / "state"),
+        "limits": {"drain-seconds": DRAIN_S},
         "cluster": [{"name": "target", "bootstrap": bootstrap, "multi-batch": multi_batch}],
         "listener": [
             {
@@ -230,33 +233,75 @@ async def test_two_sources_of_one_topic_over_connections_that_are_cut(pair: Pair
         assert len(there) == sum(len(load.records[index]) for load in loads)
 
 
-async def test_a_part_of_an_envelope_is_not_appended_again_by_the_next_shoal(
-    pair: Pair, topic: str, tmp_path: Path
+async def stopped_in_doubt(
+    shoal: ShoalProcess, load: Load, sender: Stubborn, faults: Faults, *, at: int, cut_after: float
 ) -> None:
-    """The broker's connection is lost at the 20th batch, then Shoal gets a SIGTERM. At most what was in flight comes twice."""
-    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
-    port = pair.target.nodes[1].settings.ports.proxied
-    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", tmp_path)
-    load, sender = Load(7), Stubborn(node_port, topic)
-    async with relay(port) as faults, running_shoal(shoal):
-        for sets in load.requests(10):
-            await sender.send(sets)
-        before = len(load.records[0])
-        (sets,) = load.requests(1)
-        faults.marked = bytes(load.records[0][before + 19 * RECORDS].value or b"")[:16]
-        faults.swallow_answers, faults.cut_after = 1, 0.5
+    """Shoal gets a SIGTERM when the answer to a request with the batch `at`, and all behind it, are lost or do not come."""
+    before = len(load.records[0])
+    (sets,) = load.requests(1)
+    faults.marked = bytes(load.records[0][before + at * RECORDS].value or b"")[:16]
+    faults.swallow_answers, faults.cut_after = 1, cut_after
+    swallowed = faults.done.get("swallow_answers", 0)
+
+    async def attempt() -> None:
         with pytest.raises(LOST):
             await sender.attempt(sets)
-        await sender.leave()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(attempt)
+        await until(
+            lambda: faults.done.get("swallow_answers", 0) > swallowed,
+            within=WITHIN,
+            what="an answer to be lost",
+            poll_s=0.01,
+        )
+        if cut_after < DRAIN_S:
+            await until(lambda: nursery.child_tasks == frozenset(), within=WITHIN, what="the connection to be lost")
         await shoal.stop()
-        await shoal.start()
-        await sender.send(sets)
+    await sender.leave()
+    await shoal.start()
+    await sender.send(sets)
+
+
+async def stopped_many_times_in_doubt(cluster: Cluster, topic: str, work: Path, multi_batch: str = "never") -> None:
+    await Topics(cluster.bootstrap).create(topic, PARTITIONS)
+    port = cluster.nodes[1].settings.ports.proxied
+    shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", work, multi_batch)
+    load, sender = Load(7, since=time.time_ns() // 1_000_000), Stubborn(node_port, topic)
+    async with relay(port) as faults, running_shoal(shoal):
+        for sets in load.requests(10):  # a broker that just started gives no producer id in the first moment
+            await sender.send(sets)
+        for at in (1, 5, 19, 29):
+            for cut_after in (0.2, 60.0):
+                await stopped_in_doubt(shoal, load, sender, faults, at=at, cut_after=cut_after)
         await sender.leave()
-    copy = await read_copy(pair.target.bootstrap, topic)
-    for index, records in load.records.items():
-        there = list(copy.partitions[index].fingerprints)
-        assert set(there) == set(marks(records))
-        assert len(there) - len(records) <= 6 * RECORDS, f"{len(there)} for {len(records)}"
+        await check(load, cluster, topic, sender)
+
+
+async def test_what_is_in_doubt_when_shoal_is_stopped_comes_once(pair: Pair, topic: str, tmp_path: Path) -> None:
+    """The connection to the broker is lost before the SIGTERM, or nothing is answered until the time to drain is over."""
+    await stopped_many_times_in_doubt(pair.target, topic, tmp_path)
+
+
+async def test_shoal_that_is_stopped_many_times_at_work_appends_nothing_twice(
+    pair: Pair, topic: str, tmp_path: Path
+) -> None:
+    await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
+    shoal, node_port = shoal_before(pair.target.nodes[1].address, tmp_path)
+    load, sender = Load(8, since=time.time_ns() // 1_000_000, batches=20 * BATCHES), Stubborn(node_port, topic)
+
+    async def stop_and_start() -> None:
+        for number in range(STOPS):
+            await flowed(shoal, (number + 0.5) / STOPS * STOPS * PARTITIONS * 20 * BATCHES)
+            await shoal.stop()
+            await shoal.start()
+
+    async with running_shoal(shoal), trio.open_nursery() as nursery:
+        nursery.start_soon(stop_and_start)
+        for sets in load.requests(2 * STOPS):
+            await sender.send(sets)
+        await sender.leave()
+        await check(load, pair.target, topic, sender)
 
 
 async def test_connections_to_a_39_broker_that_are_cut_cost_nothing(pair_39: Pair, topic: str, tmp_path: Path) -> None:
@@ -272,6 +317,12 @@ async def test_sets_on_connections_that_are_cut_come_once(with_agent: Cluster, t
     """All batches of an envelope are in one set, and come again batch by batch where its answer was lost."""
     requests = await cut_and_compared(with_agent, topic, tmp_path, "auto")
     assert requests < REQUESTS * BATCHES / 2
+
+
+async def test_sets_that_are_in_doubt_when_shoal_is_stopped_come_once(
+    with_agent: Cluster, topic: str, tmp_path: Path
+) -> None:
+    await stopped_many_times_in_doubt(with_agent, topic, tmp_path, "auto")
 
 
 async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topic: str, tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ TABLE: tuple[Expected, ...] = (
     _expected(
         r"error (19 NOT_ENOUGH_REPLICAS|20 NOT_ENOUGH_REPLICAS_AFTER|7 REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
     ),
+    # A user or a broker without producer ids for Shoal: what is in flight has no number by which it could be known again.
+    _expected(r"ended before the broker has answered", _SHOAL, _BROKER, _LINK),
     # Kafka's own answer to a batch that comes before the coordinator has ended the last transaction: the producer tries again.
     _expected(r"error 51", {"exactly-once"}),
     # Two sources are copied into one topic.

@@ -369,6 +369,11 @@ class PartitionProgress:
         if self._sequence is not None:
             self._sequence.doubt = Doubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
 
+    @property
+    def unstamped(self) -> bool:
+        """Something is in flight that no retry can resolve."""
+        return any(parcel.stamp is None for parcel in self._in_flight) and self._plan.stamp is None
+
     def abandon(self) -> None:
         """No more answers will come."""
         if self.outcome is None:

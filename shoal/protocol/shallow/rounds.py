@@ -51,6 +51,10 @@ class Rounds:
         for progress in self.partitions.values():
             progress.abandon()
 
+    def unstamped(self) -> list[Target]:
+        """Where something is in flight that no retry can resolve."""
+        return [target for target, progress in self.partitions.items() if progress.unstamped]
+
     def outcomes(self) -> Mapping[Target, Outcome]:
         """Of the partitions that are done."""
         return {target: done.outcome for target, done in self.partitions.items() if done.outcome}

@@ -19,9 +19,11 @@ minutes and whenever it loads a snapshot (ProducerStateManager.isProducerExpired
 in doubt: then that comes twice, in order, as from a producer without an id.
 Rejected: a new id for each connection (knows nothing of what the old one had under way); a new id instead of a new epoch (a
 late request with the old id would still be appended, behind newer data).
+
+What is in doubt outlives an orderly stop, with its stamps (proxy/doubt_file.py); nothing else of this does.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -132,6 +134,19 @@ class Sequences:
             self._known.setdefault(target, senders)[sender] = known
             self._forget_all_above_limit()
         return known
+
+    def in_doubt(self) -> Iterator[tuple[Target, Hashable, Sequence]]:
+        """What a later process should `restore`."""
+        for target, senders in self._known.items():
+            for sender, known in senders.items():
+                if known.doubt is not None:
+                    yield target, sender, known
+
+    def restore(self, target: Target, sender: Hashable, sequence: Sequence) -> None:
+        """Of a former process. Its producer id is for this partition alone: what others have had of it is not known."""
+        self._known.setdefault(target, {})[sender] = sequence
+        self._count += 1
+        self._forget_all_above_limit()
 
     def _new(self, target: Target, senders: dict[Hashable, Sequence]) -> Sequence | None:
         if len(senders) >= self._senders:
