@@ -89,24 +89,17 @@ def _put(path: Path, data: bytes) -> None:
 
 def _written(file: CaptureFile, out: Path, size: int) -> Compacted:
     reader = IndexReader(path=file.path, end=size, piece=_PIECE)
-    parts: dict[int, _Part] = {}
     rows, is_whole = 0, True
-    with ExitStack() as failing:
-        with ExitStack() as stack:
-            for found in record_batches(reader):
-                if not isinstance(found, pa.RecordBatch):
-                    is_whole = False
-                    continue
+    with ExitStack() as failing, ExitStack() as writing:
+        parts = _Parts(out, file.path.stem, failing, writing)
+        for found in record_batches(reader):
+            if isinstance(found, pa.RecordBatch):
                 rows += len(found)
-                for hour, batch in _by_hour(found):
-                    if hour not in parts:
-                        path = _path(out, hour, file.path.stem)
-                        failing.enter_context(gone_if_it_fails(path.with_name(f".{path.name}.part")))
-                        parts[hour] = stack.enter_context(_Part(path))
-                    parts[hour].write(batch)
-        for part in parts.values():
-            part.put()
-    named = sorted(str(part.path.relative_to(out)) for part in parts.values())
+                parts.write(found)
+            else:
+                is_whole = False
+        writing.close()
+        named = parts.put()
     return Compacted(size=size, rows=rows, parts=named, is_whole=is_whole)
 
 
@@ -119,6 +112,34 @@ def _by_hour(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 def _path(out: Path, hour: int, stem: str) -> Path:
     at = datetime.fromtimestamp(hour * 3600, UTC)
     return out / f"dt={at:%Y-%m-%d}" / f"hour={at:%H}" / f"{stem}.parquet"
+
+
+class _Parts:
+    """Of one source, by hour. On `failing` they are removed; `writing` closes them."""
+
+    def __init__(self, out: Path, stem: str, failing: ExitStack, writing: ExitStack) -> None:
+        self._out = out
+        self._stem = stem
+        self._failing = failing
+        self._writing = writing
+        self._by_hour: dict[int, _Part] = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        for hour, batch in _by_hour(rows):
+            self._part(hour).write(batch)
+
+    def _part(self, hour: int) -> _Part:
+        if hour not in self._by_hour:
+            path = _path(self._out, hour, self._stem)
+            self._failing.enter_context(gone_if_it_fails(path.with_name(f".{path.name}.part")))
+            self._by_hour[hour] = self._writing.enter_context(_Part(path))
+        return self._by_hour[hour]
+
+    def put(self) -> list[str]:
+        """Each under its name, once it is closed; -> the names, below `out`."""
+        for part in self._by_hour.values():
+            part.put()
+        return sorted(str(part.path.relative_to(self._out)) for part in self._by_hour.values())
 
 
 class _Part:

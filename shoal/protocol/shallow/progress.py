@@ -314,23 +314,23 @@ class PartitionProgress:
         again = self._replay.unanswered > 0 and self._sequence is not None
         self._take_back(failure.parcels)
         if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
-            self._renew()
-        elif code in DIVISIBLE and first.batches > 1:
-            self._suspects, self._suspicion = first.batches, code
-        elif code in CUTTABLE:
-            self._suspects, self._suspicion = 0, code
-            self._cut_next(0)
-        elif code in LOST_TRACK and first.stamp and not self._renewed:
+            return self._renew()
+        if code in DIVISIBLE and first.batches > 1:
+            return self._suspect(first.batches, code)
+        if code in CUTTABLE:
+            self._suspect(0, code)
+            return self._cut_next(0)
+        if code in LOST_TRACK and first.stamp and not self._renewed:
             self._renewed = True
-            self._renew()
-        elif code in OF_STAMPS and first.stamp:
+            return self._renew()
+        if code in OF_STAMPS and first.stamp:
             self.ids_refused = code == CLUSTER_AUTHORIZATION_FAILED
-            self._without_stamps(stale=not self.ids_refused)
-        elif code in REFUSED_FOR_GOOD:
-            self._refuse(*self._told(code, first))
-        else:
-            self._fail(*self._told(code, first))
-        return None
+            return self._without_stamps(stale=not self.ids_refused)
+        end = self._refuse if code in REFUSED_FOR_GOOD else self._fail
+        return end(*self._told(code, first))
+
+    def _suspect(self, pieces: int, error_code: int) -> None:
+        self._suspects, self._suspicion = pieces, error_code
 
     def _refuse(self, error_code: int, message: str) -> None:
         """The first batch ahead, or part of one. It has taken no sequence, so what is behind it follows what was before it."""
