@@ -25,7 +25,9 @@ _SLOWEST, _FASTEST = 20_000, 400_000  # bytes per second of a slow link
 _SHORTEST_S = 0.05  # between two resets of a flapping link
 _ADMIN_MS = 10_000
 _STEP_S = 36 * 3600.0
-"""A clock goes at most so far back or forth."""
+"""Shoal's clock goes at most so far back or forth."""
+_STEP_OF_JAVA_S = 20.0
+"""A mirror's: Kafka's clients reconnect and refresh at times of day, so after a step back by hours they wait for hours, with or without Shoal."""
 _NOT_MADE = (HarnessError, KafkaError, OSError)
 
 
@@ -108,7 +110,7 @@ async def _step_clock(world: World, fault: FaultPlan) -> None:
     if fault.where not in world.clocks:
         raise HarnessError("there is no C compiler")
     clock = world.clocks[fault.where]
-    clock.set((fault.amount - 0.5) * 2 * _STEP_S)
+    clock.set((fault.amount - 0.5) * 2 * (_STEP_S if fault.where == "shoal" else _STEP_OF_JAVA_S))
     try:
         await trio.sleep(fault.seconds)
     finally:
