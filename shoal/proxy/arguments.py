@@ -8,25 +8,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from shoal.proxy.config_schema import choices_of, form_of, item_of, keys_of
 from shoal.proxy.identity import shoal_version
 from shoal.proxy.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
-from shoal.proxy.settings import MAX_PRODUCER_SLOTS, Address, MultiBatch, ShallowSettings
-from shoal.proxy.values import (
-    CODECS,
-    check_regex,
-    check_topic,
-    did_you_mean,
-    parse_address,
-    parse_addresses,
-    parse_ports,
-    parse_size,
+from shoal.proxy.settings import (
+    KIB,
+    MAX_PRODUCER_SLOTS,
+    Address,
+    ClusterSettings,
+    Limits,
+    LogSettings,
+    ShallowSettings,
+    Size,
 )
+from shoal.proxy.values import did_you_mean, parse_address, parse_addresses, parse_ports
 from shoal.proxy.wiring import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["NO_OTHERS", "build_parser", "parse_arguments"]
+__all__ = ["NO_OTHERS", "build_parser", "parse_arguments", "written"]
 
 T = TypeVar("T")
 
@@ -156,6 +157,66 @@ def _tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+_SECTIONS: Mapping[str, type[Any]] = {
+    "cluster": ClusterSettings,
+    "shallow": ShallowSettings,
+    "limits": Limits,
+    "log": LogSettings,
+}
+_TYPES: Mapping[object, Callable[[str], object]] = {float: _seconds, int: _slots}  # the only int is producer-slots
+# Flags that set something: the key, with its type, its choices and its default ({}); the metavar; the help.
+# fmt: off
+_FLAGS = {
+    "--same-cluster": ("shallow.same-cluster", None, "source and target are one cluster on purpose: topics are copied under other names (default: that is an error)"),
+    "--deep-topics": ("shallow.deep-topics", "REGEX", "topics that are never wrapped: a transform or a filter reads their records (may be given several times)"),
+    "--run-limit": ("shallow.run-limit", "SIZE", "longest envelope; the mirror's max.request.size must be above it (default: {})"),
+    "--min-batch-bytes": ("shallow.min-batch-bytes", "SIZE", "smaller batches are left to the mirror, which joins them (default: {})"),
+    "--plain-compression": ("shallow.plain-compression", None, "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"),
+    "--producer-slots": ("shallow.producer-slots", "N", "so many producer ids and partitions of idempotent and exactly-once mirrors are known at a time (default: {})"),
+    "--multi-batch": ("cluster.multi-batch", None, "auto: where a broker of the target is proven to store them; never: nothing is tried (default: {})"),
+    "--probe-topic": ("cluster.probe-topic", "NAME", "prove it with this topic of the target, which exists (default: a scratch topic is made and deleted)"),
+    "--stall-exit": ("limits.stall-exit", "SECONDS", "end when the event loop has not turned for so long, so that a supervisor starts Shoal again; 0 = never (default: {})"),
+    "--log-level": ("log.level", None, "default: {}"),
+    "--log-format": ("log.format", None, "default: {}"),
+    "--report-every": ("log.report-every", "SECONDS", "a line of what flows, this often and only if something did; 0 = never (default: {})"),
+}
+# fmt: on
+
+
+def _add_settings(group: argparse._ActionsContainer, *flags: str) -> None:
+    """Only what is written is in the namespace."""
+    for flag in flags:
+        path, metavar, what = _FLAGS[flag]
+        section, _, name = path.partition(".")
+        key = keys_of(_SECTIONS[section])[name]
+        default = _SECTIONS[section].__dataclass_fields__[key.field].default
+        text, form = what.format(_shown(default, key.kind)), _form(key.kind, metavar)
+        group.add_argument(flag, dest=f"{section}.{key.field}", default=argparse.SUPPRESS, help=text, **form)
+
+
+def _shown(default: object, kind: object) -> object:
+    if kind is Size and isinstance(default, int):
+        return f"{default // KIB}KiB"
+    return f"{default:g}" if isinstance(default, float) else default
+
+
+def _form(kind: Any, metavar: str | None) -> dict[str, Any]:
+    """The options of `add_argument` for a value of type `kind`."""
+    if kind is bool:
+        return {"action": "store_true"}
+    if item := item_of(kind):
+        return {"action": "append"} | _form(item, metavar)
+    if known := choices_of(kind):
+        return {"choices": list(known), "type": lambda word: known.get(word, word)}
+    return {"type": _typed(_TYPES.get(kind) or form_of(kind).parse), "metavar": metavar}
+
+
+def written(flags: argparse.Namespace, section: str) -> dict[str, Any]:
+    """What is set by flags of the fields of "cluster", "shallow", "limits" or "log"."""
+    found = {name: value for name, value in vars(flags).items() if name.startswith(f"{section}.")}
+    return {name.partition(".")[2]: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
+
+
 def build_parser(others: Mapping[str, str] = NO_OTHERS) -> argparse.ArgumentParser:
     """`others`: what further sub-commands do, by name; they are only listed."""
     parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
@@ -195,30 +256,16 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
         group.add_argument(f"--{side}-ports", type=_typed(parse_ports), metavar="FIRST-LAST", help=what)
     what = "where to remember which broker has which port, so that it keeps it (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
     group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
-    what = (
-        "source and target are one cluster on purpose: topics are copied under other names (default: that is an error)"
-    )
-    group.add_argument("--same-cluster", action="store_true", help=what)
+    _add_settings(group, "--same-cluster")
     group = _add_shallow(parser)
-    what = f"smaller batches are left to the mirror, which joins them (default: {ShallowSettings().min_batch_bytes})"
-    group.add_argument(
-        "--min-batch-bytes",
-        type=_typed(parse_size),
-        metavar="SIZE",
-        default=ShallowSettings().min_batch_bytes,
-        help=what,
-    )
-    what = "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"
-    group.add_argument("--plain-compression", choices=CODECS, help=what)
-    default = ShallowSettings().producer_slots
-    what = f"so many producer ids and partitions of idempotent and exactly-once mirrors are known at a time (default: {default})"
-    group.add_argument("--producer-slots", type=_typed(_slots), metavar="N", default=default, help=what)
+    _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots")
     what = "a tag: a header shoal.tag.NAME in every envelope, and in capture files (may be given several times)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
-    _add_multi_batch(parser)
+    group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")
+    _add_settings(group, "--multi-batch", "--probe-topic")
     _add_printed(parser)
     _add_captures(parser)
-    _add_stall_exit(parser)
+    _add_settings(parser, "--stall-exit")
     _add_logs(parser)
 
 
@@ -230,15 +277,6 @@ def _add_captures(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--capture-raw", type=Path, metavar="DIR", help=what)
     what = "keep whole frames of exchanges that mention this topic only (may be given several times)"
     group.add_argument("--capture-topic", action="append", default=[], metavar="NAME", help=what)
-
-
-def _add_multi_batch(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")
-    modes = [mode.value for mode in MultiBatch]
-    what = "auto: where a broker of the target is proven to store them; never: nothing is tried (default: auto)"
-    group.add_argument("--multi-batch", choices=modes, default=MultiBatch.AUTO.value, help=what)
-    what = "prove it with this topic of the target, which exists (default: a scratch topic is made and deleted)"
-    group.add_argument("--probe-topic", type=_typed(check_topic), metavar="NAME", help=what)
 
 
 def _add_printed(parser: argparse.ArgumentParser) -> None:
@@ -267,29 +305,13 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 def _add_shallow(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("shallow mirroring")
-    what = "topics that are never wrapped: a transform or a filter reads their records (may be given several times)"
-    group.add_argument(
-        "--deep-topics", action="append", type=_typed(check_regex), metavar="REGEX", default=[], help=what
-    )
-    defaults = ShallowSettings()
-    what = (
-        f"longest envelope; the mirror's max.request.size must be above it (default: {defaults.run_limit // 1024}KiB)"
-    )
-    group.add_argument("--run-limit", type=_typed(parse_size), metavar="SIZE", default=defaults.run_limit, help=what)
+    _add_settings(group, "--deep-topics", "--run-limit")
     return group
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("logs (on standard error)")
-    group.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="default: info")
-    group.add_argument("--log-format", choices=["human", "json"], help="default: human")
-    what = "a line of what flows, this often and only if something did; 0 = never (default: 5)"
-    group.add_argument("--report-every", type=_typed(_seconds), metavar="SECONDS", help=what)
-
-
-def _add_stall_exit(parser: argparse.ArgumentParser) -> None:
-    what = "end when the event loop has not turned for so long, so that a supervisor starts Shoal again; 0 = never (default: 30)"
-    parser.add_argument("--stall-exit", type=_typed(_seconds), metavar="SECONDS", help=what)
+    _add_settings(group, "--log-level", "--log-format", "--report-every")
 
 
 def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -297,7 +319,7 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument(
         "-c", "--config", required=True, type=Path, metavar="shoal.toml", help="clusters, listeners, limits, logs"
     )
-    _add_stall_exit(parser)
+    _add_settings(parser, "--stall-exit")
     _add_logs(parser)
 
 
@@ -312,14 +334,7 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     _add_where(parser)
     _add_shallow(parser)
-    defaults = ShallowSettings()
-    parser.set_defaults(
-        min_batch_bytes=defaults.min_batch_bytes,
-        tag=[],
-        plain_compression=None,
-        producer_slots=defaults.producer_slots,
-        same_cluster=False,
-    )
+    parser.set_defaults(tag=[])
 
 
 def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:

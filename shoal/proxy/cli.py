@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.arguments import NO_OTHERS, parse_arguments
-from shoal.proxy.config import Configuration, load_config
+from shoal.proxy.arguments import NO_OTHERS, parse_arguments, written
+from shoal.proxy.config import load_config
 from shoal.proxy.config_checks import run_limit_problem
 from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.ending import MUST_CHANGE, OK, exit_code
-from shoal.proxy.logs import LogSettings, set_up_logs
+from shoal.proxy.logs import set_up_logs
 from shoal.proxy.mirror_settings import adopt_former_state, in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.probe_arguments import credentials
@@ -50,10 +50,10 @@ def _mirror(flags: argparse.Namespace) -> int:
     if flags.print_only:
         _print(lines)
         return OK
-    configuration = Configuration(settings=_limits(settings, flags), log=_logs(LogSettings(), flags))
-    set_up_logs(configuration.log)
+    settings = _with_flags(settings, flags)
+    set_up_logs(settings.log)
     adopt_former_state(flags)
-    return _serve(configuration, lines)
+    return _serve(settings, lines)
 
 
 def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
@@ -69,29 +69,24 @@ def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Na
 
 
 def _run(flags: argparse.Namespace) -> int:
-    configuration = load_config(flags.config)
-    settings = _limits(configuration.settings, flags)
-    return _serve(Configuration(settings=settings, log=_logs(configuration.log, flags)), "")
+    return _serve(_with_flags(load_config(flags.config), flags), "")
 
 
-def _limits(settings: Settings, flags: argparse.Namespace) -> Settings:
-    if flags.stall_exit is None:
-        return settings
-    return dataclasses.replace(settings, limits=dataclasses.replace(settings.limits, stall_exit=flags.stall_exit))
-
-
-def _logs(settings: LogSettings, flags: argparse.Namespace) -> LogSettings:
+def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
     """Flags win over the file."""
-    written = {"level": flags.log_level, "format": flags.log_format, "report_every": flags.report_every}
-    return dataclasses.replace(settings, **{key: value for key, value in written.items() if value is not None})
+    return dataclasses.replace(
+        settings,
+        limits=dataclasses.replace(settings.limits, **written(flags, "limits")),
+        log=dataclasses.replace(settings.log, **written(flags, "log")),
+    )
 
 
-def _serve(configuration: Configuration, announcement: str) -> int:
+def _serve(settings: Settings, announcement: str) -> int:
     from shoal.proxy.run import run  # trio and the proxy itself take time to load: `check` and --help need neither
 
-    set_up_logs(configuration.log)
+    set_up_logs(settings.log)
     _spare_the_collector()
-    run(configuration, lambda: _announce(announcement))
+    run(settings, lambda: _announce(announcement))
     return OK
 
 
@@ -120,21 +115,21 @@ def _print(text: str) -> None:
 
 
 def _check(flags: argparse.Namespace) -> int:
-    configuration = None if flags.config is None else load_config(flags.config)
+    settings = None if flags.config is None else load_config(flags.config)
     if flags.file is None:
-        if configuration is None:
+        if settings is None:
             raise OperatorError.of(
                 "shoal check", "give the file to check, or -c shoal.toml, or both (see shoal check --help)"
             )
-        if configuration.settings.capture is not None:
+        if settings.capture is not None:
             from shoal.proxy.capture import require_directory  # takes time to load, see `_serve`
 
-            require_directory(configuration.settings.capture)
-        require_state_dir(configuration.settings.state_dir, create=False)
-        listeners = configuration.settings.listeners
+            require_directory(settings.capture)
+        require_state_dir(settings.state_dir, create=False)
+        listeners = settings.listeners
         print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK
-    shoal = _shoal(flags, configuration)
+    shoal = _shoal(flags, settings)
     report = check_mirror(_read_mirror(flags.file), shoal)
     _print(render(report, _name(flags.file)))
     return MUST_CHANGE if report.must_change else OK
@@ -156,13 +151,13 @@ def _read_mirror(file: str) -> Mirror:
         raise OperatorError.of(_name(file), str(error)) from None
 
 
-def _shoal(flags: argparse.Namespace, configuration: Configuration | None) -> Shoal:
-    if configuration is None:
+def _shoal(flags: argparse.Namespace, settings: Settings | None) -> Shoal:
+    if settings is None:
         wrap, unwrap = mirror_listeners(flags)
         if (what := run_limit_problem(wrap.shallow, Limits())) is not None:
             raise OperatorError.of("--run-limit", what)
         return Shoal(wrap=wrap, unwrap=unwrap)
-    listeners = configuration.settings.listeners
+    listeners = settings.listeners
     for wrap in listeners:
         pair = next((x for x in listeners if wrap.mode == Mode.WRAP and x.name == wrap.pair), None)
         if pair is not None:

@@ -46,6 +46,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_coalescing(settings, where),
         *_legacy(settings, where),
         *_capture(settings),
+        *_log(settings),
     ]
 
 
@@ -244,6 +245,11 @@ def _capture(settings: Settings) -> Iterator[Problem]:
         if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
             what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): the open file and one more"
             yield Problem(f"{place}.max-bytes", what)
+
+
+def _log(settings: Settings) -> Iterator[Problem]:
+    if not settings.log.report_every >= 0:  # nan is not
+        yield Problem("log.report-every", f"{settings.log.report_every} is too small: 0 means never")
 
 
 def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -1,182 +1,131 @@
-"""The keys of `shoal.toml`: `docs/configuration.md` describes them, `config.py` turns them into `Settings`.
+"""How settings are written, in `shoal.toml` and in flags: a key for each field of the classes of `settings.py`, by the type of the field.
 
-Keys are written with hyphens. `None` and `()` mean "not written": the default then is the one in `settings.py`.
+A key is the name of its field with hyphens. What is not written has the default of the field.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-import msgspec
+from shoal.protocol.api import API
+from shoal.proxy.settings import (
+    Address,
+    ApiKey,
+    CaptureSettings,
+    Directory,
+    NodePorts,
+    Regex,
+    Size,
+    Tags,
+    TopicName,
+)
+from shoal.proxy.values import (
+    check_regex,
+    check_topic,
+    did_you_mean,
+    listed,
+    parse_address,
+    parse_addresses,
+    parse_ports,
+    parse_size,
+)
 
-__all__ = [
-    "CaptureTable",
-    "ClusterTable",
-    "CoalescingTable",
-    "File",
-    "LegacyTable",
-    "LimitsTable",
-    "ListenerTable",
-    "LogTable",
-    "RawCaptureTable",
-    "ShallowTable",
-    "keys_of",
-    "unknown_keys",
-]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
-Size = int | str  # bytes, or "512KiB"
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    pass
-
-
-class ClusterTable(Table, frozen=True, kw_only=True):
-    name: str
-    bootstrap: str | list[str]
-    multi_batch: str = "auto"
-    probe_topic: str | None = None
-
-
-class ShallowTable(Table, frozen=True, kw_only=True):
-    mirror_clients: str | None = None
-    deep_topics: list[str] | None = None
-    partition_by_key: bool | None = None
-    run_limit: Size | None = None
-    min_batch_bytes: Size | None = None
-    fetch_max_bytes: Size | None = None
-    partition_max_bytes: Size | None = None
-    tags: dict[str, str] | None = None
-    same_cluster: bool | None = None
-    unpaired: bool | None = None
-    evidence_seconds: float | None = None
-    evidence_bytes: Size | None = None
-    producer_slots: int | None = None
-    plain_compression: str | None = None
+__all__ = ["Form", "Key", "choices_of", "form_of", "is_table", "item_of", "keys_of"]
 
 
-class CoalescingTable(Table, frozen=True, kw_only=True):
-    linger: float | None = None
-    request_bytes: Size | None = None
-    request_batches: int | None = None
-    set_batches: int | None = None
-    in_flight: int | None = None
-    patience: float | None = None
-    queue_bytes: Size | None = None
-    ignore_client_ids: bool | None = None
+class Form(NamedTuple):
+    written: Any  # the type in TOML
+    parse: Callable[[Any], Any]  # raises ValueError
 
 
-class LegacyTable(Table, frozen=True, kw_only=True):
-    chunk_bytes: Size | None = None
-    budget_bytes: Size | None = None
-    fetch_bytes: Size | None = None
-    compression: str | None = None
-    isolation: str | None = None
+class Key(NamedTuple):
+    field: str
+    kind: Any  # its type, without None; None: of another class
+    required: bool
 
 
-class ListenerTable(Table, frozen=True, kw_only=True):
-    name: str
-    cluster: str
-    listen: str
-    ports: str | dict[str, int]
-    advertise: str | None = None
-    mode: str = "plain"
-    pair: str | None = None
-    shallow: ShallowTable | None = None
-    coalesce: bool = False
-    coalescing: CoalescingTable | None = None
-    legacy: bool = False
-    legacy_options: LegacyTable | None = None
-    max_connections: int | None = None
-
-
-class LimitsTable(Table, frozen=True, kw_only=True):
-    frame_bytes: Size | None = None
-    held_response_bytes: Size | None = None
-    held_request_bytes: Size | None = None
-    in_flight: int | None = None
-    connect_timeout: float | None = None
-    frame_timeout: float | None = None
-    stall_timeout: float | None = None
-    idle_timeout: float | None = None
-    drain_seconds: float | None = None
-    linger_seconds: float | None = None
-    close_seconds: float | None = None
-    keepalive_idle: int | None = None
-    keepalive_interval: int | None = None
-    keepalive_count: int | None = None
-    stall_report: float | None = None
-    stall_exit: float | None = None
-
-
-class RawCaptureTable(Table, frozen=True, kw_only=True):
-    directory: str | None = None
-    topics: list[str] | None = None
-    clients: list[str] | None = None
-    apis: list[str] | None = None
-    max_file_bytes: Size | None = None
-    max_bytes: Size | None = None
-    queue_bytes: Size | None = None
-
-
-class CaptureTable(Table, frozen=True, kw_only=True):
-    directory: str
-    max_file_bytes: Size | None = None
-    roll_seconds: float | None = None
-    max_bytes: Size | None = None
-    flush_seconds: float | None = None
-    has_keys_sample: int | None = None
-    raw: RawCaptureTable | None = None
-
-
-class LogTable(Table, frozen=True, kw_only=True):
-    level: str = "info"
-    format: str = "human"
-    report_every: float = 5.0
-
-
-class File(Table, frozen=True, kw_only=True):
-    cluster: list[ClusterTable]
-    listener: list[ListenerTable]
-    limits: LimitsTable = LimitsTable()
-    log: LogTable = LogTable()
-    capture: CaptureTable | None = None
-    tags: dict[str, str] | None = None
-    state_dir: str | None = None
-
-
-# Where a table stands inside another: (table, key) -> the table, and whether it is an array of tables ([[key]]).
-_INSIDE: dict[tuple[type[Table], str], tuple[type[Table], bool]] = {
-    (File, "cluster"): (ClusterTable, True),
-    (File, "listener"): (ListenerTable, True),
-    (File, "limits"): (LimitsTable, False),
-    (File, "log"): (LogTable, False),
-    (File, "capture"): (CaptureTable, False),
-    (CaptureTable, "raw"): (RawCaptureTable, False),
-    (ListenerTable, "shallow"): (ShallowTable, False),
-    (ListenerTable, "coalescing"): (CoalescingTable, False),
-    (ListenerTable, "legacy-options"): (LegacyTable, False),
+_FORMS: Mapping[Any, Form] = {
+    Size: Form(int | str, parse_size),
+    Regex: Form(str, check_regex),
+    TopicName: Form(str, check_topic),
+    Directory: Form(str, lambda text: Path(text).expanduser()),
+    Tags: Form(dict[str, str], dict),
+    Address: Form(str, parse_address),
+    tuple[Address, ...]: Form(str | list[str], parse_addresses),
+    NodePorts: Form(str | dict[str, int], parse_ports),
 }
 
+# Fields whose key is another; without one they are made of others.
+_KEYS = {
+    "clusters": "cluster",
+    "listeners": "listener",
+    "host": "listen",
+    "port": None,
+    "nodes": "ports",
+    "advertised_host": "advertise",
+    "producers_file": None,
+    "raw_capture": None,
+}
+_KINDS: Mapping[str, Any] = {"host": Address}
+_REQUIRED = {"host", "nodes"}
+_FURTHER: Mapping[type, dict[str, Key]] = {CaptureSettings: {"raw": Key("raw_capture", None, required=False)}}
 
-def keys_of(table: type[Table]) -> tuple[str, ...]:
-    """The keys that may be written in a table, in the order of the documentation."""
-    return tuple(field.encode_name for field in msgspec.structs.fields(table))
+_hints = cache(partial(get_type_hints, include_extras=True))
 
 
-def unknown_keys(raw: dict[str, Any], table: type[Table] = File, path: str = "") -> list[tuple[str, str, type[Table]]]:
-    """Every unknown key of the file: (path of its table, key, the table that it stands in)."""
-    found = [(path, key, table) for key in raw if key not in keys_of(table)]
-    for key, value in raw.items():
-        inner, is_array = _INSIDE.get((table, key), (None, False))
-        if inner is None:
-            continue
-        for place, child in _children(f"{path}{key}", value, is_array=is_array):
-            found += unknown_keys(child, inner, f"{place}.")
-    return found
+def keys_of(settings: type) -> Mapping[str, Key]:
+    """The keys of the table that `settings` are written in, in the order of the fields."""
+    keys = {}
+    for field in dataclasses.fields(settings):
+        if name := _KEYS.get(field.name, field.name.replace("_", "-")):
+            kind = _KINDS.get(field.name) or _without_none(_hints(settings)[field.name])
+            has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+            keys[name] = Key(field.name, kind, not has_default or field.name in _REQUIRED)
+    return keys | _FURTHER.get(settings, {})
 
 
-def _children(path: str, value: object, *, is_array: bool) -> list[tuple[str, dict[str, Any]]]:
-    if is_array and isinstance(value, list):
-        return [(f"{path}[{index}]", child) for index, child in enumerate(value) if isinstance(child, dict)]
-    return [(path, value)] if not is_array and isinstance(value, dict) else []
+def _without_none(kind: Any) -> Any:
+    several = [one for one in get_args(kind) if one is not type(None)]
+    return several[0] if type(None) in get_args(kind) else kind
+
+
+def choices_of(kind: Any) -> Mapping[str, Any]:
+    """The words that may be written, each with its value; none where it is not a choice."""
+    if kind is ApiKey:
+        return {api.name: key for key, api in API.items()}
+    if get_origin(kind) is Literal:
+        return {word: word for word in get_args(kind)}
+    return {one.value: one for one in kind} if isinstance(kind, type) and issubclass(kind, StrEnum) else {}
+
+
+def item_of(kind: Any) -> Any:
+    """The type of the elements of an array; None where it is none."""
+    return get_args(kind)[0] if get_origin(kind) in (tuple, frozenset) and kind not in _FORMS else None
+
+
+def is_table(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind)
+
+
+def form_of(kind: Any) -> Form:
+    """Of one value; the elements of an array and the keys of a table have their own."""
+    if is_table(kind):
+        return Form(dict[str, Any], dict)
+    if item := item_of(kind):
+        return Form(list[form_of(item).written], get_origin(kind))  # type: ignore[misc]
+    if known := choices_of(kind):
+        return Form(str, partial(_chosen, known))
+    return _FORMS.get(kind) or Form(kind, kind)
+
+
+def _chosen(known: Mapping[str, Any], word: str) -> Any:
+    if word not in known:
+        raise ValueError(f'"{word}" is not known; {did_you_mean(word, known)}write one of: {listed(known)}')
+    return known[word]

@@ -13,25 +13,19 @@ import re
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HumanFormatter", "JsonFormatter", "LogSettings", "fields", "set_up_logs", "told"]
+    from shoal.proxy.settings import LogSettings
+
+__all__ = ["HumanFormatter", "JsonFormatter", "fields", "set_up_logs", "told"]
 
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
-    level: str = "info"  # debug, info, warning, error
-    format: str = "human"  # human, json
-    report_every: float = 5.0  # seconds between lines of what flows; 0 = none
 
 
 def fields(**values: object) -> dict[str, object]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.proxy.arguments import written
 from shoal.proxy.config_checks import check_settings
 from shoal.proxy.operator_error import OperatorError, Problem
 from shoal.proxy.settings import (
@@ -41,12 +42,7 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
     settings = Settings(
         clusters=(
             ClusterSettings(name="source", bootstrap=flags.source, multi_batch=MultiBatch.NEVER),
-            ClusterSettings(
-                name="target",
-                bootstrap=flags.target,
-                multi_batch=MultiBatch(flags.multi_batch),
-                probe_topic=flags.probe_topic,
-            ),
+            ClusterSettings(name="target", bootstrap=flags.target, **written(flags, "cluster")),
         ),
         listeners=mirror_listeners(flags),
         capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
@@ -69,17 +65,7 @@ def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
 
 def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
     """(wrap, unwrap), as far as the flags tell: `shoal check` has no clusters and no ports of brokers."""
-    shallow = ShallowSettings(
-        deep_topics=tuple(flags.deep_topics),
-        run_limit=flags.run_limit,
-        fetch_max_bytes=max(ShallowSettings().fetch_max_bytes, flags.run_limit),
-        partition_max_bytes=max(ShallowSettings().partition_max_bytes, flags.run_limit),
-        min_batch_bytes=flags.min_batch_bytes,
-        tags=dict(flags.tag),
-        plain_compression=flags.plain_compression,
-        producer_slots=flags.producer_slots,
-        same_cluster=flags.same_cluster,
-    )
+    shallow = ShallowSettings.of(**written(flags, "shallow"), tags=dict(flags.tag))
     wrap, unwrap = (
         ListenerSettings(
             name=side,

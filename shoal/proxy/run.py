@@ -31,11 +31,10 @@ from shoal.proxy.values import LOOPBACK
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shoal.proxy.config import Configuration
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
     from shoal.proxy.server import Server
-    from shoal.proxy.settings import ListenerSettings
+    from shoal.proxy.settings import ListenerSettings, Settings
 
 __all__ = ["run"]
 
@@ -45,21 +44,21 @@ _TICK_SECONDS = 1.0
 _NOTHING = ServerStatistics(listeners=())
 
 
-def run(configuration: Configuration, ready: Callable[[], None]) -> None:
+def run(settings: Settings, ready: Callable[[], None]) -> None:
     """Until a signal has drained it. `ready` is called once the ports are open. Raises OperatorError (in groups)."""
-    trio.run(_run, configuration, ready)
+    trio.run(_run, settings, ready)
 
 
-async def _run(configuration: Configuration, ready: Callable[[], None]) -> None:
+async def _run(settings: Settings, ready: Callable[[], None]) -> None:
     async with trio.open_nursery() as nursery:
-        server: Server = await nursery.start(_serve, configuration, nursery.cancel_scope)
-        for listener in configuration.settings.listeners:
+        server: Server = await nursery.start(_serve, settings, nursery.cancel_scope)
+        for listener in settings.listeners:
             _announce(listener)
         ready()
-        limits = configuration.settings.limits
+        limits = settings.limits
         nursery.start_soon(StallWatch(report=limits.stall_report, end=limits.stall_exit).run)
         nursery.start_soon(_tick, server)
-        await _report(server, configuration.log.report_every)
+        await _report(server, settings.log.report_every)
 
 
 def _announce(listener: ListenerSettings) -> None:
@@ -71,12 +70,11 @@ def _announce(listener: ListenerSettings) -> None:
 
 
 async def _serve(
-    configuration: Configuration,
+    settings: Settings,
     everything: trio.CancelScope,
     *,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    settings = configuration.settings
     paths = {**shallow_paths(settings), Mode.PLAIN: _plain_path}
     await serve(settings, paths=paths, task_status=task_status)
     everything.cancel()

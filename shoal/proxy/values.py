@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
-    "CODECS",
     "LOOPBACK",
     "WILDCARDS",
     "check_regex",
@@ -25,7 +24,6 @@ __all__ = [
     "parse_size",
 ]
 
-CODECS = ("gzip", "snappy", "lz4", "zstd")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::")
 

@@ -10,7 +10,7 @@ from shoal.proxy.settings import Address, Mode, PortMap
 @pytest.mark.parametrize("mode", list(Mode))
 def test_shoal_reads_its_configuration(mode: Mode) -> None:
     text = shoal_config(mode, ("127.0.0.1", 1111), 2222, ("127.0.0.1", 3333))
-    settings = read_config(text, Path("shoal.toml")).settings
+    settings = read_config(text, Path("shoal.toml"))
     (cluster,), (listener,) = settings.clusters, settings.listeners
     assert cluster.bootstrap == (Address("127.0.0.1", 3333),)
     assert (listener.port, listener.nodes, listener.mode) == (1111, PortMap(ports={1: 2222}), mode)

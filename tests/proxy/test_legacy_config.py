@@ -28,7 +28,7 @@ isolation = "read-uncommitted"
 
 
 def test_what_is_written_arrives() -> None:
-    (listener,) = read(FILE).settings.listeners
+    (listener,) = read(FILE).listeners
 
     assert listener.legacy
     assert listener.legacy_options == LegacySettings(
@@ -41,14 +41,14 @@ def test_what_is_written_arrives() -> None:
 
 
 def test_without_a_table_the_defaults_hold() -> None:
-    (listener,) = read(FILE.partition("[listener.legacy-options]")[0]).settings.listeners
+    (listener,) = read(FILE.partition("[listener.legacy-options]")[0]).listeners
 
     assert listener.legacy
     assert listener.legacy_options == LegacySettings()
 
 
 def test_legacy_clients_and_joined_requests_may_share_a_listener() -> None:
-    (listener,) = read(FILE.replace("legacy = true", "legacy = true\ncoalesce = true")).settings.listeners
+    (listener,) = read(FILE.replace("legacy = true", "legacy = true\ncoalesce = true")).listeners
 
     assert listener.legacy
     assert listener.coalesce
@@ -64,6 +64,7 @@ def test_legacy_clients_and_joined_requests_may_share_a_listener() -> None:
         ('"8MiB"', '"512KiB"', "listener[0].legacy-options.budget-bytes: 524288 is too small for one answer"),
         ('"512KiB"', '"64MiB"', "listener[0].legacy-options.fetch-bytes: 67108864 is above limits.held-response-bytes"),
         ('"512KiB"', "0", "listener[0].legacy-options.fetch-bytes: 0 is too small"),
+        ('"none"', '""', 'listener[0].legacy-options.compression: "" is not known; write one of: source, none'),
         ('"none"', '"lz4"', 'listener[0].legacy-options.compression: "lz4" is not known; write one of: source, none'),
         (
             '"read-uncommitted"',

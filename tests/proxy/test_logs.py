@@ -6,11 +6,12 @@ import io
 import json
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from shoal.proxy.logs import LogSettings, fields, set_up_logs, told
+from shoal.proxy.logs import fields, set_up_logs, told
+from shoal.proxy.settings import LogSettings
 from tests.proxy.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ def _restore() -> Iterator[None]:
     root.setLevel(level)
 
 
-def stream(level: str = "info", form: str = "human") -> io.StringIO:
+LogFormat = Literal["human", "json"]
+
+
+def stream(level: Literal["info", "warning"] = "info", form: LogFormat = "human") -> io.StringIO:
     out = io.StringIO()
     set_up_logs(LogSettings(level=level, format=form), out)
     return out
@@ -68,7 +72,7 @@ def test_machines_get_one_object_per_line() -> None:
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
-def test_what_a_client_sends_cannot_forge_a_line(form: str) -> None:
+def test_what_a_client_sends_cannot_forge_a_line(form: LogFormat) -> None:
     out = stream(form=form)
 
     log.info("client %s", "x\n10:00:00.000 info all is well\r\x1b[2J\u2028")
@@ -86,7 +90,7 @@ def test_messages_with_arguments_are_written_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
-def test_exceptions_are_kept(form: str) -> None:
+def test_exceptions_are_kept(form: LogFormat) -> None:
     out = stream(form=form)
 
     try:

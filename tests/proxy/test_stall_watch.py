@@ -124,7 +124,8 @@ async def test_tasks_can_be_read_while_the_loop_goes_on(caplog: pytest.LogCaptur
 
 HANGING = """
 import logging, sys, trio
-from shoal.proxy.logs import LogSettings, set_up_logs
+from shoal.proxy.logs import set_up_logs
+from shoal.proxy.settings import LogSettings
 from shoal.proxy.stall_watch import StallWatch
 
 async def waits_for_ever():
