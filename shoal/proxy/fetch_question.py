@@ -100,20 +100,32 @@ class Unseen:
 
     def __init__(self, interlock: Interlock) -> None:
         self._interlock = interlock
-        self._next: dict[tuple[tuple[Topic, int], int], tuple[Flow, int]] = {}
+        self._next: dict[Topic, dict[tuple[int, int], tuple[Flow, int]]] = {}  # by topic, then partition and flow
+        self._count = 0
 
     def note(self, connection: Connection, flow: Flow, place: tuple[Topic, int], raw_next: int) -> None:
         """Records of a partition below `raw_next` are given, and nobody knows from where on, or of which topic."""
-        if topic_name(connection, place[0]) is None and len(self._next) >= _MAX_UNSEEN:
+        topic, partition = place
+        name = topic_name(connection, topic)
+        if name is not None:
+            self._tell(flow, (name, partition), raw_next)
             return
-        self._next[place, flow.token] = (flow, max(raw_next, self._next.get((place, flow.token), (flow, 0))[1]))
-        self.resolve(connection)
+        key = partition, flow.token
+        known = self._next.get(topic, {})
+        if key not in known:
+            if self._count >= _MAX_UNSEEN:
+                return
+            self._count += 1
+        self._next.setdefault(topic, known)[key] = flow, max(raw_next, known.get(key, (flow, 0))[1])
 
     def resolve(self, connection: Connection) -> None:
         """Tell the interlock of those whose names are known now."""
-        for key, (flow, raw_next) in list(self._next.items()):
-            (topic, partition), _ = key
-            name = topic_name(connection, topic)
-            if name is not None:
-                del self._next[key]
-                self._interlock.rules.gave_unseen(flow, (name, partition), raw_next, trio.current_time())
+        named = [(topic, name) for topic in self._next if (name := topic_name(connection, topic)) is not None]
+        for topic, name in named:
+            noted = self._next.pop(topic)
+            self._count -= len(noted)
+            for (partition, _), (flow, raw_next) in noted.items():
+                self._tell(flow, (name, partition), raw_next)
+
+    def _tell(self, flow: Flow, place: tuple[str, int], raw_next: int) -> None:
+        self._interlock.rules.gave_unseen(flow, place, raw_next, trio.current_time())
