@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from shoal.proxy.doors import Door
     from shoal.proxy.in_flight import Answer
     from shoal.proxy.listeners import Listener
+    from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalescePath"]
 
@@ -161,8 +162,11 @@ class CoalescePath:
         is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
         return _plain_handshake(connection, first) if is_handshake and _plain_handshake else None
 
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
+
     def tick(self, now: float) -> None:
-        """Keep the clients' own connections from being closed as idle; to be called every second or so."""
+        """Keep the clients' own connections from being closed as idle."""
         for connection, member in self._members.items():
             used = connection.responses.received
             if used != member.heard:

@@ -6,8 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from shoal.proxy.quantities import added, counted, reasons
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalesceStatistics", "CoalesceTally"]
 
@@ -24,15 +28,25 @@ class CoalesceStatistics:
     errors: int = 0  # partitions answered with an error
     alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that went their own way: why -> how many
 
-    def since(self, earlier: CoalesceStatistics) -> CoalesceStatistics:
-        """What has been added; of `alone`, the most frequent reason first."""
-        counts = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
-        alone = {why: number - earlier.alone.get(why, 0) for why, number in self.alone.items()}
-        ordered = sorted(((why, number) for why, number in alone.items() if number), key=lambda item: -item[1])
-        return CoalesceStatistics(**counts, alone=dict(ordered))
+    def since(self, earlier: PathStatistics | None) -> CoalesceStatistics:
+        before = earlier if isinstance(earlier, CoalesceStatistics) else CoalesceStatistics()
+        counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
+        return CoalesceStatistics(**counts, alone=added(self.alone, before.alone))
+
+    @property
+    def happened(self) -> bool:
+        return False  # nothing without traffic
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        yield from ()
+
+    def details(self) -> Iterator[str]:
+        if self.taken:
+            yield f"joined {counted(self.taken, 'produce request')} into {self.requests:,}"
+        if self.alone:
+            yield f"{counted(sum(self.alone.values()), 'produce request')} alone ({reasons(self.alone)})"
 
     def values(self) -> dict[str, object]:
-        """For machines."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         return {**{f"coalesced_{name}": count for name, count in counts.items()}, "alone": self.alone}
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from shoal.proxy.in_flight import InFlight
     from shoal.proxy.interlock import Interlock
     from shoal.proxy.listeners import Listener
+    from shoal.proxy.statistics import PathStatistics
     from shoal.proxy.transport import Buffer
 
 __all__ = ["WrapPath"]
@@ -99,6 +100,12 @@ class WrapPath:
     def closed(self, connection: Connection) -> None:
         if isinstance(connection.context, Consumer):
             self.interlock.consumer_closed(connection.context.flow, connection.context.number)
+
+    def tick(self, now: float) -> None:
+        self.interlock.tick()  # a mirror that cannot produce does not fetch either
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
 
     def end(self) -> None:
         pass

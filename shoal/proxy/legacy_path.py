@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
     from shoal.proxy.routes import RouteTable
+    from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["LegacyPath"]
 
@@ -123,8 +124,11 @@ class LegacyPath:
         self.base.closed(connection)
 
     def tick(self, now: float) -> None:
-        """To be called every second or so."""
         self.clients.tick(now)
+        self.base.tick(now)
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.fetches.statistics(), *self.base.statistics())
 
     def end(self) -> None:
         self.clients.tick(float("inf"))

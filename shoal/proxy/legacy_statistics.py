@@ -9,8 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from shoal.proxy.quantities import counted, megabytes
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.proxy.legacy_budget import BudgetStatistics
+    from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["LegacyStatistics", "LegacyTally"]
 
@@ -73,11 +78,38 @@ class LegacyStatistics:
     waited_seconds: float = 0.0
     evictions: int = 0  # sources taken back from clients that did not read
 
-    def since(self, earlier: LegacyStatistics) -> LegacyStatistics:
-        return LegacyStatistics(**{name: getattr(self, name) - getattr(earlier, name) for name in _NAMES})
+    def since(self, earlier: PathStatistics | None) -> LegacyStatistics:
+        before = earlier if isinstance(earlier, LegacyStatistics) else LegacyStatistics()
+        return LegacyStatistics(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
+
+    @property
+    def happened(self) -> bool:
+        return False  # nothing without traffic
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        yield from ()
+
+    def details(self) -> Iterator[str]:
+        if self.conversions:
+            yield (
+                f"converted {counted(self.conversions, 'record set')} for old consumers ({self.records:,} records, "
+                f"{megabytes(self.source_bytes)} to {megabytes(self.converted_bytes)}, {counted(self.chunks, 'chunk')}, "
+                f"{self.seconds:.2f} s)"
+            )
+        if self.up_conversions:
+            yield (
+                f"converted {counted(self.up_conversions, 'message set')} of old producers ({self.up_records:,} records, "
+                f"{megabytes(self.up_source_bytes)} to {megabytes(self.up_converted_bytes)}, {self.up_seconds:.2f} s)"
+            )
+        if self.waits or self.evictions:
+            taken = counted(self.evictions, "source")
+            yield f"{counted(self.waits, 'wait')} for the budget ({self.waited_seconds:.1f} s), {taken} taken back"
+        if self.dropped_headers:
+            yield f"{counted(self.dropped_headers, 'record header')} dropped"
+        if errors := self.fetch_errors + self.up_errors:
+            yield f"{counted(errors, 'partition')} with records that could not be converted"
 
     def values(self) -> dict[str, object]:
-        """For machines."""
         return {f"legacy_{name}": getattr(self, name) for name in _NAMES}
 
 

@@ -307,6 +307,7 @@ class Listener:
             ports={node_id: door.port for node_id, door in self.doors.items() if node_id is not None},
             in_flight=sum(connection.unanswered for connection in self.connections),
             state_errors=self.tally.state_errors,
+            path=self.path.statistics(),
         )
 
 

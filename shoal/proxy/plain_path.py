@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shoal.proxy.in_flight import Answer, InFlight, Skimmer
     from shoal.proxy.listeners import Listener
     from shoal.proxy.routes import RouteTable
+    from shoal.proxy.statistics import PathStatistics
     from shoal.proxy.transport import Buffer
 
 __all__ = ["ADDRESSES", "FETCH_ADDRESSES", "PLAIN_ROUTES", "Path", "PlainPath"]
@@ -47,6 +48,11 @@ class Path(Protocol):
 
     def closed(self, connection: Connection) -> None: ...
 
+    def tick(self, now: float) -> None:
+        """Called every second."""
+
+    def statistics(self) -> tuple[PathStatistics, ...]: ...
+
     def end(self) -> None:
         """The listener is closed, and so are its connections."""
 
@@ -60,6 +66,12 @@ class PlainPath:
 
     def closed(self, connection: Connection) -> None:
         pass
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return ()
 
     def end(self) -> None:
         pass

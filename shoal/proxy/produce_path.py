@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from shoal.proxy.interlock import Interlocks
     from shoal.proxy.listeners import Listener
     from shoal.proxy.multi_batch import MultiBatchProofs
+    from shoal.proxy.statistics import PathStatistics
     from shoal.proxy.transport import Buffer
 
 __all__ = ["UnwrapPath"]
@@ -133,6 +134,12 @@ class UnwrapPath:
 
     def closed(self, connection: Connection) -> None:
         self._interlocks.producer_closed(connection)
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
 
     def end(self) -> None:
         if self._kept is not None:

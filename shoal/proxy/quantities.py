@@ -1,6 +1,13 @@
-"""Numbers as people read them. MB = 1,000,000 bytes, as disks and networks are told."""
+"""Numbers as people read them. MB = 1,000,000 bytes, as for disks and networks."""
 
-__all__ = ["counted", "megabytes"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["added", "counted", "megabytes", "rate", "reasons"]
 
 
 def counted(count: int, noun: str) -> str:
@@ -16,3 +23,17 @@ def megabytes(size: int) -> str:
         if size >= 100_000
         else f"{size / 1e3:,.1f} kB"
     )
+
+
+def rate(size: int, seconds: float) -> str:
+    return f"{megabytes(int(size / seconds) if seconds > 0 else 0)}/s"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{why}: {count:,}" for why, count in counts.items())
+
+
+def added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Reason -> how many more, the most frequent reason first; none where nothing was added."""
+    more = {str(why): count - before.get(why, 0) for why, count in now.items()}
+    return dict(sorted(((why, count) for why, count in more.items() if count), key=lambda item: -item[1]))

@@ -5,24 +5,22 @@ One line per listener, and none where nothing happened (polls that find nothing 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.coalesce_statistics import CoalesceStatistics
-from shoal.proxy.legacy_report import legacy_text
-from shoal.proxy.legacy_statistics import LegacyStatistics
-from shoal.proxy.quantities import counted, megabytes
+from shoal.proxy.quantities import counted, megabytes, rate, reasons
 from shoal.proxy.shallow_statistics import ShallowStatistics
 from shoal.proxy.statistics import CaptureStatistics, CloseCause, RawStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from shoal.proxy.statistics import ListenerStatistics, ServerStatistics
+    from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
 
 __all__ = ["Line", "Snapshot", "report"]
 
-_NOTHING = ShallowStatistics()
+_NOTHING_SHALLOW = ShallowStatistics().values()  # what the lines of other listeners have, too
 _CHATTER = 1000  # bytes per second and connection: polls and heartbeats of clients for whom there is nothing new
 # How connections end every day; the others are told.
 _QUIET = frozenset({CloseCause.CLIENT_CLOSED, CloseCause.IDLE, CloseCause.DRAINED, CloseCause.SHUTDOWN})
@@ -32,9 +30,6 @@ _QUIET = frozenset({CloseCause.CLIENT_CLOSED, CloseCause.IDLE, CloseCause.DRAINE
 class Snapshot:
     at: float  # seconds on any clock that only goes forward
     server: ServerStatistics
-    shallow: Mapping[str, ShallowStatistics] = field(default_factory=dict)  # by listener
-    coalescing: Mapping[str, CoalesceStatistics] = field(default_factory=dict)  # by listener
-    legacy: Mapping[str, LegacyStatistics] = field(default_factory=dict)  # by listener
 
 
 class Line(NamedTuple):
@@ -49,12 +44,13 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
     earlier = {listener.name: listener for listener in before.server.listeners}
     lines = []
     for listener in now.server.listeners:
-        shallow = _Shallow(before.shallow.get(listener.name, _NOTHING), now.shallow.get(listener.name, _NOTHING))
-        coalescing = now.coalescing.get(listener.name)
-        coalesced = coalescing and coalescing.since(before.coalescing.get(listener.name, CoalesceStatistics()))
-        legacy = now.legacy.get(listener.name)
-        converted = legacy and legacy.since(before.legacy.get(listener.name, LegacyStatistics()))
-        change = _Change(earlier.get(listener.name), listener, shallow, now.at - before.at, coalesced, converted)
+        past = earlier.get(listener.name)
+        path = [
+            one.since(before)
+            for one, before in zip_longest(listener.path, past.path if past else ())
+            if one is not None
+        ]
+        change = _Change(past, listener, path, now.at - before.at)
         if change.happened:
             lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
     if now.server.capture is not None:
@@ -83,45 +79,8 @@ def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
         yield Line(f"raw capture: {', '.join(parts)}", {f"raw_capture_{name}": count for name, count in more.items()})
 
 
-class _Shallow(NamedTuple):
-    before: ShallowStatistics
-    now: ShallowStatistics
-
-    def more(self, name: str) -> int:
-        value: int = getattr(self.now, name) - getattr(self.before, name)
-        return value
-
-    @property
-    def raw(self) -> dict[str, int]:
-        """Why -> how many batches since, the most frequent reason first."""
-        return self._since("raw_batches")
-
-    @property
-    def mismatches(self) -> dict[str, int]:
-        return self._since("mismatches")
-
-    def _since(self, name: str) -> dict[str, int]:
-        before, now = getattr(self.before, name), getattr(self.now, name)
-        more = {why: count - before.get(why, 0) for why, count in now.items()}
-        return dict(sorted(((str(why), count) for why, count in more.items() if count), key=lambda item: -item[1]))
-
-
-_COUNTS = (
-    "envelopes",
-    "wrapped_batches",
-    "wrapped_records",
-    "wrapped_bytes",
-    "opened_envelopes",
-    "unwrapped_batches",
-    "unwrapped_records",
-    "unwrapped_bytes",
-    "produce_requests",
-    "retries_suppressed",
-    "partition_errors",
-    "reconciled_envelopes",
-)
 _TRAFFIC = ("requests", "from_client", "to_client")
-_HAPPENED = (*_COUNTS, "raw_batches", "mismatches", "closed", "opened", "state_errors")
+_HAPPENED = ("closed", "opened", "state_errors")
 
 
 class _Change(NamedTuple):
@@ -129,17 +88,16 @@ class _Change(NamedTuple):
 
     before: ListenerStatistics | None
     now: ListenerStatistics
-    shallow: _Shallow
+    path: Sequence[PathStatistics]
     seconds: float
-    coalesced: CoalesceStatistics | None
-    converted: LegacyStatistics | None = None
 
     @property
     def happened(self) -> bool:
         values = self.values()
         size = self.traffic("from_client") + self.traffic("to_client")
         is_chatter = size < _CHATTER * self.seconds * max(self.now.active, 1)
-        return not is_chatter or any(values[key] for key in _HAPPENED)
+        news = any(values[key] for key in _HAPPENED) or any(one.happened for one in self.path)
+        return news or not is_chatter
 
     def traffic(self, name: str) -> int:
         value: int = getattr(self.now.traffic, name)
@@ -170,70 +128,28 @@ class _Change(NamedTuple):
             "closed": self.closed,
             "state_errors": self.state_errors,
             **{name: self.traffic(name) for name in _TRAFFIC},
-            **{name: self.shallow.more(name) for name in _COUNTS},
-            "raw_batches": self.shallow.raw,
-            "mismatches": self.shallow.mismatches,
-            **(self.coalesced.values() if self.coalesced else {}),
-            **(self.converted.values() if self.converted else {}),
+            **_NOTHING_SHALLOW,
+            **dict(chain.from_iterable(one.values().items() for one in self.path)),
         }
 
     def text(self) -> str:
-        shallow = [*self._wrapped(), *self._unwrapped()]
-        parts = [*(shallow or self._plain()), *self._coalesced(), *self._legacy(), *self._raw(), *self._trouble()]
-        return "; ".join([*parts, ", ".join(self._now())])
+        flow = [text for one in self.path for text in one.flow(self.seconds)] or self._plain()
+        details = (text for one in self.path for text in one.details())
+        return "; ".join([*flow, *details, *self._trouble(), ", ".join(self._now())])
 
     def _now(self) -> Iterator[str]:
         yield counted(self.now.active, "connection")
         if waiting := self.now.in_flight:
             yield f"{counted(waiting, 'request')} in flight"
 
-    def _wrapped(self) -> Iterator[str]:
-        if envelopes := self.shallow.more("envelopes"):
-            yield f"wrapped {self._data('wrapped')} in {counted(envelopes, 'envelope')}"
-
-    def _coalesced(self) -> Iterator[str]:
-        if self.coalesced and self.coalesced.taken:
-            yield f"joined {counted(self.coalesced.taken, 'produce request')} into {self.coalesced.requests:,}"
-        if self.coalesced and self.coalesced.alone:
-            reasons = ", ".join(f"{why}: {count:,}" for why, count in self.coalesced.alone.items())
-            yield f"{counted(sum(self.coalesced.alone.values()), 'produce request')} alone ({reasons})"
-
-    def _legacy(self) -> Iterator[str]:
-        return iter(legacy_text(self.converted) if self.converted else ())
-
-    def _raw(self) -> Iterator[str]:
-        if raw := self.shallow.raw:
-            reasons = ", ".join(f"{why}: {count:,}" for why, count in raw.items())
-            yield f"{counted(sum(raw.values()), 'batch')} raw ({reasons})"
-
-    def _unwrapped(self) -> Iterator[str]:
-        envelopes = self.shallow.more("opened_envelopes")
-        if envelopes or self.shallow.more("unwrapped_batches"):
-            requests = counted(self.shallow.more("produce_requests"), "request")
-            yield f"opened {counted(envelopes, 'envelope')}, appended {self._data('unwrapped')} in {requests}"
-
     def _trouble(self) -> Iterator[str]:
-        if again := self.shallow.more("retries_suppressed"):
-            yield f"{counted(again, 'batch')} of retries not appended twice"
-        if errors := self.shallow.more("partition_errors"):
-            yield f"{counted(errors, 'partition error')} from the target"
-        if wrong := self.shallow.mismatches:
-            told = ", ".join(f"{why}: {count:,}" for why, count in wrong.items())
-            yield f"{counted(sum(wrong.values()), 'mismatch')} ({told})"
         if failed := self.state_errors:
             yield f"{counted(failed, 'state file')} could not be written"
         if closed := self.closed:
-            yield "connections ended: " + ", ".join(f"{cause}: {count:,}" for cause, count in closed.items())
+            yield f"connections ended: {reasons(closed)}"
 
     def _plain(self) -> Iterator[str]:
         sent, received = self.traffic("from_client"), self.traffic("to_client")
         if requests := self.traffic("requests"):
-            number = counted(requests, "request")
-            yield f"{number}, {megabytes(sent)} in, {megabytes(received)} out, {self._rate(sent + received)}"
-
-    def _data(self, kind: str) -> str:
-        batches, records, size = (self.shallow.more(f"{kind}_{unit}") for unit in ("batches", "records", "bytes"))
-        return f"{counted(batches, 'batch')} ({records:,} records, {megabytes(size)}, {self._rate(size)})"
-
-    def _rate(self, size: int) -> str:
-        return f"{megabytes(int(size / self.seconds) if self.seconds > 0 else 0)}/s"
+            number, speed = counted(requests, "request"), rate(sent + received, self.seconds)
+            yield f"{number}, {megabytes(sent)} in, {megabytes(received)} out, {speed}"

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.coalesce_path import CoalescePath
-from shoal.proxy.coalesce_statistics import CoalesceTally
-from shoal.proxy.fetch_path import WrapPath
 from shoal.proxy.legacy_path import LegacyPath
 from shoal.proxy.logs import fields, told
 from shoal.proxy.plain_path import PlainPath
@@ -23,13 +21,12 @@ from shoal.proxy.report import Snapshot, report
 from shoal.proxy.server import serve
 from shoal.proxy.settings import Address, Mode
 from shoal.proxy.shallow_paths import shallow_paths
-from shoal.proxy.shallow_statistics import ShallowTally
 from shoal.proxy.stall_watch import StallWatch
 from shoal.proxy.statistics import ServerStatistics
 from shoal.proxy.values import LOOPBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain_path import Path
@@ -85,22 +82,11 @@ def _plain_path(listener: Listener) -> Path:
     return LegacyPath(listener, path) if listener.settings.legacy else path
 
 
-def _parts(listener: Listener) -> Iterator[Path]:
-    """A listener's path, and what it stands on."""
-    yield listener.path
-    if isinstance(listener.path, LegacyPath):
-        yield listener.path.base
-
-
 async def _tick(server: Server) -> None:
-    paths = [path for listener in server.listeners.values() for path in _parts(listener)]
     while True:
         await trio.sleep(_TICK_SECONDS)
-        for path in paths:
-            if isinstance(path, WrapPath):
-                path.interlock.tick()
-            elif isinstance(path, CoalescePath | LegacyPath):
-                path.tick(trio.current_time())
+        for listener in server.listeners.values():
+            listener.path.tick(trio.current_time())
 
 
 async def _report(server: Server, every: float) -> None:
@@ -116,14 +102,7 @@ async def _report(server: Server, every: float) -> None:
 
 
 def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
-    parts = [(name, part) for name, listener in server.listeners.items() for part in _parts(listener)]
-    tallies = [(name, getattr(part, "tally", None)) for name, part in parts]
-    shallow = {name: tally.statistics() for name, tally in tallies if isinstance(tally, ShallowTally)}
-    coalescing = {name: tally.statistics() for name, tally in tallies if isinstance(tally, CoalesceTally)}
-    legacy = {name: part.fetches.statistics() for name, part in parts if isinstance(part, LegacyPath)}
-    now = Snapshot(
-        at=trio.current_time(), server=server.statistics(), shallow=shallow, coalescing=coalescing, legacy=legacy
-    )
+    now = Snapshot(at=trio.current_time(), server=server.statistics())
     for line in report(before, now):
         text = line.text if event == "flow" else f"{event} {line.text}"
         log.info(event, extra=told(text, **line.values))

@@ -7,11 +7,15 @@ unwrap listener counts what it opened; the fields of the other side stay 0.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from shoal.proxy.quantities import added, counted, megabytes, rate, reasons
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["ShallowStatistics", "ShallowTally"]
 
@@ -36,6 +40,50 @@ class ShallowStatistics:
     mismatches: Mapping[str, int] = field(
         default_factory=dict
     )  # what does not reconcile (protocol/shallow/reconcile.py)
+
+    def since(self, earlier: PathStatistics | None) -> ShallowStatistics:
+        before = earlier if isinstance(earlier, ShallowStatistics) else ShallowStatistics()
+        counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
+        return ShallowStatistics(
+            **counts,
+            raw_batches=added(self.raw_batches, before.raw_batches),
+            mismatches=added(self.mismatches, before.mismatches),
+        )
+
+    @property
+    def happened(self) -> bool:
+        return any(self.values().values())
+
+    def values(self) -> dict[str, object]:
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**counts, "raw_batches": self.raw_batches, "mismatches": self.mismatches}
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        if self.envelopes:
+            data = _data(self.wrapped_batches, self.wrapped_records, self.wrapped_bytes, seconds)
+            yield f"wrapped {data} in {counted(self.envelopes, 'envelope')}"
+        if self.opened_envelopes or self.unwrapped_batches:
+            data = _data(self.unwrapped_batches, self.unwrapped_records, self.unwrapped_bytes, seconds)
+            requests = counted(self.produce_requests, "request")
+            yield f"opened {counted(self.opened_envelopes, 'envelope')}, appended {data} in {requests}"
+
+    def details(self) -> Iterator[str]:
+        if self.raw_batches:
+            yield f"{counted(sum(self.raw_batches.values()), 'batch')} raw ({reasons(self.raw_batches)})"
+        if self.retries_suppressed:
+            yield f"{counted(self.retries_suppressed, 'batch')} of retries not appended twice"
+        if self.partition_errors:
+            yield f"{counted(self.partition_errors, 'partition error')} from the target"
+        if self.mismatches:
+            yield f"{counted(sum(self.mismatches.values()), 'mismatch')} ({reasons(self.mismatches)})"
+
+
+def _data(batches: int, records: int, size: int, seconds: float) -> str:
+    return f"{counted(batches, 'batch')} ({records:,} records, {megabytes(size)}, {rate(size, seconds)})"
+
+
+_REASONS = ("raw_batches", "mismatches")
+_COUNTS = tuple(one.name for one in fields(ShallowStatistics) if one.name not in _REASONS)
 
 
 @dataclass(slots=True, kw_only=True)

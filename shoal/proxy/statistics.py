@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "GENTLE",
@@ -20,6 +20,7 @@ __all__ = [
     "CaptureStatistics",
     "CloseCause",
     "ListenerStatistics",
+    "PathStatistics",
     "RawStatistics",
     "ServerStatistics",
     "Tally",
@@ -100,6 +101,26 @@ class Tally:
         return self.opened - sum(self.closed.values())
 
 
+class PathStatistics(Protocol):
+    """Counters of one kind that a path keeps, at one moment."""
+
+    def since(self, earlier: PathStatistics | None) -> PathStatistics:
+        """The difference to an earlier moment; None: to zero."""
+
+    @property
+    def happened(self) -> bool:
+        """Of a difference: there is something to report, however little traffic there was."""
+
+    def values(self) -> Mapping[str, object]:
+        """For machines."""
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        """What the traffic consisted of: reported in place of requests and bytes."""
+
+    def details(self) -> Iterator[str]:
+        """What else there is to report, for people."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerStatistics:
     name: str
@@ -110,6 +131,7 @@ class ListenerStatistics:
     ports: Mapping[int, int]  # node id -> listening port
     in_flight: int = 0  # requests of clients without an answer, at this moment: polls that wait for data among them
     state_errors: int = 0  # files of the state directory that could not be written
+    path: tuple[PathStatistics, ...] = ()  # always of the same kinds, in the same order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

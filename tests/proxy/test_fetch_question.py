@@ -18,7 +18,9 @@ class World:
         self.names: dict[bytes, str] = {}
         self.asked = 0
         self.told: list[tuple[Flow, tuple[str, int], int]] = []
-        rules = SimpleNamespace(gave_unseen=lambda flow, place, raw_next, now: self.told.append((flow, place, raw_next)))
+        rules = SimpleNamespace(
+            gave_unseen=lambda flow, place, raw_next, now: self.told.append((flow, place, raw_next))
+        )
         self.unseen = Unseen(SimpleNamespace(rules=rules))  # type: ignore[arg-type]
         self.connection: Any = SimpleNamespace(cluster=SimpleNamespace(topic_name=self._name))
 

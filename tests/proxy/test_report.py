@@ -12,7 +12,7 @@ from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.coalesce_statistics import CoalesceStatistics
 from shoal.proxy.report import Line, Snapshot, report
 from shoal.proxy.shallow_statistics import ShallowStatistics, ShallowTally
-from shoal.proxy.statistics import CloseCause, ListenerStatistics, ServerStatistics, Traffic
+from shoal.proxy.statistics import CloseCause, ListenerStatistics, PathStatistics, ServerStatistics, Traffic
 
 REASONS = ("raw_batches", "mismatches")  # counted by reason
 START = Snapshot(at=100.0, server=ServerStatistics(listeners=()))
@@ -33,8 +33,13 @@ def listener(
     )
 
 
-def snapshot(at: float, *listeners: ListenerStatistics, **shallow: ShallowStatistics) -> Snapshot:
-    return Snapshot(at=at, server=ServerStatistics(listeners=listeners), shallow=shallow)
+def snapshot(at: float, *listeners: ListenerStatistics, **paths: PathStatistics) -> Snapshot:
+    """`paths`: what those of the listeners have counted; a listener that is only named there has done nothing else."""
+    known = {one.name: one for one in listeners} | {
+        name: listener(name, opened=0) for name in paths.keys() - {one.name for one in listeners}
+    }
+    counted = [dataclasses.replace(one, path=(paths[name],) if name in paths else ()) for name, one in known.items()]
+    return Snapshot(at=at, server=ServerStatistics(listeners=tuple(counted)))
 
 
 def told(before: Snapshot, now: Snapshot) -> str:
@@ -82,8 +87,8 @@ def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why
     now = CoalesceStatistics(taken=13_345, requests=213, alone={"large": 9, "possible retry": 5, "transactional": 30})
     flows = listener("p", requests=12_382, from_client=3_000_000, to_client=700_000)
     line = report(
-        dataclasses.replace(snapshot(100.0), coalescing={"p": before}),
-        dataclasses.replace(snapshot(105.0, flows), coalescing={"p": now}),
+        snapshot(100.0, p=before),
+        snapshot(105.0, flows, p=now),
     )[0]
     assert line.text == (
         "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; "
