@@ -20,6 +20,7 @@ PATCHED = (
     "BrokerCompressionType.targetCompression, UnifiedLog.analyzeAndValidateProducerState, "
     "ProducerStateManager.clearVerificationStateEntry, VerificationStateEntry.lowestSequence"
 )
+EPOCHS = ", VerificationStateEntry.supportsEpochBump"
 BEAN = "shoal:type=MultiBatchAgent"
 INVALID = 87
 JAVA_11 = 55  # of a class file's format
@@ -39,7 +40,7 @@ def test_the_jar_is_for_java_11_and_brings_no_package_that_a_broker_may_have() -
 
 async def test_one_line_tells_what_is_patched(cluster: Cluster, version: str) -> None:
     assert said(cluster) == [
-        f"shoal-agent 0.1.0: Kafka {version} takes several batches per partition; patched: {PATCHED}"
+        f"shoal-agent 0.1.0: Kafka {version} takes several batches per partition; patched: {PATCHED}{EPOCHS if version >= '4.1' else ''}"
     ]
 
 

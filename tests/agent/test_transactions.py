@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+import pytest
+
 from shoal.protocol.records.batch import TRANSACTIONAL, encode_batch
 from shoal.scenarios.kafka.broker import Cluster, Node
 from shoal.scenarios.kafka.copies import read_copy
@@ -15,10 +17,12 @@ from tests.batches import damaged
 from tests.proxy.cluster.frames import Body, Closed, Entity, Wire, request, response
 
 from .logs import as_logged, log_batches
-from .sets import Answer, produce, produce_one, records
+from .sets import VERSION, Answer, produce, produce_one, records
 
 CORRUPT, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, INVALID_TXN_STATE, TRANSACTION_REFUSED, INVALID = 2, 19, 45, 48, 53, 87
+NOT_YET = {NOT_ENOUGH_REPLICAS, 51}  # the last transaction is still being ended
 COORDINATOR_NOT_READY = {14, 15, 16, 51}  # loading, not available, not it (yet), still ending the last transaction
+UNANNOUNCED = 12  # of Produce: it adds its partitions to the transaction itself
 _TRIES = 2000
 
 
@@ -75,6 +79,13 @@ class Transaction(NamedTuple):
         answer = ask(self.address, "end_txn", 3, {**self._names, "committed": commit})
         assert answer.error_code == 0
 
+    def ended(self, commit: bool) -> "Transaction":
+        """By version 2: the next one has an epoch of its own."""
+        names = {"transactional_id": self.transactional_id, "producer_id": self.producer_id}
+        answer = ask(self.address, "end_txn", 5, {**names, "producer_epoch": self.epoch, "committed": commit})
+        assert answer.error_code == 0
+        return self._replace(producer_id=int(answer.producer_id), epoch=int(answer.producer_epoch))
+
     def batches(self, *numbers: int, attributes: int = TRANSACTIONAL) -> list[bytes]:
         return [
             encode_batch(
@@ -88,15 +99,16 @@ class Transaction(NamedTuple):
         ]
 
 
-def produced(transaction: Transaction, topic: str, batches: Sequence[bytes]) -> Answer:
-    return produce_one(transaction.address, topic, batches, transactional_id=transaction.transactional_id)
+def produced(transaction: Transaction, topic: str, batches: Sequence[bytes], version: int = VERSION) -> Answer:
+    name = transaction.transactional_id
+    return produce_one(transaction.address, topic, batches, version=version, transactional_id=name)
 
 
-def once_ended(transaction: Transaction, topic: str, batches: Sequence[bytes]) -> Answer:
+def once_ended(transaction: Transaction, topic: str, batches: Sequence[bytes], version: int = VERSION) -> Answer:
     """The answer once the coordinator has ended the last transaction; until then it does not confirm or deny another."""
     for _ in range(_TRIES):
-        answer = produced(transaction, topic, batches)
-        if answer.error != NOT_ENOUGH_REPLICAS:
+        answer = produced(transaction, topic, batches, version)
+        if answer.error not in NOT_YET:
             return answer
     raise AssertionError(answer)
 
@@ -134,6 +146,22 @@ async def test_a_set_opens_a_transaction(cluster: Cluster, node: Node, topic: st
         assert produced(transaction, topic, transaction.batches(first + 3)) == Answer(0, base + 6)
         transaction.end(commit=commit)
     assert log_batches(node, topic)[:4] == as_logged(transaction.batches(0, 1, 2, 3))
+    copy = await read_copy(cluster.bootstrap, topic, isolation=READ_COMMITTED)
+    assert list(copy.partitions[0].offsets) == [*range(8), *range(18, 26)]
+
+
+async def test_a_set_opens_a_transaction_of_version_2(cluster: Cluster, node: Node, topic: str, version: str) -> None:
+    """It is not announced, and its epoch is new: sequences begin at 0 (KIP-890)."""
+    if version.startswith("3."):
+        pytest.skip("transactions of version 2 came with Kafka 4")
+    await Topics(cluster.bootstrap).create(topic)
+    transaction = Transaction.producer(node.address)
+    for base, commit in ((0, True), (9, False), (18, True)):
+        opening = transaction.batches(0, 1, 2)
+        assert once_ended(transaction, topic, opening, UNANNOUNCED) == Answer(0, base)
+        assert produced(transaction, topic, opening, UNANNOUNCED) == Answer(0, base)  # again: not written twice
+        assert produced(transaction, topic, transaction.batches(3), UNANNOUNCED) == Answer(0, base + 6)
+        transaction = transaction.ended(commit)
     copy = await read_copy(cluster.bootstrap, topic, isolation=READ_COMMITTED)
     assert list(copy.partitions[0].offsets) == [*range(8), *range(18, 26)]
 

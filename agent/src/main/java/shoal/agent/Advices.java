@@ -98,4 +98,15 @@ final class Advices {
             }
         }
     }
+
+    static final class EpochBump {
+        private EpochBump() {}
+
+        @Advice.OnMethodExit
+        static void exit(@Advice.Return(readOnly = false) boolean bump) {
+            if (Confirmation.isUsed()) {
+                bump = false;
+            }
+        }
+    }
 }

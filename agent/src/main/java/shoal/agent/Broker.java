@@ -23,11 +23,11 @@ final class Broker {
 
     /** What differs between lines of versions; Members tells when a release differs from its line. */
     private static final List<Line> LINES = List.of(
-            new Line("3.9", RECORD, SCALA_LOG, STORAGE_ISOLATION, true),
-            new Line("4.0", RECORD, SCALA_LOG, SERVER_ISOLATION, false),
-            new Line("4.1", RECORD, JAVA_LOG, SERVER_ISOLATION, false),
-            new Line("4.2", RECORD, JAVA_LOG, SERVER_ISOLATION, false),
-            new Line("4.3", INTERNAL, JAVA_LOG, SERVER_ISOLATION, false));
+            new Line("3.9", RECORD, SCALA_LOG, STORAGE_ISOLATION, false, true),
+            new Line("4.0", RECORD, SCALA_LOG, SERVER_ISOLATION, false, false),
+            new Line("4.1", RECORD, JAVA_LOG, SERVER_ISOLATION, true, false),
+            new Line("4.2", RECORD, JAVA_LOG, SERVER_ISOLATION, true, false),
+            new Line("4.3", INTERNAL, JAVA_LOG, SERVER_ISOLATION, true, false));
 
     private static Line current;
 
@@ -39,14 +39,17 @@ final class Broker {
         final String log;
         /** The class FetchIsolation. */
         final String fetchIsolation;
+        /** A new epoch of a producer begins with sequence 0, which each batch is held to (KAFKA-19367). */
+        final boolean checksNewEpoch;
         /** LogValidator is also told the inter-broker protocol version. */
         final boolean validatorHasProtocol;
 
-        private Line(String name, String recordPackage, String log, String fetchIsolation, boolean validatorHasProtocol) {
+        private Line(String name, String recordPackage, String log, String fetchIsolation, boolean checksNewEpoch, boolean validatorHasProtocol) {
             this.name = name;
             this.recordPackage = recordPackage;
             this.log = log;
             this.fetchIsolation = fetchIsolation;
+            this.checksNewEpoch = checksNewEpoch;
             this.validatorHasProtocol = validatorHasProtocol;
         }
     }

@@ -9,8 +9,9 @@ import java.lang.reflect.Method;
  *
  * <p>UnifiedLog asks each batch for it until the transaction has its first batch in the log, and forgets it with the first batch
  * that it looks at ({@code clearVerificationStateEntry}), because an append has no other. The confirmation also names the lowest
- * sequence that was seen, and no batch may begin above it ({@code VerificationStateEntry.lowestSequence}). So the second batch
- * of a set would fail twice.
+ * sequence that was seen, and no batch may begin above it ({@code VerificationStateEntry.lowestSequence}); and since 4.1, while it
+ * is of version 2 ({@code supportsEpochBump}), every batch must begin at 0 whose producer had none in its epoch before the append.
+ * So the second batch of a set would fail three times.
  *
  * <p>While the batches of one set, which are of one producer id and epoch and in sequence, are looked at, under the log's lock
  * and for one request, its confirmation stays; it is forgotten behind them. The first batch has every check that it has alone; the
@@ -21,7 +22,8 @@ public final class Confirmation {
     private static final Class<?> MANAGER = Members.type(LOG + "ProducerStateManager");
 
     static final Method CLEAR = Members.method(MANAGER, "clearVerificationStateEntry", void.class, long.class);
-    static final Method LOWEST = Members.method(Members.type(LOG + "VerificationStateEntry"), "lowestSequence", int.class);
+    private static final Class<?> ENTRY = Members.type(LOG + "VerificationStateEntry");
+    static final Method LOWEST = Members.method(ENTRY, "lowestSequence", int.class);
 
     private static final MethodHandle CLEAR_NOW =
             Members.handle(CLEAR).asType(MethodType.methodType(void.class, Object.class, long.class));
@@ -29,6 +31,11 @@ public final class Confirmation {
 
     private final long producerId;
     private Object manager; // that was told to forget it
+
+    /** Of versions that check it. */
+    static Method epochBump() {
+        return Members.method(ENTRY, "supportsEpochBump", boolean.class);
+    }
 
     private Confirmation(long producerId) {
         this.producerId = producerId;

@@ -4,6 +4,7 @@ import java.lang.instrument.ClassFileTransformer;
 import java.lang.instrument.Instrumentation;
 import java.lang.reflect.Method;
 import java.security.ProtectionDomain;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
 import net.bytebuddy.ByteBuddy;
@@ -28,13 +29,16 @@ final class Patches implements ClassFileTransformer {
     }
 
     private Patches() {
-        patches = List.of(
+        patches = new ArrayList<>(List.of(
                 new Patch(RequestGate.PATCHED, Advices.ValidateRecords.class),
                 new Patch(SetValidator.PATCHED, Advices.AssignOffsets.class),
                 new Patch(ProducerCodecs.PATCHED, Advices.TargetCompression.class),
                 new Patch(Duplicates.PATCHED, Advices.ProducerState.class),
                 new Patch(Confirmation.CLEAR, Advices.ClearConfirmation.class),
-                new Patch(Confirmation.LOWEST, Advices.LowestSequence.class));
+                new Patch(Confirmation.LOWEST, Advices.LowestSequence.class)));
+        if (Broker.current().checksNewEpoch) {
+            patches.add(new Patch(Confirmation.epochBump(), Advices.EpochBump.class));
+        }
     }
 
     /** The names of the methods that are patched now. Raises whatever went wrong; then none is. */

@@ -19,14 +19,14 @@
  * came, which treats it as ever.
  *
  * <p><b>Two gates</b> refuse sets in a stock broker, before anything is appended: {@code ProduceRequest.validateRecords}
- * and {@code LogValidator.validateMessagesAndAssignOffsets}. Four more methods would be wrong with sets:
+ * and {@code LogValidator.validateMessagesAndAssignOffsets}. Five more methods would be wrong with sets:
  * <ul>
  * <li>{@code BrokerCompressionType.targetCompression} is asked once per set, though with compression.type=producer each batch
  * has a codec of its own; see {@link shoal.agent.ProducerCodecs}.
  * <li>{@code UnifiedLog.analyzeAndValidateProducerState} takes a set for a repetition as soon as one batch is one, and
  * acknowledges all of it unwritten; see {@link shoal.agent.Duplicates}.
- * <li>{@code ProducerStateManager.clearVerificationStateEntry} and {@code VerificationStateEntry.lowestSequence} let the
- * coordinator's confirmation of a new transaction (KIP-890) hold for one batch; see {@link shoal.agent.Confirmation}.
+ * <li>{@code ProducerStateManager.clearVerificationStateEntry}, {@code VerificationStateEntry.lowestSequence} and, since 4.1,
+ * {@code VerificationStateEntry.supportsEpochBump} let the coordinator's confirmation of a new transaction (KIP-890) hold for one batch; see {@link shoal.agent.Confirmation}.
  * </ul>
  *
  * <p><b>Rejected:</b> removing the second check in {@code LogValidator} alone (its loops number records and choose codecs over
