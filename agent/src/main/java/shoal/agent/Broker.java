@@ -39,7 +39,7 @@ final class Broker {
         final String log;
         /** The class FetchIsolation. */
         final String fetchIsolation;
-        /** A new epoch of a producer begins with sequence 0, which each batch is held to (KAFKA-19367). */
+        /** A new epoch of a producer begins with sequence 0, which each batch is held to (KAFKA-18202). */
         final boolean checksNewEpoch;
         /** LogValidator is also told the inter-broker protocol version. */
         final boolean validatorHasProtocol;
