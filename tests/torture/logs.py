@@ -61,6 +61,10 @@ TABLE: tuple[Expected, ...] = (
     ),
     # The interlock: a connection of the mirror's producer has closed, or nothing came back for a while.
     _expected(r"^(paused|no evidence)\b", _ANY),
+    # A record with a token is lost with its connection, or does not come for so long as the mirror can't write.
+    _expected(
+        r"^(strayed|stopped) .*nobody else was given|^stopped .*given a record with a token", _BROKER, _LINK, _MIRROR
+    ),
     _expected(r"connection of .* ended: .*(cannot be reached|not reached|unreachable)", _BROKER, _LINK),
 )
 
