@@ -28,6 +28,10 @@ class Part:
     """Returns once it runs. May raise NotReady: then `heal` tries again."""
     process: Callable[[], Process]
     log: Callable[[str], None]
+    deaths: list[int | None] = field(default_factory=list)
+    """Exit codes of those that ended though nobody made them."""
+    _ended: Process | None = None
+    """The last one that was made to end."""
     _held: int = 0
     _frozen: int = 0
     _lock: trio.Lock = field(default_factory=trio.Lock)
@@ -37,6 +41,8 @@ class Part:
         return self.process().running
 
     def _kill(self) -> None:
+        self._note_death()
+        self._ended = self.process()
         with suppress(ProcessLookupError):
             if self.running:
                 self.process().kill()
@@ -48,6 +54,7 @@ class Part:
         try:
             if orderly:
                 if self.running and not self._frozen:
+                    self._ended = self.process()
                     in_time = await self.process().stop(_STOP_S)
             else:
                 self._kill()
@@ -56,6 +63,12 @@ class Part:
             self._held -= 1
         await self.heal()
         return in_time
+
+    def _note_death(self) -> None:
+        process = self.process()
+        if not process.running and process is not self._ended:
+            self._ended = process
+            self.deaths.append(process.exit_code)
 
     async def starved(self, seconds: float) -> None:
         """None of its files grows any more, as on a full disk. A broker ends by itself then."""
@@ -93,6 +106,7 @@ class Part:
         async with self._lock:
             if self._held or self.running:
                 return True
+            self._note_death()
             try:
                 await self.start()
             except NotReady as error:

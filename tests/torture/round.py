@@ -261,6 +261,8 @@ class _Round:
             self._verdict.hangs.append(f"Shoal does not end within {_STOP_S:g} s after SIGTERM")
         elif process.exit_code != 0:
             self._verdict.loud.append(f"Shoal ended with {process.exit_code}")
+        for exit_code in self._world.parts["shoal"].deaths:
+            self._verdict.loud.append(f"Shoal ended by itself with {exit_code}, in the middle of the round")
         if "shoal" in self._world.slow_ends:
             self._verdict.hangs.append("Shoal did not end in time after SIGTERM, in the middle of the round")
 
