@@ -22,6 +22,7 @@ import trio
 from shoal.protocol.coalesce.answer import take_apart
 from shoal.protocol.coalesce.joiner import Batch, Joiner
 from shoal.protocol.coalesce.request import encode_joined
+from shoal.protocol.error_codes import error_name
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.proxy.coalesce_capture import JoinedCapture
 from shoal.proxy.coalesce_carrier import Carrier
@@ -229,7 +230,7 @@ class Lane:
         if not split.left:
             del self._splits[target]
             if not split.refused:
-                why = f"error {split.error_code} to a set for {target.topic!r}-{target.partition}, not to its batches"
+                why = f"{error_name(split.error_code)} to a set for {target.topic!r}-{target.partition}, not to its batches"
                 self._path.sets.withdraw(self.door, why)
 
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:

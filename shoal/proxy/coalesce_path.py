@@ -37,6 +37,7 @@ from shoal.protocol.api import ApiKey
 from shoal.protocol.coalesce.joinable import OLDEST, Target, WhyAlone, read_joinable
 from shoal.protocol.coalesce.joiner import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import Sequences
+from shoal.protocol.error_codes import error_name
 from shoal.protocol.headers import read_request_header, write_request_header
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.transform.addresses import rewrite_endpoints
@@ -343,7 +344,7 @@ class CoalescePath:
         member = taken.member
         member.alone_until = trio.current_time() + _SETTLE_SECONDS
         if taken.silent:  # as a broker does, so that the client asks for metadata
-            why = f"error {error_code} for {target.topic!r}-{target.partition}, and acks=0"
+            why = f"{error_name(error_code)} for {target.topic!r}-{target.partition}, and acks=0"
             member.connection.abort(CloseCause.UPSTREAM_CLOSED, why)
         return b"" if frame is None or member.ended else self._endpoints(member.connection, taken.version, frame)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.fetch import (
     encode_fetch_error,
@@ -67,7 +68,6 @@ _NO_MIRROR = raw("none of mirror-clients")
 _STRANGERS = 20  # client ids that are told of
 _OLDEST = 4  # below, batches are converted to formats without headers
 _READ_COMMITTED = 1
-_FETCH_SESSION_ID_NOT_FOUND = 70  # org.apache.kafka.common.protocol.Errors
 _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
 # While a flow is to be proven, its answers are small: what the mirror has yet to digest delays the samples. Not for longer than
 # this, so that a mirror that cannot be proven goes on as fast as without Shoal. Of each new topic of a proven flow, the same.
@@ -124,7 +124,7 @@ class WrapPath:
             log.info(
                 "%s of %s goes on with the fetch session of another connection: it is to begin anew", *_who(connection)
             )
-            answer = encode_fetch_error(header.api_version, header.correlation_id, _FETCH_SESSION_ID_NOT_FOUND)
+            answer = encode_fetch_error(header.api_version, header.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return await connection.reply([answer])
         await self._learn_names(connection, consumer, request)
         question = Question(consumer, request, consumer.sessions.request(request))

@@ -26,6 +26,7 @@ import trio
 from trio.lowlevel import checkpoint
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import write_request_header
 from shoal.protocol.legacy.errors import known
@@ -69,7 +70,6 @@ _PLAIN_HERE = 64 * 1024  # of each of its sets
 _LARGE = 256 * 1024  # a batch that may be above a topic's max.message.bytes (by default 1 MiB)
 
 _NOBODY_ASKED = 0  # acks
-_NONE, _UNKNOWN, _MESSAGE_TOO_LARGE = 0, -1, 10
 
 _thread = trio.CapacityLimiter(1)
 T = TypeVar("T")
@@ -96,7 +96,9 @@ class LegacyProduces:
             here, seconds = _timed(frame, request, _PLAIN_HERE)
             self._tally.up_seconds += seconds
             await checkpoint()  # there may be hundreds of requests in the receive buffer
-            if not any(isinstance(one, Refused) and one.error_code == _MESSAGE_TOO_LARGE for one in here.values()):
+            if not any(
+                isinstance(one, Refused) and one.error_code == ErrorCode.MESSAGE_TOO_LARGE for one in here.values()
+            ):
                 return here
         there, seconds = await _in_thread(partial(_timed, frame, request, MAX_PLAIN))
         self._tally.up_seconds += seconds
@@ -138,7 +140,7 @@ def _said_by_shoal(one: UpConverted | Refused) -> Produced | None:
     """None: it is the broker who answers."""
     if isinstance(one, Refused):
         return Produced(one.error_code)
-    return None if one.records else Produced(_NONE)
+    return None if one.records else Produced(ErrorCode.NONE)
 
 
 class _Request:
@@ -192,7 +194,7 @@ class _Request:
                 answer = read_legacy_answer(frame)
             throttle_ms = max(throttle_ms, answer.throttle_ms)
             for place in turn:
-                await left.take(place, answer.places.get(place, Produced(_UNKNOWN)))
+                await left.take(place, answer.places.get(place, Produced(ErrorCode.UNKNOWN_SERVER_ERROR)))
         await self._connection.reply([self._answer(left.said, throttle_ms)])
 
     def _answered(self, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
@@ -208,7 +210,7 @@ class _Request:
     def _told(self, said: Produced | None) -> Produced:
         """Of what was sent to the broker."""
         if said is None:
-            return Produced(_UNKNOWN)
+            return Produced(ErrorCode.UNKNOWN_SERVER_ERROR)
         code = known(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
         return said._replace(error_code=code)
 
@@ -226,11 +228,11 @@ class _Left:
     async def take(self, place: Place, said: Produced) -> None:
         """The broker's answer for the first batch of a partition."""
         batches = self._batches[place]
-        if said.error_code == _MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
+        if said.error_code == ErrorCode.MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
             batches.popleft()
             batches.extendleft(reversed(halves))
             return
-        if said.error_code == _NONE:
+        if said.error_code == ErrorCode.NONE:
             self.said.setdefault(place, said)
             batches.popleft()
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.legacy.down import DownConversion
 from shoal.protocol.legacy.errors import known
 from shoal.protocol.legacy.failure import FailureKind
@@ -48,10 +49,15 @@ _WINDOW = 256 * 1024
 _RECEIVED = 128 * 1024  # below two segments of 64 KiB (loopback) TCP waits for its timers
 _AT_ONCE = 1  # min_bytes: whatever is there
 _IN_A_ROW = 4  # answers from what is left over, when partitions are asked for that may have something, too: a batch may be gigabytes
-# What Kafka has for a set that cannot be given: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
-_FAILURES = {FailureKind.DAMAGE: 2, FailureKind.CODEC: 76, FailureKind.INEXPRESSIBLE: 10}
-# Java 0.9 only logs an exception about a code of Fetch, and fetches again at once, for ever; but this one it gives to the application.
-_JAVA_0_9, _TOPIC_AUTHORIZATION_FAILED = 1, 29
+# What Kafka has for a set that cannot be given.
+_FAILURES = {
+    FailureKind.DAMAGE: ErrorCode.CORRUPT_MESSAGE,
+    FailureKind.CODEC: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    FailureKind.INEXPRESSIBLE: ErrorCode.MESSAGE_TOO_LARGE,
+}
+# Java 0.9 only logs an exception about a code of Fetch, and fetches again at once, for ever; but TOPIC_AUTHORIZATION_FAILED it gives
+# to the application.
+_JAVA_0_9 = 1
 _WAYS_OUT = {
     FailureKind.DAMAGE: "is the log of the broker damaged? (kafka-dump-log.sh --deep-iteration)",
     FailureKind.CODEC: 'legacy-options.compression = "none" gives it uncompressed',
@@ -204,7 +210,7 @@ class Reader:
             f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
         )
         java_0_9 = self._header.api_version == _JAVA_0_9
-        return self._say(_TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
+        return self._say(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
 
     def _say(self, error_code: int) -> int:
         return known(ApiKey.FETCH, self._header.api_version, error_code, self._client)

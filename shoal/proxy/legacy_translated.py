@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.protocol.api import API, ApiKey
 from shoal.protocol.composer import compose
 from shoal.protocol.decomposer import decompose
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.headers import response_body, write_request_header, write_response_header
 from shoal.protocol.legacy.errors import known
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["answer_translated"]
 
-_NOT_COORDINATOR = 16
 _ANY_BROKERS = {(ApiKey.OFFSET_COMMIT, 0), (ApiKey.OFFSET_FETCH, 0)}
 
 
@@ -71,7 +71,7 @@ async def _ask(connection: Connection, header: RequestHeader, question: Values) 
     key, version = header.api_key, BECOMES[header.api_key]
     request = _framed(header, key, version, question)
     answer = _read(key, version, await connection.ask([request]))
-    if (key, header.api_version) in _ANY_BROKERS and _NOT_COORDINATOR in error_codes(answer):
+    if (key, header.api_version) in _ANY_BROKERS and ErrorCode.NOT_COORDINATOR in error_codes(answer):
         return await _ask_coordinator(connection, header, request, question["GroupId"]) or answer
     return answer
 

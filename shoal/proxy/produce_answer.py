@@ -10,6 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.messages.produce import encode_partition_error, encode_produce_response, read_produce_response
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.proxy.in_flight import blaming_the_broker
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProduceAnswer"]
 
-_NONE = 0  # Errors.NONE
 _BASE_OFFSET = Struct(">q")
 _BASE_OFFSET_AT = 6  # of a partition response: behind Index (int32) and ErrorCode (int16)
 
@@ -78,9 +78,9 @@ class ProduceAnswer:
             self._parts[target] = said
 
     def succeed(self, target: Target, base_offset: int) -> None:
-        said = self._said.get(target, {}).get(_NONE)
+        said = self._said.get(target, {}).get(ErrorCode.NONE)
         if said is None:  # nothing was sent in this request: all of it was appended before
-            self.refuse(target, _NONE, None)
+            self.refuse(target, ErrorCode.NONE, None)
         part = bytearray(said or self._parts[target])
         _BASE_OFFSET.pack_into(part, _BASE_OFFSET_AT, base_offset)
         self._parts[target] = bytes(part)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.protocol.error_codes import ErrorCode, error_name
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request
-from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED, named
 from shoal.protocol.shallow.mirror_producers import Passing, Prepared
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import PartitionProgress
@@ -198,7 +198,7 @@ class Exchange:
         answered = self._answer.take(answer)
         if any(parcel.stamp for parcel in parcels.values()):  # brokers before 3.0 refuse the whole request for that
             self._plain += [
-                one for one in plain if answered.get(one[0], _NOTHING_SAID)[0] == CLUSTER_AUTHORIZATION_FAILED
+                one for one in plain if answered.get(one[0], _NOTHING_SAID)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             ]
         for target in self._passing.keys() & answered.keys():
             if not answered[target][0]:
@@ -277,10 +277,10 @@ class Exchange:
     def _complain(self, target: Target, error_code: int, message: str) -> None:
         connection = self._connection
         log.warning(
-            "%s of cluster %r: error %s for %s (client id %s): %s",
+            "%s of cluster %r: %s for %s (client id %s): %s",
             self._name(target),
             connection.cluster.name,
-            named(error_code),
+            error_name(error_code),
             connection.peer,
             connection.client_id,
             message,

@@ -20,20 +20,13 @@ import trio
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.compression import Codec
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
-from shoal.protocol.shallow.answers import UNKNOWN_TOPIC_ID
 from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.mirror_producers import MirrorProducers, Passing, Prepared
 from shoal.protocol.shallow.plain import compress_plain
-from shoal.protocol.shallow.unwrap import (
-    MAX_OUTER_BYTES,
-    MESSAGE_TOO_LARGE,
-    Plan,
-    Refused,
-    Stripped,
-    plan_record_set,
-)
+from shoal.protocol.shallow.unwrap import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
@@ -71,7 +64,7 @@ log = logging.getLogger("shoal.unwrap")
 _OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
 _NOBODY_ASKED = 0  # acks
 _TOO_MUCH = Refused(
-    error_code=MESSAGE_TOO_LARGE,
+    error_code=ErrorCode.MESSAGE_TOO_LARGE,
     message=f"the compressed batches with envelopes of one request are more than {MAX_OUTER_BYTES} bytes when opened",
 )
 _BUSY_SECONDS = 0.05  # others wait for so long at most, or for one partition
@@ -80,7 +73,7 @@ _SLOTS_USED_UP = (
     "forgotten, and a mirror that goes on with one is told that its numbers are out of order (error 45): raise producer-slots then"
 )
 _UNKNOWN = Refused(
-    error_code=UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
+    error_code=ErrorCode.UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
 )
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode, error_name
 from shoal.protocol.messages.api_versions import offered
 from shoal.protocol.messages.init_producer_id import encode_init_producer_id, read_init_producer_id
-from shoal.protocol.shallow.answers import CLUSTER_AUTHORIZATION_FAILED
 from shoal.protocol.shallow.sequence import Sequences
 from shoal.proxy.in_flight import Edit, UpstreamLost, blaming_the_broker
 from shoal.proxy.plain_path import PLAIN_ROUTES
@@ -42,9 +42,15 @@ log = logging.getLogger("shoal.unwrap")
 
 # A broker remembers five batches of a producer since 1.0, which takes Produce v5; one in 0.11 (KAFKA-5494).
 _OLDEST_PRODUCE = 5
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REQUEST_TIMED_OUT: the next request asks again.
-# A broker that just started has to fetch a block of ids from its controller.
-_NOT_YET = frozenset({14, 15, 16, 7})
+# The next request asks again. A broker that just started has to fetch a block of ids from its controller.
+_NOT_YET = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
 # The broker closed the connection so many times in a row when it was asked: it is asked again after a while.
 _MOST_LOSSES = 3
 _PAUSE_SECONDS = 600.0
@@ -140,10 +146,10 @@ class ProducerIds:
         with blaming_the_broker():
             granted = read_init_producer_id(answer)
         if granted.error_code:
-            rights.refused = granted.error_code == CLUSTER_AUTHORIZATION_FAILED
+            rights.refused = granted.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             why = "not authorized: IDEMPOTENT_WRITE on the cluster, or since Kafka 3.0 WRITE on any topic"
             if granted.error_code not in _NOT_YET:
-                self._without(why if rights.refused else f"error {granted.error_code}")
+                self._without(why if rights.refused else error_name(granted.error_code))
             return None
         return granted.producer_id, granted.epoch
 

@@ -180,5 +180,5 @@ async def test_a_batch_damaged_on_its_way_is_refused_and_sent_again(
         await put(pair, topic, 12_000, seed=2)
         await flow.check(topic)
         assert to_target.done == {"flip_requests": 2}
-        await flow.until_said("error 2 CORRUPT_MESSAGE for")
+        await flow.until_said("error 2 (CORRUPT_MESSAGE) for")
         await flow.until_said(f"/{topic}-")

@@ -49,7 +49,7 @@ TAKES_NOT = {
 }
 RECEIVED = 500_000_000  # by the reader that compares: a batch may be large without compression
 FAILED = "will not recover until manually restarted"
-REFUSED = "the target broker refused (error 32"
+REFUSED = "the target broker answered error 32"
 
 
 async def make_topics(pair: Pair, topic: str, remote: str, takes_not: dict[str, str]) -> None:

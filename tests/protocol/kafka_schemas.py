@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
-__all__ = ["KAFKA_VERSIONS", "Row", "Schema", "all_schemas", "in_version", "rows"]
+__all__ = ["KAFKA_VERSIONS", "Row", "Schema", "all_schemas", "in_version", "kafka_lib", "rows"]
 
 KAFKA_VERSIONS = ("4.3.0", "3.9.1")
 
@@ -24,11 +24,15 @@ class Row(NamedTuple):
     never_flexible: bool
 
 
+def kafka_lib(kafka: str) -> Path:
+    """The jars of a Kafka release. `make test` puts them there before any test runs."""
+    return Path(__file__).parents[2] / "build" / "kafka" / kafka / "lib"
+
+
 @cache
 def all_schemas(kafka: str) -> dict[str, Schema]:
-    """Every message of a Kafka release by name. `make test` puts the jar there before any test runs."""
-    jar = Path(__file__).parents[2] / "build" / "kafka" / kafka / "lib" / f"kafka-clients-{kafka}.jar"
-    with ZipFile(jar) as archive:
+    """Every message of a Kafka release by name."""
+    with ZipFile(kafka_lib(kafka) / f"kafka-clients-{kafka}.jar") as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
         texts = [archive.read(name).decode() for name in names]
     schemas = [json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)) for text in texts]

@@ -258,7 +258,7 @@ async def test_a_broker_that_refuses_sets_after_all_gets_them_one_by_one() -> No
         assert await client.answers() == {0: (NONE, 23)}
         assert r.target.log() == records(*MANY)
         assert proof.why == [
-            "error 87 INVALID_RECORD to a set of batches that were then taken one by one, for orders-0"
+            "error 87 (INVALID_RECORD) to a set of batches that were then taken one by one, for orders-0"
         ]
         sizes = [len(sent[ORDERS, 0]) for sent in r.target.requests]
         assert sizes[0] > sum(sizes) / 4, "the set was tried"

@@ -76,7 +76,7 @@ def test_end_offsets_of_a_topic_that_comes_into_being_are_zero() -> None:
 
 
 def test_any_other_error_of_end_offsets_is_one() -> None:
-    with pytest.raises(OSError, match="error 29 for partition 1"):
+    with pytest.raises(OSError, match=r"error 29 \(TOPIC_AUTHORIZATION_FAILED\) for partition 1"):
         read_ends(ends_answer({0: (ErrorCode.none, 7), 1: (ErrorCode.topic_authorization_failed, -1)}))
 
 

@@ -43,9 +43,9 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"no longer takes several batches", _BROKER, _LINK, _TOPIC),
     _expected(r"is the address right\? Shoal tries again", _BROKER, _LINK),
     # Errors of the target that are retried: its leaders move, its replicas are not in sync, its coordinators are not there.
-    _expected(r"error (6 NOT_LEADER|5 LEADER_NOT_AVAIL|3 UNKNOWN_TOPIC_OR_PART)", _BROKER, _LINK, _TOPIC),
+    _expected(r"error (6 \(NOT_LEADER|5 \(LEADER_NOT_AVAIL|3 \(UNKNOWN_TOPIC_OR_PART)", _BROKER, _LINK, _TOPIC),
     _expected(
-        r"error (19 NOT_ENOUGH_REPLICAS|20 NOT_ENOUGH_REPLICAS_AFTER|7 REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
+        r"error (19 \(NOT_ENOUGH_REPLICAS|20 \(NOT_ENOUGH_REPLICAS_AFTER|7 \(REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
     ),
     # A user or a broker without producer ids for Shoal: what is in flight has no number by which it could be known again.
     _expected(r"ended before the broker has answered", _SHOAL, _BROKER, _LINK),

@@ -12,17 +12,21 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import ProducedPartition, read_produce_response
 from shoal.protocol.wire import Buffer
 
 __all__ = ["Answer", "Verdict", "take_apart"]
 
-CORRUPT_MESSAGE: Final = 2  # 2.2 and 2.3 say this of a set
-MESSAGE_TOO_LARGE: Final = 10
-RECORD_LIST_TOO_LARGE: Final = 18
-INVALID_RECORD: Final = 87
-_ONE_BY_ONE: Final = frozenset({CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD})
+_ONE_BY_ONE: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,  # 2.2 and 2.3 say this of a set
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
 
 _BASE_OFFSET = Struct(">q")
 _BASE_OFFSET_AT: Final = 6  # behind Index (int32) and ErrorCode (int16)

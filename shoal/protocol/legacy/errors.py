@@ -8,21 +8,6 @@ Who knew what: `common/protocol/Errors.java` of each release's tag; of 0.8.2 als
 and 14-16 that its Java producer lacks (it looks at none of them: its Metadata reader ignores errors of partitions).
 The first release that speaks a version of an API (`Protocol.java` of each tag) is the one whose table counts, because an older table is a
 part of each newer one; a connection that has shown more (`Release`) may be told more.
-
-    56 KAFKA_STORAGE_ERROR            6  look for the leader again: what brokers did themselves for Fetch v0-v5 and Produce v0-v3
-    72 LISTENER_NOT_FOUND             5  as brokers do below Metadata v6
-    73 TOPIC_DELETION_DISABLED       42  as brokers do below DeleteTopics v3
-    74, 75, 78 (leader epochs)        6  the partition is moving
-    76 UNSUPPORTED_COMPRESSION_TYPE   2  brokers send 76, which Java 0.10 takes for -1: logged, and fetched again for ever; 2 is thrown
-                                      (0.9 throws nothing but 29: legacy_reader.py)
-    87 INVALID_RECORD                 2  what 0.10 brokers said, for example of a record without a key in a compacted topic
-    88 UNSTABLE_OFFSET_COMMIT        14  ask again
-    89 THROTTLING_QUOTA_EXCEEDED      7  ask again
-    100, 103 (topic ids)              3  the topic was deleted, or made anew
-    69, 79, 82 (members of groups)   25  join again
-    110, 113 (epochs of members)     22  as brokers do below OffsetCommit v9
-    44 POLICY_VIOLATION              42  to CreateTopics v0
-    28 INVALID_COMMIT_OFFSET_SIZE    12
 """
 
 from collections.abc import Mapping
@@ -31,23 +16,20 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 
-__all__ = ["SPOKEN", "UNKNOWN", "UNSUPPORTED_COMPRESSION_TYPE", "Release", "known", "newest_spoken", "spoken_since"]
-
-UNKNOWN: Final = -1
-CORRUPT_MESSAGE: Final = 2
-UNSUPPORTED_COMPRESSION_TYPE: Final = 76
+__all__ = ["SPOKEN", "Release", "known", "newest_spoken", "spoken_since"]
 
 
 class Release(IntEnum):
     """Releases that brought new versions of what old clients speak; the value is the newest error code of each."""
 
-    V0_8_2 = 20  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    V0_9 = 31  # CLUSTER_AUTHORIZATION_FAILED
-    V0_10_0 = 35  # UNSUPPORTED_VERSION
-    V0_10_1 = 43  # UNSUPPORTED_FOR_MESSAGE_FORMAT
-    V0_10_2 = 44  # POLICY_VIOLATION
-    V0_11 = 55  # OPERATION_NOT_ATTEMPTED
+    V0_8_2 = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    V0_9 = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    V0_10_0 = ErrorCode.UNSUPPORTED_VERSION
+    V0_10_1 = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    V0_10_2 = ErrorCode.POLICY_VIOLATION
+    V0_11 = ErrorCode.OPERATION_NOT_ATTEMPTED
 
     def __str__(self) -> str:
         return self.name[1:].replace("_", ".")
@@ -79,27 +61,31 @@ SPOKEN: Final[Mapping[int, tuple[Release, ...]]] = MappingProxyType(
 )
 """API -> the first release that speaks version 0, 1, ..., as far as 0.10.2 (and, of DescribeConfigs, 0.11) went."""
 
-_SAID_AS: Final[Mapping[int, int]] = MappingProxyType(
+_SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
     {
-        28: 12,
-        44: 42,
-        56: 6,
-        69: 25,
-        72: 5,
-        73: 42,
-        74: 6,
-        75: 6,
-        UNSUPPORTED_COMPRESSION_TYPE: CORRUPT_MESSAGE,
-        78: 6,
-        79: 25,
-        82: 25,
-        87: CORRUPT_MESSAGE,
-        88: 14,
-        89: 7,
-        100: 3,
-        103: 3,
-        110: 22,
-        113: 22,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.POLICY_VIOLATION: ErrorCode.INVALID_REQUEST,  # to CreateTopics v0
+        # Look for the leader again: what brokers did themselves for Fetch v0-v5 and Produce v0-v3.
+        ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.UNKNOWN_MEMBER_ID,  # join again
+        ErrorCode.MEMBER_ID_REQUIRED: ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID: ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.LISTENER_NOT_FOUND: ErrorCode.LEADER_NOT_AVAILABLE,  # as brokers do below Metadata v6
+        ErrorCode.TOPIC_DELETION_DISABLED: ErrorCode.INVALID_REQUEST,  # as brokers do below DeleteTopics v3
+        ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,  # the partition is moving
+        ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        # Brokers send 76, which Java 0.10 takes for -1: logged, and fetched again for ever; 2 is thrown (0.9 throws nothing but 29:
+        # legacy_reader.py).
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: ErrorCode.CORRUPT_MESSAGE,
+        # What 0.10 brokers said, for example of a record without a key in a compacted topic.
+        ErrorCode.INVALID_RECORD: ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # ask again
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorCode.REQUEST_TIMED_OUT,  # ask again
+        ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic was deleted, or made anew
+        ErrorCode.INCONSISTENT_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,  # as brokers do below OffsetCommit v9
+        ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
     }
 )
 
@@ -124,7 +110,7 @@ def known(api_key: int, version: int, code: int, at_least: Release = Release.V0_
     if since is None:
         return code
     newest = max(since, at_least)
-    if UNKNOWN <= code <= newest:
+    if ErrorCode.UNKNOWN_SERVER_ERROR <= code <= newest:
         return code
-    other = _SAID_AS.get(code, UNKNOWN)
-    return other if other <= newest else UNKNOWN
+    other = _SAID_AS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return other if other <= newest else ErrorCode.UNKNOWN_SERVER_ERROR

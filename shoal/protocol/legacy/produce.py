@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.decomposer import MAX_ELEMENTS
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.headers import RequestHeader, response_body, write_response_header
 from shoal.protocol.legacy.reading import Room
@@ -41,9 +42,6 @@ UPSTREAM: Final = 3
 _NEWEST: Final = 2
 _THROTTLE_FROM: Final = 1
 _LOG_APPEND_TIME_FROM: Final = 2
-
-_CORRUPT_MESSAGE: Final = 2
-_MESSAGE_TOO_LARGE: Final = 10
 
 _OLD_ROW = Struct(">ihq")  # index, error code, base offset
 _ROW = Struct(">ihqq")  # and log append time
@@ -119,9 +117,9 @@ def _converted(frame: Buffer, start: int, end: int, room: Room) -> UpConverted |
     try:
         return up_convert(frame, start, end, room)
     except TooLarge as error:
-        return Refused(_MESSAGE_TOO_LARGE, str(error))
+        return Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except RemoteProtocolError as error:
-        return Refused(_CORRUPT_MESSAGE, str(error))
+        return Refused(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
 def encode_for_broker(header: RequestHeader, request: ProduceRequest, sets: Mapping[Place, Sequence[Buffer]]) -> bytes:

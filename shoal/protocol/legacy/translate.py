@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from shoal.protocol.api import ApiKey
 from shoal.protocol.composer import Values
+from shoal.protocol.error_codes import ErrorCode
 
 __all__ = ["CONVERSATIONS", "Conversation", "error_codes", "say_errors"]
 
@@ -35,9 +36,6 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 _NOT_FOUND: Final = -1
 _NO_OFFSET: Final = -1
-_UNKNOWN_SERVER_ERROR: Final = -1
-_UNKNOWN_TOPIC_OR_PARTITION: Final = 3
-_UNSUPPORTED_VERSION: Final = 35
 _DEFAULT_CONFIG: Final = 5  # ConfigSource of a value that nobody has set (DescribeConfigsResponse.ConfigSource)
 
 Key = tuple[str, int]
@@ -102,15 +100,15 @@ def _offsets(
     one: Mapping[str, Any], said: dict[str, Any] | None, start: dict[str, Any] | None
 ) -> tuple[int, list[int]]:
     if one["Timestamp"] < _EARLIEST:
-        return _UNSUPPORTED_VERSION, []
+        return ErrorCode.UNSUPPORTED_VERSION, []
     if said is None:  # or asked for fewer than none
-        return _UNKNOWN_SERVER_ERROR, []
+        return ErrorCode.UNKNOWN_SERVER_ERROR, []
     if code := said["ErrorCode"] or (start or {}).get("ErrorCode", 0):
         return code, []
     offsets = [said["Offset"]] if said["Offset"] >= 0 else []
     if start is not None and 0 <= start["Offset"] < said["Offset"]:
         offsets.append(start["Offset"])
-    return 0, offsets[: one["MaxNumOffsets"]]
+    return ErrorCode.NONE, offsets[: one["MaxNumOffsets"]]
 
 
 # OffsetCommit, OffsetFetch
@@ -145,9 +143,9 @@ def _old_offset(version: int, partition: int, said: dict[str, Any] | None, error
     if error_code:
         return {**nothing, "ErrorCode": error_code}
     if said is None:
-        return {**nothing, "ErrorCode": _UNKNOWN_SERVER_ERROR}
+        return {**nothing, "ErrorCode": ErrorCode.UNKNOWN_SERVER_ERROR}
     if version == 0 and not said["ErrorCode"] and said["CommittedOffset"] == _NO_OFFSET:
-        return {**nothing, "ErrorCode": _UNKNOWN_TOPIC_OR_PARTITION}
+        return {**nothing, "ErrorCode": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     return said
 
 

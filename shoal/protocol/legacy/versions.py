@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.headers import response_body
-from shoal.protocol.messages.api_versions import UNSUPPORTED_VERSION
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, read_int16
@@ -45,7 +45,7 @@ def lower_minima(frame: Buffer, version: int) -> Buffer:
     """
     body = response_body(frame, ApiKey.API_VERSIONS, version)
     error_code, _ = read_int16(frame, body, len(frame))
-    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    walk = _RESPONSE[0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version]
     places = [at for key, oldest, newest, at in walk(frame, body, len(frame))[0] if _is_lowered(key, oldest, newest)]
     if not places:
         return frame

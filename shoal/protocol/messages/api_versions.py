@@ -17,14 +17,13 @@ from struct import Struct
 from typing import Final
 
 from shoal.protocol.api import API, ApiKey
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.headers import SIZE_BYTES, response_body, write_response_header
 from shoal.protocol.schemas import MESSAGES
 from shoal.protocol.walker import Rows, Walkers
 from shoal.protocol.wire import Buffer, read_int16, write_int16, write_int32
 
-__all__ = ["EDITED", "UNSUPPORTED_VERSION", "intersect", "offered", "unsupported"]
-
-UNSUPPORTED_VERSION: Final = 35
+__all__ = ["EDITED", "intersect", "offered", "unsupported"]
 
 EDITED: Final = frozenset(
     {
@@ -80,7 +79,7 @@ def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
     """Of each API: key, newest version, and where in the frame that stands."""
     body = response_body(frame, ApiKey.API_VERSIONS, version)
     error_code, _ = read_int16(frame, body, len(frame))
-    walk = _RESPONSE[0 if error_code == UNSUPPORTED_VERSION else version]
+    walk = _RESPONSE[0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version]
     keys: list[tuple[int, int, int]] = walk(frame, body, len(frame))[0]
     return keys
 
@@ -88,6 +87,6 @@ def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
 def unsupported(correlation_id: int) -> bytes:
     """The answer to an ApiVersions request newer than our table: error 35 and the one range to ask again with."""
     body = write_response_header(ApiKey.API_VERSIONS, 0, correlation_id)
-    body += write_int16(UNSUPPORTED_VERSION) + write_int32(1)
+    body += write_int16(ErrorCode.UNSUPPORTED_VERSION) + write_int32(1)
     body += write_int16(ApiKey.API_VERSIONS) + write_int16(0) + write_int16(_NEWEST[ApiKey.API_VERSIONS])
     return write_int32(len(body)) + body

@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from shoal.protocol.api import API, ApiKey
 from shoal.protocol.composer import Values
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch.messages import ApiRange, common_version, read_api_versions, request_frame
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.wire import Buffer, read_int32
 
-__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "error_name", "unknown"]
+__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "unknown"]
 
 T = TypeVar("T")
 
@@ -44,48 +45,29 @@ def unknown(why: str, remedy: str = "", *, closed: bool = False) -> Ended:
     return Ended(Proof(result=Result.UNKNOWN, why=why, remedy=remedy, closed=closed))
 
 
-_ERROR_NAMES: Final = {
-    -1: "UNKNOWN_SERVER_ERROR",
-    2: "CORRUPT_MESSAGE",
-    3: "UNKNOWN_TOPIC_OR_PARTITION",
-    5: "LEADER_NOT_AVAILABLE",
-    6: "NOT_LEADER_OR_FOLLOWER",
-    7: "REQUEST_TIMED_OUT",
-    9: "REPLICA_NOT_AVAILABLE",
-    10: "MESSAGE_TOO_LARGE",
-    13: "NETWORK_EXCEPTION",
-    14: "COORDINATOR_LOAD_IN_PROGRESS",
-    15: "COORDINATOR_NOT_AVAILABLE",
-    17: "INVALID_TOPIC_EXCEPTION",
-    18: "RECORD_LIST_TOO_LARGE",
-    19: "NOT_ENOUGH_REPLICAS",
-    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    29: "TOPIC_AUTHORIZATION_FAILED",
-    31: "CLUSTER_AUTHORIZATION_FAILED",
-    35: "UNSUPPORTED_VERSION",
-    36: "TOPIC_ALREADY_EXISTS",
-    39: "INVALID_REPLICA_ASSIGNMENT",
-    41: "NOT_CONTROLLER",
-    42: "INVALID_REQUEST",
-    44: "POLICY_VIOLATION",
-    56: "KAFKA_STORAGE_ERROR",
-    74: "FENCED_LEADER_EPOCH",
-    75: "UNKNOWN_LEADER_EPOCH",
-    78: "OFFSET_NOT_AVAILABLE",
-    87: "INVALID_RECORD",
-    89: "THROTTLING_QUOTA_EXCEEDED",
-}
-
-PASSING: Final = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 19, 20, 56, 74, 75, 78, 89})
+PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
 """Errors of a topic or broker that has just begun, or of a leader that has just changed."""
 
 _PAUSES: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
 """Seconds before each try."""
-
-
-def error_name(code: int) -> str:
-    name = _ERROR_NAMES.get(code)
-    return f"error {code} ({name})" if name else f"error {code}"
 
 
 class Dialogue:

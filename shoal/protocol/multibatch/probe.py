@@ -26,9 +26,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode, error_name
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, error_name, unknown
+from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, unknown
 from shoal.protocol.multibatch.proof import Identity, Proof, Result
 from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, Place, Trial, refusal, way_out
 from shoal.protocol.wire import Buffer
@@ -36,7 +37,6 @@ from shoal.protocol.wire import Buffer
 __all__ = ["Ask", "Probe", "ProbePlan", "clean_up"]
 
 _PRODUCE_OF_2_4: Final = 8
-_TIMED_OUT: Final = 7  # CreateTopics: the topic may come yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Probe:
             raise unknown("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
         error_code, message = messages.created(frame, version)
         if error_code:
-            if error_code != _TIMED_OUT:
+            if error_code != ErrorCode.REQUEST_TIMED_OUT:  # the topic may come yet
                 self._left.remove(topic)
             raise unknown(refusal(f"cannot create the scratch topic {topic}", error_code, message), way_out(error_code))
         return Place(topic, 0, shared=False)

@@ -4,9 +4,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import ErrorCode, error_name
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, error_name, unknown
+from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, unknown
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.multibatch.sets import (
     ReadRecord,
@@ -24,8 +25,9 @@ __all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "Place", "Trial", "refusal", "way_o
 SCRATCH_PREFIX: Final = "__shoal-probe-"
 """Never mirrored: MirrorMaker 2 leaves out `__.*`, and Shoal never wraps it (`eligible.py`)."""
 
-_DENIED: Final = frozenset({29, 31})
-_FORGOTTEN: Final = (45, 46)  # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER: brokers remember five batches
+_DENIED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+# Brokers remember five batches.
+_FORGOTTEN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _EMPTY_READS: Final = 20
 _LOOKS: Final = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each look at the end offset: a follower may be slow
 _LEADER, _ALL = 1, -1  # acks

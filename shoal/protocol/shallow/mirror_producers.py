@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shoal.protocol.compression import Codec
 from shoal.protocol.crc import Buffer
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, read_batch_header
 from shoal.protocol.records.recordset import split
@@ -24,7 +25,7 @@ from shoal.protocol.shallow.mirror_sequences import (
 from shoal.protocol.shallow.plain import compress_plain
 from shoal.protocol.shallow.restamp import StampedDeliveries, restamp
 from shoal.protocol.shallow.sequence_slots import Keep
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, INVALID_RECORD, Item, Plan, Refused
+from shoal.protocol.shallow.unwrap import Item, Plan, Refused
 
 __all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared"]
 
@@ -74,9 +75,11 @@ class MirrorProducers:
             (span,), tail = split(frame, start, end)
             header = read_batch_header(frame, span.start, span.end)
         except (RemoteProtocolError, ValueError):
-            return Refused(error_code=INVALID_RECORD, message="not exactly one batch of an idempotent producer")
+            return Refused(
+                error_code=ErrorCode.INVALID_RECORD, message="not exactly one batch of an idempotent producer"
+            )
         if tail != end or body_crc(frame, start, end) != header.crc:
-            return Refused(error_code=CORRUPT_MESSAGE, message="damaged on its way from the mirror to Shoal")
+            return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message="damaged on its way from the mirror to Shoal")
         stamp = outer_stamp(header)
         if stamp is None:
             return None
@@ -88,7 +91,7 @@ class MirrorProducers:
     def _opened(self, target: Target, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:
         inner = sum(sum(item.batches.records) for item in plan.items)
         if inner > MAX_RECORDS:
-            return Refused(error_code=INVALID_RECORD, message=f"envelopes that state {inner} records")
+            return Refused(error_code=ErrorCode.INVALID_RECORD, message=f"envelopes that state {inner} records")
         return self._placed(plan, stamp, self._sequences.place(target, stamp, inner))
 
     def _placed(self, plan: Plan, stamp: OuterStamp, placed: Placed | Misplaced) -> Prepared | Refused:

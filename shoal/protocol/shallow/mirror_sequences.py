@@ -34,13 +34,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.shallow.delivery import Target
 from shoal.protocol.shallow.sequence_slots import Keep, Lineage, Outer, SlotTable, slot_key
 
 __all__ = [
-    "INVALID_PRODUCER_EPOCH",
-    "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "Misplaced",
     "OuterStamp",
     "Placed",
@@ -49,10 +48,6 @@ __all__ = [
     "add_sequence",
     "outer_stamp",
 ]
-
-# org.apache.kafka.common.protocol.Errors
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-INVALID_PRODUCER_EPOCH = 47
 
 _SEQUENCES = 1 << 31  # they go round: after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)
 _IN_FLIGHT = 5  # outer batches: max.in.flight.requests.per.connection of an idempotent producer, at most
@@ -142,7 +137,9 @@ class SequenceMap:
     def _place(self, key: bytes, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
         lineage = self._known.get(key)
         if lineage is not None and stamp.epoch < lineage.epoch:
-            return Misplaced(INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}")
+            return Misplaced(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}"
+            )
         if lineage is None or stamp.epoch > lineage.epoch:
             if stamp.base_sequence != 0:
                 return _out_of_order(stamp, self._why_unknown(key))
@@ -216,7 +213,7 @@ def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
 
 
 def _out_of_order(stamp: OuterStamp, why: str) -> Misplaced:
-    return Misplaced(OUT_OF_ORDER_SEQUENCE_NUMBER, f"{_told(stamp)} is out of order: {why}")
+    return Misplaced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{_told(stamp)} is out of order: {why}")
 
 
 def _told(stamp: OuterStamp) -> str:

@@ -28,23 +28,20 @@ from collections.abc import Sequence as Row
 from dataclasses import dataclass
 from functools import reduce
 
+from shoal.protocol.error_codes import ErrorCode, error_name
 from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.shallow.ahead import Ahead, Piece
 from shoal.protocol.shallow.answers import (
     ALREADY_THERE,
-    CLUSTER_AUTHORIZATION_FAILED,
     CUTTABLE,
     DIVISIBLE,
     LOST_TRACK,
     NEVER_APPENDED,
     NOT_APPENDED,
     OF_STAMPS,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    RECORD_LIST_TOO_LARGE,
     REFUSED_FOR_GOOD,
     TRY_AGAIN,
     Outcome,
-    named,
 )
 from shoal.protocol.shallow.batch_row import SubBatch
 from shoal.protocol.shallow.delivery import Delivered, Ledger, Refusal, Target, recall
@@ -52,7 +49,7 @@ from shoal.protocol.shallow.parcel import Parcel
 from shoal.protocol.shallow.refused import SourceRange
 from shoal.protocol.shallow.replay import MAX_REPLAYED_IN_FLIGHT, Replay
 from shoal.protocol.shallow.sequence import MAX_IN_FLIGHT, Doubt, Sequence
-from shoal.protocol.shallow.unwrap import MESSAGE_TOO_LARGE, Plan
+from shoal.protocol.shallow.unwrap import Plan
 
 __all__ = ["MAX_IN_DOUBT", "SET_BYTES", "PartitionProgress"]
 
@@ -195,9 +192,9 @@ class PartitionProgress:
     def _refuse_for_size(self, what: str) -> None:
         # A Java producer splits a batch of several records that is too large. The plain ones among them would have another
         # outer batch then, and so be appended twice; nothing would be gained, since a single record is what is too large.
-        code = MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else RECORD_LIST_TOO_LARGE
-        limit = "segment.bytes" if self._suspicion == RECORD_LIST_TOO_LARGE else "max.message.bytes"
-        why = f"the target broker answered {named(self._suspicion)}, so the batch is over {limit} of the target topic"
+        code = ErrorCode.MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else ErrorCode.RECORD_LIST_TOO_LARGE
+        limit = "segment.bytes" if self._suspicion == ErrorCode.RECORD_LIST_TOO_LARGE else "max.message.bytes"
+        why = f"the target broker answered {error_name(self._suspicion)}, so the batch is over {limit} of the target topic"
         if self._cut_at:  # it was cut before, so it can be cut now
             return self._fail(TRY_AGAIN, f"{why}, and {what}")
         return self._refuse(code, f"{why}, and {what}")
@@ -243,7 +240,11 @@ class PartitionProgress:
     def answered(self, error_code: int, base_offset: int) -> Parcel:
         """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
         parcel = self._in_flight.popleft()
-        if error_code == OUT_OF_ORDER_SEQUENCE_NUMBER and not self._failure and self._replay.passes_over(parcel):
+        if (
+            error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            and not self._failure
+            and self._replay.passes_over(parcel)
+        ):
             self._primed = True  # to call it that, the broker must know the producer id
             return parcel
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
@@ -255,7 +256,7 @@ class PartitionProgress:
             self._failure = _Failure(error_code, [*self._replay.take_passed(), parcel], certain)
         elif self._sequence and not self._replay.leaves_room(self._sequence.end, -1 if error_code else base_offset):
             parcels = [*self._replay.take_passed(), parcel]
-            self._failure = _Failure(OUT_OF_ORDER_SEQUENCE_NUMBER, parcels, certain=True, lost_track=True)
+            self._failure = _Failure(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, parcels, certain=True, lost_track=True)
         else:
             self._appended(parcel, -1 if error_code else base_offset)
         if self._failure is not None and not self._in_flight:
@@ -305,7 +306,7 @@ class PartitionProgress:
         if not self._suspects and self._suspicion in CUTTABLE:
             self._set_bytes //= 2  # it was the size of the whole
         elif not self._suspects:
-            self.refused_set = f"error {named(self._suspicion)} to a set of batches that were then taken one by one"
+            self.refused_set = f"{error_name(self._suspicion)} to a set of batches that were then taken one by one"
 
     def _decide(self, failure: _Failure) -> None:
         code, first = failure.error_code, failure.parcels[0]
@@ -324,7 +325,7 @@ class PartitionProgress:
             self._renewed = True
             return self._renew()
         if code in OF_STAMPS and first.stamp:
-            self.ids_refused = code == CLUSTER_AUTHORIZATION_FAILED
+            self.ids_refused = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return self._without_stamps(stale=not self.ids_refused)
         end = self._refuse if code in REFUSED_FOR_GOOD else self._fail
         return end(*self._told(code, first))
@@ -386,7 +387,7 @@ class PartitionProgress:
     def _told(error_code: int, parcel: Parcel) -> tuple[int, str]:
         """What the mirror is told: stamps are Shoal's own business."""
         code = TRY_AGAIN if error_code in OF_STAMPS and parcel.stamp else error_code
-        return code, f"the target broker refused (error {named(error_code)}) {parcel}"
+        return code, f"the target broker answered {error_name(error_code)} to {parcel}"
 
     def _fail(self, error_code: int, message: str) -> None:
         self.outcome = Outcome(error_code=error_code, message=message)

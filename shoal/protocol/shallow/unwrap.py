@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from shoal.protocol.compression import Codec, decompress
 from shoal.protocol.crc import Buffer, crc32c
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.records.batch import (
     CODEC_MASK,
@@ -46,11 +47,8 @@ from shoal.protocol.shallow.mirror_sequences import OuterStamp, outer_stamp
 from shoal.protocol.shallow.token import edited, holds_token, take_token
 
 __all__ = [
-    "CORRUPT_MESSAGE",
-    "INVALID_RECORD",
     "MAX_OUTER_BYTES",
     "MAX_OUTER_RECORDS",
-    "MESSAGE_TOO_LARGE",
     "Item",
     "Plan",
     "Refused",
@@ -66,11 +64,6 @@ MAX_OUTER_BYTES = 64 * 1024 * 1024
 # Of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in the process goes on
 # meanwhile. A mirror's batch has far fewer, since envelopes are large; who sends more is answered as above.
 MAX_OUTER_RECORDS = 100_000
-
-# org.apache.kafka.common.protocol.Errors
-CORRUPT_MESSAGE = 2  # retriable
-MESSAGE_TOO_LARGE = 10  # the Java producer splits a batch of several records
-INVALID_RECORD = 87  # final
 
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
 _LAST_CODEC = max(Codec)
@@ -174,7 +167,7 @@ def plan_record_set(
     except RemoteProtocolError as error:
         return _unreadable(frame, start, end, str(error))
     if spans.tail != end and _holds_magic(frame, spans.tail, end):
-        return Refused(error_code=INVALID_RECORD, message="the record set is cut off inside an envelope")
+        return Refused(error_code=ErrorCode.INVALID_RECORD, message="the record set is cut off inside an envelope")
     found: Plan | Stripped | None = None
     for span in spans.spans:
         planned = _plan_batch(frame, span, plain_codec, limit, most_records)
@@ -183,7 +176,8 @@ def plan_record_set(
         found = found or planned
     if found and (len(spans.spans) > 1 or spans.tail != end):
         return Refused(
-            error_code=INVALID_RECORD, message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one"
+            error_code=ErrorCode.INVALID_RECORD,
+            message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one",
         )
     return found
 
@@ -202,14 +196,14 @@ def _plan_batch(
         return None
     if outer.header.record_count > most_records:
         what = f"{outer.header.record_count} records in a batch that seems to hold an envelope: at most {most_records} are searched"
-        return Refused(error_code=MESSAGE_TOO_LARGE, message=what)
+        return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
     if not has_magic:
         return _stripped(outer)
     tokens: list[Returned] = []
     try:
         items, count = _items(outer, plain_codec or Codec.NONE, tokens)
     except _Damaged as error:
-        return Refused(error_code=CORRUPT_MESSAGE, message=str(error))
+        return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
     except RemoteProtocolError as error:
         return _blame(outer, f"an envelope that cannot be opened: {error}")
     if not any(item.key for item in items):
@@ -243,7 +237,7 @@ def _stripped(outer: _Outer) -> Stripped | Refused | None:
 
 def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
     """The broker refuses it, too. But some brokers take what comes before the damage."""
-    return Refused(error_code=INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
+    return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
 
 
 def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
@@ -257,15 +251,19 @@ def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
 def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
     """A damaged batch comes again, one too large comes in halves; one that its producer made wrong never gets better."""
     if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
-        return Refused(error_code=CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}")
-    code = MESSAGE_TOO_LARGE if isinstance(error, TooLarge) else INVALID_RECORD
+        return Refused(
+            error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}"
+        )
+    code = ErrorCode.MESSAGE_TOO_LARGE if isinstance(error, TooLarge) else ErrorCode.INVALID_RECORD
     return Refused(error_code=code, message=f"cannot be searched for envelopes: {error}")
 
 
 def _blame(outer: _Outer, problem: str) -> Refused:
     if body_crc(outer.frame, outer.span.start, outer.span.end) != outer.header.crc:
-        return Refused(error_code=CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {problem}")
-    return Refused(error_code=INVALID_RECORD, message=problem)
+        return Refused(
+            error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {problem}"
+        )
+    return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem)
 
 
 def _vet(outer: _Outer) -> Refused | None:
@@ -274,9 +272,13 @@ def _vet(outer: _Outer) -> Refused | None:
     if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
         return _blame(outer, "CRC mismatch")
     if header.is_control or (header.producer_id < 0 and header.is_transactional):
-        return Refused(error_code=INVALID_RECORD, message="envelopes in a control batch, or in a transaction of nobody")
+        return Refused(
+            error_code=ErrorCode.INVALID_RECORD, message="envelopes in a control batch, or in a transaction of nobody"
+        )
     if header.producer_id >= 0 and header.record_count != header.last_offset_delta + 1:
-        return Refused(error_code=INVALID_RECORD, message="an idempotent producer's batch that leaves out offsets")
+        return Refused(
+            error_code=ErrorCode.INVALID_RECORD, message="an idempotent producer's batch that leaves out offsets"
+        )
     return None
 
 

@@ -10,12 +10,17 @@ import socket
 import struct
 from typing import Self
 
+from shoal.protocol.error_codes import ErrorCode, error_name
+
 __all__ = ["EndOffsets", "read_ends", "request"]
 
 _LIST_OFFSETS, _VERSION = 2, 1
 _CONSUMER, _LATEST = -1, -1
-_UNKNOWN_TOPIC_OR_PARTITION, _LEADER_NOT_AVAILABLE, _NOT_LEADER = 3, 5, 6
-_NOT_YET = (_UNKNOWN_TOPIC_OR_PARTITION, _LEADER_NOT_AVAILABLE, _NOT_LEADER)
+_NOT_YET = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
 TIMEOUT_S = 30.0  # a broker that is busy may take seconds; one that takes this long is broken
 
 
@@ -43,7 +48,7 @@ def read_ends(answer: bytes) -> dict[int, int]:
     ends = {}
     for partition, error, _, offset in struct.iter_unpack(">ihqq", answer[at + 4 : at + 4 + 22 * count]):
         if error and error not in _NOT_YET:
-            raise OSError(f"ListOffsets answered error {error} for partition {partition}")
+            raise OSError(f"ListOffsets answered {error_name(error)} for partition {partition}")
         ends[partition] = 0 if error else offset
     return ends
 

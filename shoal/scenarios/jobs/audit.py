@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from shoal.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -50,7 +52,7 @@ COLUMNS: Final = [
     "source_first",
 ]
 """All that this job reads."""
-_DUPLICATE: Final = 46  # DUPLICATE_SEQUENCE_NUMBER: the broker has it already
+_DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value  # the broker has it already
 _PLACE: Final = ("topic", "partition")
 _INTERNAL: Final = r"^(__|[.])|[-.]internal$"
 """Names of topics that MirrorMaker 2 does not copy (ReplicationPolicy.isInternalTopic)."""

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shoal.protocol.error_codes import error_name
 from shoal.protocol.messages.produce import read_produce_response
-from shoal.protocol.multibatch.dialogue import error_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

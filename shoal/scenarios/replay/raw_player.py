@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.api import ApiKey
+from shoal.protocol.error_codes import error_name
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.messages.metadata import encode_metadata_request
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
-from shoal.protocol.multibatch.dialogue import error_name
 from shoal.protocol.multibatch.messages import request_frame
 from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.records.recordset import split
@@ -37,7 +37,6 @@ __all__ = ["Fetched", "RawPlayer", "Where"]
 
 _SECOND = 1_000_000_000
 _CORRELATION_AT = slice(8, 12)
-_OUT_OF_RANGE = 1
 _PARTITION_BYTES = 1024 * 1024
 
 

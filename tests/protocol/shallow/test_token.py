@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch, open_batch, read_batch_header
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.token import Tokened, put_token, take_token, token_header
-from shoal.protocol.shallow.unwrap import CORRUPT_MESSAGE, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap import Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.wrap import wrap_record_set
 from tests.batches import consumed
 from tests.protocol.shallow.world import context, flat, plain, poll, produced, some_batch
@@ -111,7 +112,7 @@ def test_a_damaged_batch_with_one_comes_again() -> None:
     outer[-1] ^= 1
     plan = plan_record_set(outer, 0, len(outer))
     assert isinstance(plan, Refused)
-    assert plan.error_code == CORRUPT_MESSAGE
+    assert plan.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("name", [b"shoal.interlock/" + b"0" * 41, b"shoal.interlock/", token_header(TOKEN)[0] + b"0"])

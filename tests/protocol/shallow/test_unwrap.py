@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.compression import Codec
+from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.records.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -22,9 +23,6 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
 from shoal.protocol.shallow.unwrap import (
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    MESSAGE_TOO_LARGE,
     Plan,
     Refused,
     Stripped,
@@ -196,7 +194,7 @@ def test_an_envelope_of_a_newer_shoal_is_refused() -> None:
     stem[16] = 2
     key = bytes(stem) + crc32c.crc32c(bytes(stem)).to_bytes(4, "big")
     answer = refused(outer_of(PLAIN, envelope()._replace(key=key)))
-    assert answer.error_code == INVALID_RECORD
+    assert answer.error_code == ErrorCode.INVALID_RECORD
     assert "newer Shoal" in answer.message
 
 
@@ -209,7 +207,7 @@ def test_an_envelope_of_a_newer_shoal_is_refused() -> None:
     ],
 )
 def test_an_outer_batch_that_no_producer_makes_is_refused(stamps: dict[str, int]) -> None:
-    assert refused(outer_of(envelope(), **stamps)).error_code == INVALID_RECORD
+    assert refused(outer_of(envelope(), **stamps)).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_the_plan_says_whose_stamps_its_batches_must_get() -> None:
@@ -223,20 +221,20 @@ def test_the_plan_says_whose_stamps_its_batches_must_get() -> None:
 
 
 def test_a_second_batch_beside_an_envelope_is_refused() -> None:
-    assert refused(outer_of(envelope()) + outer_of(PLAIN)).error_code == INVALID_RECORD
-    assert refused(outer_of(PLAIN) + outer_of(envelope())).error_code == INVALID_RECORD
+    assert refused(outer_of(envelope()) + outer_of(PLAIN)).error_code == ErrorCode.INVALID_RECORD
+    assert refused(outer_of(PLAIN) + outer_of(envelope())).error_code == ErrorCode.INVALID_RECORD
     assert planned(outer_of(PLAIN) + outer_of(PLAIN)) is None
 
 
 def test_a_cut_off_record_set_with_an_envelope_is_refused() -> None:
-    assert refused(outer_of(envelope())[:-1]).error_code == INVALID_RECORD
-    assert refused(outer_of(PLAIN) + outer_of(envelope())[:-1]).error_code == INVALID_RECORD
-    assert refused(outer_of(envelope()) + b"tail").error_code == INVALID_RECORD
+    assert refused(outer_of(envelope())[:-1]).error_code == ErrorCode.INVALID_RECORD
+    assert refused(outer_of(PLAIN) + outer_of(envelope())[:-1]).error_code == ErrorCode.INVALID_RECORD
+    assert refused(outer_of(envelope()) + b"tail").error_code == ErrorCode.INVALID_RECORD
 
 
 def test_an_envelope_in_an_old_message_is_refused() -> None:
     body = bytes(10) + (envelope().key or b"")
-    assert refused(bytes(8) + len(body).to_bytes(4, "big") + body).error_code == INVALID_RECORD
+    assert refused(bytes(8) + len(body).to_bytes(4, "big") + body).error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -245,7 +243,7 @@ def test_what_is_too_large_to_be_searched_is_refused(codec: Codec) -> None:
     assert isinstance(plan_record_set(outer, 0, len(outer), limit=10_000), Plan)
     answer = plan_record_set(outer, 0, len(outer), limit=4000)
     assert isinstance(answer, Refused)
-    assert answer.error_code == MESSAGE_TOO_LARGE
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("decoy", [envelope().key, token_header(bytes(TOKEN_BYTES))[0]], ids=["envelope", "token"])
@@ -255,20 +253,20 @@ def test_no_more_records_are_searched_than_the_limit(decoy: bytes) -> None:
     assert plan_record_set(outer, 0, len(outer), most_records=51) is None
     answer = plan_record_set(outer, 0, len(outer), most_records=50)
     assert isinstance(answer, Refused)
-    assert answer.error_code == MESSAGE_TOO_LARGE
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD, 5])
 def test_what_its_producer_made_wrong_is_refused_for_good(codec: int) -> None:
     """Its checksum is right: no retry and no splitting would help."""
-    assert refused(encode_batch([envelope()], attributes=codec)).error_code == INVALID_RECORD
+    assert refused(encode_batch([envelope()], attributes=codec)).error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_was_damaged_on_its_way_is_asked_for_again(codec: Codec) -> None:
     whole = outer_of(envelope(), PLAIN, codec=codec)
     answers = [planned(damaged(whole, at)) for at in range(61, len(whole))]
-    assert {one.error_code for one in answers if isinstance(one, Refused)} == {CORRUPT_MESSAGE}
+    assert {one.error_code for one in answers if isinstance(one, Refused)} == {ErrorCode.CORRUPT_MESSAGE}
     assert not any(
         isinstance(one, Plan) for one in answers
     )  # None: the magic itself is damaged, the broker will see it
@@ -277,7 +275,7 @@ def test_what_was_damaged_on_its_way_is_asked_for_again(codec: Codec) -> None:
 @pytest.mark.parametrize("value", [None, b"", LOG[:-1], LOG + b"x", damaged(LOG, 100)])
 def test_a_changed_value_is_told_by_its_source(value: bytes | None) -> None:
     answer = refused(outer_of(PLAIN, envelope()._replace(value=value)))
-    assert answer.error_code == CORRUPT_MESSAGE
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
     assert "source-cluster/orders-3 offsets 100..109" in answer.message
 
 
@@ -286,7 +284,8 @@ def test_a_key_that_states_other_batches_is_refused(changes: dict[str, int]) -> 
     record = envelope()
     key = decode_key(record.key or b"")
     assert key
-    assert refused(outer_of(record._replace(key=encode_key(replace(key, **changes))))).error_code == INVALID_RECORD  # type: ignore[arg-type]
+    answer = refused(outer_of(record._replace(key=encode_key(replace(key, **changes)))))  # type: ignore[arg-type]
+    assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("at", [0, len(some_batch(100, 4))])
@@ -311,7 +310,7 @@ def test_a_batch_that_is_never_wrapped_is_refused(at: int, place: str, code: str
     assert key
     key = replace(key, payload_crc=crc32c.crc32c(forged))
     answer = refused(outer_of(record._replace(key=encode_key(key), value=bytes(forged))))
-    assert answer.error_code == INVALID_RECORD
+    assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(("base", "delta", "count"), [(-1, 5, 6), (104, -1, 0), (104, -3, -2)])
@@ -324,7 +323,7 @@ def test_such_a_batch_is_refused_among_others_where_the_key_agrees(base: int, de
     assert key
     key = replace(key, payload_crc=crc32c.crc32c(forged), records=key.records - 6 + count)
     answer = refused(outer_of(record._replace(key=encode_key(key), value=bytes(forged))))
-    assert answer.error_code == INVALID_RECORD
+    assert answer.error_code == ErrorCode.INVALID_RECORD
     assert "should never have been wrapped" in answer.message
 
 
