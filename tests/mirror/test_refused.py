@@ -121,6 +121,15 @@ async def copied(pair: Pair, topic: str, remote: str, process: Process, *, least
     return ours, theirs
 
 
+async def check_last_comings(pair: Pair, topic: str, remote: str, process: Process) -> None:
+    """Nothing is missing, and records are in order as they came for the last time."""
+    everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
+    ours, theirs = await copied(pair, topic, remote, process, least=everything)
+    for partition in range(PARTITIONS):
+        there = theirs.partitions[partition].fingerprints
+        assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
+
+
 async def test_with_tolerance_only_the_refused_batch_is_missing(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
@@ -183,12 +192,8 @@ async def test_without_tolerance_a_restarted_task_finds_the_record_as_without_sh
                 flow.running.restart()
         await Topics(pair.target.bootstrap).alter(remote, TAKES)
         flow.running.restart()
-        everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
-        ours, theirs = await copied(pair, topic, remote, flow.running.process, least=everything)
-        for partition in range(PARTITIONS):
-            # What was behind the bad batch came before it, and comes again behind it, as from MirrorMaker 2 alone.
-            there = theirs.partitions[partition].fingerprints
-            assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
+        # What was behind the bad batch came before it, and comes again behind it, as from MirrorMaker 2 alone.
+        await check_last_comings(pair, topic, remote, flow.running.process)
         assert await pair.envelopes() == []
 
 
@@ -231,11 +236,7 @@ async def test_a_batch_that_cannot_be_cut_is_no_endless_retry(
         )
         await flow.running.stop()
         flow.running.restart()
-        everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
-        ours, theirs = await copied(pair, topic, remote, flow.running.process, least=everything)
-        for partition in range(PARTITIONS):
-            there = theirs.partitions[partition].fingerprints
-            assert list(dict.fromkeys(reversed(there)))[::-1] == list(ours.partitions[partition].fingerprints)
+        await check_last_comings(pair, topic, remote, flow.running.process)
         assert flow.shoal.log.read_text().count("cannot be cut") == 1
         await flow.running.stop()
         # What is on the target is equal to the source, so no envelope is there. Who looks for one in all topics cannot read this.
