@@ -168,6 +168,7 @@ _TYPES: Mapping[object, Callable[[str], object]] = {float: _seconds, int: _slots
 # fmt: off
 _FLAGS = {
     "--same-cluster": ("shallow.same-cluster", None, "source and target are one cluster on purpose: topics are copied under other names (default: that is an error)"),
+    "--any-producer": ("shallow.any-producer", None, "records that come back are evidence whoever brings them: the mirror's consumer and producer come from different addresses (default: nothing is wrapped then)"),
     "--deep-topics": ("shallow.deep-topics", "REGEX", "topics that are never wrapped: a transform or a filter reads their records (may be given several times)"),
     "--run-limit": ("shallow.run-limit", "SIZE", "longest envelope; the mirror's max.request.size must be above it (default: {})"),
     "--min-batch-bytes": ("shallow.min-batch-bytes", "SIZE", "smaller batches are left to the mirror, which joins them (default: {})"),
@@ -256,7 +257,7 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
         group.add_argument(f"--{side}-ports", type=_typed(parse_ports), metavar="FIRST-LAST", help=what)
     what = "where to remember which broker has which port, so that it keeps it (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
     group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
-    _add_settings(group, "--same-cluster")
+    _add_settings(group, "--same-cluster", "--any-producer")
     group = _add_shallow(parser)
     _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots")
     what = "a tag: a header shoal.tag.NAME in every envelope, and in capture files (may be given several times)"

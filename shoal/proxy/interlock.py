@@ -20,12 +20,14 @@ from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
 from shoal.protocol.shallow.fingerprint import fingerprint, produced_fingerprints
 from shoal.protocol.shallow.interlock import AlwaysWrap, EventKind
 from shoal.protocol.shallow.refused import RefusedRanges
+from shoal.protocol.shallow.way_back import WayBack
 from shoal.proxy.logs import told
 from shoal.proxy.settings import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shoal.protocol.shallow.delivery import Target
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.flow import Flow
     from shoal.protocol.shallow.interlock import Interlock as Rules
@@ -72,6 +74,7 @@ class Interlock:
             evidence_seconds=settings.evidence_seconds,
             evidence_bytes=settings.evidence_bytes,
             connection_bytes=2 * settings.fetch_max_bytes,
+            any_producer=settings.any_producer,
             listener=f"the target listener ({Address(target.advertised_host or target.host, target.port)})",
         )
         return cls(
@@ -145,11 +148,12 @@ class Interlock:
             self.rules.arrived(key, self._producers[connection], now)
         self._changed()
 
-    def returned(self, connection: Connection, partition: int, tokens: Sequence[Returned]) -> None:
+    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
         now, salt = self.tick(), self.rules.salt
+        way = WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", target.topic)
         for one in tokens:
-            mark = fingerprint(salt, partition, one.timestamp, one.record)
-            self.rules.returned(one.token, mark, self._producers[connection], now)
+            mark = fingerprint(salt, target.partition, one.timestamp, one.record)
+            self.rules.returned(one.token, mark, way, now)
         self._tell()
         self._changed()
 
@@ -203,9 +207,9 @@ class Interlocks:
         for one in self._all:
             one.arrived(connection, envelopes)
 
-    def returned(self, connection: Connection, partition: int, tokens: Sequence[Returned]) -> None:
+    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
         for one in self._all:
-            one.returned(connection, partition, tokens)
+            one.returned(connection, target, tokens)
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
         for one in self._all:

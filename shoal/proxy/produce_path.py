@@ -152,11 +152,11 @@ class UnwrapPath:
     async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         request = read_produce_request(frame, header.api_version)
         found = await self._plans(frame, request)
+        naming = await Naming.learn(connection, header.client_id, [one.topic for one in request.partitions])
         if any(isinstance(plan, Stripped) for plan in found):
-            frame = self._strip(connection, frame, request, header, found)
+            frame = self._strip(connection, frame, request, header, naming, found)
             request = read_produce_request(frame, header.api_version)
             found = await self._plans(frame, request)
-        naming = await Naming.learn(connection, header.client_id, [one.topic for one in request.partitions])
         plans: dict[Target, Plan | Refused] = {}
         targets = []
         for one, plan in zip(request.partitions, found, strict=True):
@@ -199,6 +199,7 @@ class UnwrapPath:
         frame: bytearray,
         request: ProduceRequest,
         header: RequestHeader,
+        naming: Naming,
         plans: Sequence[Plan | Stripped | Refused | None],
     ) -> bytearray:
         """The same request, without the tokens of batches in which there is no envelope. They have come back."""
@@ -206,7 +207,7 @@ class UnwrapPath:
         for (topic, index, start, end), plan in zip(request.partitions, plans, strict=True):
             pieces: Buffer = memoryview(frame)[start:end]
             if isinstance(plan, Stripped):
-                self._interlocks.returned(connection, index, plan.tokens)
+                self._interlocks.returned(connection, naming.target(topic, index), plan.tokens)
                 pieces = plan.record_set
             topics.setdefault(topic, []).append((index, [pieces]))
         return bytearray().join(encode_produce_request(frame, request, header.correlation_id, list(topics.items())))
@@ -289,7 +290,7 @@ class UnwrapPath:
                 self.tally.opened_envelopes += len(plan.envelopes)
                 self._interlocks.arrived(connection, plan.envelopes)
                 if plan.tokens:
-                    self._interlocks.returned(connection, index, plan.tokens)
+                    self._interlocks.returned(connection, target, plan.tokens)
             elif plan is None:
                 self._interlocks.produced(connection, target.topic, index, memoryview(frame)[start:end])
             elif plan is not _UNKNOWN:

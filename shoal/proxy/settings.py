@@ -135,6 +135,7 @@ class ShallowSettings:
     partition_max_bytes: Size = MIB
     tags: Tags = field(default_factory=dict)  # a header `shoal.tag.<name>` in each envelope
     same_cluster: bool = False  # the pair's cluster may be the very cluster that is read
+    any_producer: bool = False  # evidence counts by whatever way it comes back (protocol/shallow/way_back.py)
     unpaired: bool = False  # wrap though no unwrap listener of this process is the pair
     evidence_seconds: float = 60.0  # handed-out envelopes must arrive at the pair within this time
     evidence_bytes: Size = 64 * MIB  # and before this much was handed out

@@ -110,10 +110,10 @@ class _Link:
         return frame, False
 
 
-async def _serve(faults: Faults, port: int, client: trio.SocketStream) -> None:
+async def _serve(faults: Faults, port: int, address: str, client: trio.SocketStream) -> None:
     link = _Link(faults)
     try:
-        upstream = await trio.open_tcp_stream("127.0.0.1", port)
+        upstream = await trio.open_tcp_stream("127.0.0.1", port, local_address=address)
     except OSError:
         await client.aclose()
         return
@@ -127,11 +127,11 @@ async def _serve(faults: Faults, port: int, client: trio.SocketStream) -> None:
 
 
 @asynccontextmanager
-async def relay(*ports: int) -> AsyncIterator[Faults]:
-    """Relays 127.0.0.2:port -> 127.0.0.1:port for each port, while the block runs."""
+async def relay(*ports: int, address: str = "127.0.0.1") -> AsyncIterator[Faults]:
+    """Relays 127.0.0.2:port -> 127.0.0.1:port for each port, while the block runs. `address`: from which its connections come."""
     faults = Faults()
     async with trio.open_nursery() as nursery:
         for port in ports:
-            await nursery.start(partial(trio.serve_tcp, partial(_serve, faults, port), port, host=RELAY_HOST))
+            await nursery.start(partial(trio.serve_tcp, partial(_serve, faults, port, address), port, host=RELAY_HOST))
         yield faults
         nursery.cancel_scope.cancel()

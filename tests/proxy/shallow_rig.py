@@ -192,12 +192,12 @@ class ShallowRig:
     brokers: tuple[FakeBroker, FakeBroker]
     clients: AsyncExitStack
 
-    async def producer(self, *, agrees: bool = False, node: int | None = None) -> Producer:
-        """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker."""
+    async def producer(self, *, agrees: bool = False, node: int | None = None, address: str | None = None) -> Producer:
+        """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker. `address`: its own."""
         port = None
         if node is not None:
             _, port = self.server.listeners["to"].advertise(self.brokers[1].address, node, "127.0.0.1")
-        producer = Producer(await self._connect("to", port))
+        producer = Producer(await self._connect("to", port, address))
         if agrees:
             await producer.agree()
         return producer
@@ -205,8 +205,9 @@ class ShallowRig:
     async def consumer(self, listener: str = "from") -> Consumer:
         return Consumer(await self._connect(listener))
 
-    async def _connect(self, listener: str, port: int | None = None) -> trio.SocketStream:
-        stream = await trio.open_tcp_stream("127.0.0.1", port or self.server.listeners[listener].port)
+    async def _connect(self, listener: str, port: int | None = None, address: str | None = None) -> trio.SocketStream:
+        port = port or self.server.listeners[listener].port
+        stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=address)
         return await self.clients.enter_async_context(stream)
 
     @property

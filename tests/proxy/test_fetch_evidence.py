@@ -125,6 +125,51 @@ async def test_copies_that_somebody_else_makes_are_no_evidence(
     assert "orders-0 at offset 10," in " ".join(map(str, told.__dict__.values()))
 
 
+async def elsewhere(r: ShallowRig) -> Mirror:
+    """Its producer has another address than its consumer; or another mirror copies what it writes past Shoal."""
+    return Mirror(r, await r.consumer(), await r.producer(address="127.0.0.2"))
+
+
+async def test_what_another_host_brings_is_no_evidence(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror = await elsewhere(r)
+    for _ in range(10):
+        assert not await mirror.copy()
+    assert not r.wrap.tally.envelopes
+    assert mirror.copied == logs(10), "tokens come off all the same"
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    text = " ".join(map(str, told.__dict__.values()))
+    assert "from 127.0.0.2, not from 127.0.0.1" in text
+    assert "any-producer = true" in text
+
+
+async def test_unless_the_operator_says_that_any_producer_will_do(clock: MockClock) -> None:
+    async with shallow_rig(min_batch_bytes=0, any_producer=True) as r:
+        r.source.sets = [{(ORDERS, 0): log(number)} for number in range(5)]
+        mirror = await elsewhere(r)
+        await mirror.prove()
+
+
+@pytest.mark.parametrize(
+    ("client_id", "copy", "told"),
+    [
+        ("connector-producer-other-0", COPY, "the producer of another task"),
+        ("the producer", f"B.{COPY}", "as B.A.orders, which is made of a copy in B"),
+    ],
+)
+async def test_nor_is_what_another_mirror_on_this_host_brings(
+    r: ShallowRig, clock: MockClock, caplog: pytest.LogCaptureFixture, client_id: str, copy: str, told: str
+) -> None:
+    mirror = await Mirror.of(r)
+    mirror.producer.client_id = client_id
+    for number in range(3):
+        seen = poll(await mirror.consumer.fetch(SIZE * number))
+        assert len(seen) > 1
+        await mirror.produce(seen, copy)
+    assert told in " ".join(str(record.__dict__) for record in caplog.records)
+
+
 async def test_a_mirror_that_changes_records_is_never_wrapped(r: ShallowRig, clock: MockClock) -> None:
     mirror = await Mirror.of(r)
     for _ in range(5):

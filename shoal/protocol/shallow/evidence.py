@@ -50,6 +50,7 @@ from shoal.protocol.shallow.limits import (
 from shoal.protocol.shallow.positions import GONE_SECONDS, MAX_PLACES, Positions
 from shoal.protocol.shallow.proving import Proving
 from shoal.protocol.shallow.tokens import Tokens
+from shoal.protocol.shallow.way_back import WayBack
 
 __all__ = ["Evidence", "EvidenceSettings", "EvidenceStatistics"]
 
@@ -188,8 +189,8 @@ class Evidence:
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         self._proving.saw_produced(topic, marks, producer, now)
 
-    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None:
-        self._tokens.returned(token, mark, producer, now)
+    def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
+        self._tokens.returned(token, mark, way, now)
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         flow = self._flows.arrived(key.flow)

@@ -6,7 +6,7 @@ from shoal.protocol.shallow.flow import Flow, GivenToken
 from shoal.protocol.shallow.interlock import EventKind
 from shoal.protocol.shallow.limits import EvidenceSettings
 
-__all__ = ["CHANGED_TOKEN", "PAUSED", "left", "stopped", "stranded", "strayed", "why_raw"]
+__all__ = ["CHANGED_TOKEN", "PAUSED", "brought", "left", "stopped", "stranded", "strayed", "why_raw"]
 
 PAUSED = " Raw records only, until some come back again"
 
@@ -44,6 +44,12 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
     )
 
 
+_OWN = (
+    "Is that the mirror's own producer all the same (NAT, several addresses, a client.id given by hand)? Then write any-producer = true "
+    "for the source listener (shoal mirror: --any-producer). Otherwise another mirror copies what this one writes past Shoal."
+)
+
+
 def _question(flow: Flow) -> str:
     alias = _TARGET.search(flow.client_id)
     return (
@@ -76,7 +82,21 @@ def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: floa
     )
 
 
+def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
+    """The token came by a detour."""
+    return (
+        f"the record of {given.topic} that only {flow} was given ({given.topic}-{given.partition} at offset {given.offset}, with one extra "
+        f"header, shoal.interlock/...) came to {settings.listener} {flow.detour}; nothing is wrapped. "
+        f"{_OWN} {_question(flow)} Where the mirror produces to, that record may have that header"
+    )
+
+
 def stranded(flow: Flow) -> str:
+    if flow.has_lost_a_token and flow.detour:
+        return (
+            f"{flow} has disconnected after a record that only it was given, with a token (shoal.interlock/...), came to the target "
+            f"listener {flow.detour}. {_OWN} {_question(flow)}"
+        )
     if flow.has_lost_a_token:
         return (
             f"{flow} has disconnected after it was given a record with a token (shoal.interlock/...), which has not come to the "

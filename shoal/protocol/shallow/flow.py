@@ -132,6 +132,7 @@ class Flow:
     vouched: set[int] = field(default_factory=set)  # connections over which a token was given that came back
     unanswered: int = 0  # tokens over other connections than those, since one has come back
     token_at: float = 0.0  # not before
+    detour: str | None = None  # of a token that another mirror brought, since one has come back as it should
 
     def __str__(self) -> str:
         return f"{self.client_id!r} at {self.peer}"

@@ -24,6 +24,7 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
 from shoal.protocol.shallow.flow import Fetched, Flow, Place, TopicPartition
 from shoal.protocol.shallow.positions import MAX_PLACES
+from shoal.protocol.shallow.way_back import WayBack
 
 __all__ = ["AlwaysWrap", "Event", "EventKind", "Interlock"]
 
@@ -32,7 +33,7 @@ class EventKind(StrEnum):
     PROVEN = "proven"  # records came back; wrapping starts
     STOPPED = "stopped"  # envelopes did not arrive: an error
     PAUSED = "paused"  # evidence ended with a connection
-    STRAYED = "strayed"  # a token did not come back: an error
+    STRAYED = "strayed"  # a token did not come back, or by another mirror: an error
     NO_EVIDENCE = "no evidence"  # samples were given a while ago, and nothing came back
 
 
@@ -106,7 +107,7 @@ class Interlock(Protocol):
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         """Plain records at the target listener, in order, from connection `producer`."""
 
-    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None:
+    def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
         """A token at the target listener, on a record that is `mark` without it."""
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
@@ -183,7 +184,7 @@ class AlwaysWrap:
 
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None: ...
 
-    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None: ...
+    def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None: ...
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None: ...
 

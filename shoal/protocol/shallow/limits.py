@@ -40,6 +40,7 @@ class EvidenceSettings:
     topic_seconds: float = 10.0  # a topic of a proven flow is withheld until it is proven, too
     probe_seconds: float = 0.2  # samples are watched for so long before they are given
     tell_seconds: float = 15.0  # without evidence, before the operator is told
+    any_producer: bool = False  # a token counts by whatever way it comes back (way_back.py)
     listener: str = "the target listener"
 
 

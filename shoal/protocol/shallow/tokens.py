@@ -10,8 +10,7 @@ Where it does not come back, the flow's producer goes elsewhere, and a record wi
 ever is. So only one record at a time has one as long as none has come back over that connection, and who failed backs off (`stops`), also over
 the ends of its connections. The log names the record.
 
-What no evidence can tell: whether the record came back by way of another topic. Where this mirror produces to B past Shoal, and another
-mirror copies that topic of B to Shoal's target listener, the token makes both steps, and so do envelopes, which stay in B.
+A token that comes back by a way that is not the flow's own is none (way_back.py).
 
 What waits, and how long, is as with the first envelopes: a flow of which nothing is proven is given nothing else until its token is back,
 or for `trial_seconds`; of another, the topic waits by itself.
@@ -35,6 +34,7 @@ from shoal.protocol.shallow.limits import (
     back_off,
 )
 from shoal.protocol.shallow.token import TOKEN_BYTES
+from shoal.protocol.shallow.way_back import WayBack, detour
 
 __all__ = ["Tokens"]
 
@@ -49,7 +49,7 @@ class Tokens:
         self._salt = salt
         self._numbers = count()
         # All that may still come back, also of flows that have gone: they leave no strand then.
-        self._given: OrderedDict[bytes, Flow] = OrderedDict()
+        self._given: OrderedDict[bytes, tuple[Flow, GivenToken]] = OrderedDict()
 
     # fetch side
 
@@ -61,13 +61,13 @@ class Tokens:
         return blake2b(number + flow.token.to_bytes(8, "big"), digest_size=TOKEN_BYTES, key=self._salt).digest()
 
     def gave(self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float) -> None:
-        flow.tokens[token] = GivenToken(read.connection, read.topic, read.partition, offset, mark, now)
+        given = flow.tokens[token] = GivenToken(read.connection, read.topic, read.partition, offset, mark, now)
         if read.connection not in flow.vouched:
             flow.token_at = now + back_off(BACK_OFF_SECONDS, flow.unanswered)
             flow.unanswered += 1
-        self._given[token] = flow
+        self._given[token] = flow, given
         if len(self._given) > MAX_TOKENS:
-            oldest, its_flow = self._given.popitem(last=False)
+            oldest, (its_flow, _) = self._given.popitem(last=False)
             its_flow.tokens.pop(oldest, None)
 
     def jumped(self, flow: Flow, read: Fetched) -> None:
@@ -80,7 +80,7 @@ class Tokens:
         """The connection is about to be forgotten."""
         for given in flow.tokens.values():
             if given.connection == connection and connection not in flow.vouched and not given.told:
-                self._tell(flow, given, now)
+                self._tell(flow, given, explain.strayed(flow, given, self._settings, now))
 
     def hold_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
         """Of a topic of which samples came back: until when it waits for its token. None: it may go, with a token or without."""
@@ -97,15 +97,20 @@ class Tokens:
 
     # produce side
 
-    def returned(self, token: bytes, mark: Fingerprint, producer: int, now: float) -> None:
-        flow = self._given.pop(token, None)
-        if flow is None or self._flows.arrived(flow.token) is None:
+    def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
+        if token not in self._given:
             return
-        given = flow.tokens.pop(token, None)
-        if given is None:
+        flow, given = self._given.pop(token)
+        is_looked_for = flow.tokens.pop(token, None) is not None
+        flow.detour = None if self._settings.any_producer else detour(flow, given.topic, way)
+        if flow.detour:
+            if is_looked_for:
+                self._stray(flow, given, explain.brought(flow, given, self._settings), now)
+            return
+        if self._flows.arrived(flow.token) is None or not is_looked_for:
             return
         flow.vouched.add(given.connection)
-        flow.producers.add(producer)
+        flow.producers.add(way.producer)
         flow.unanswered, flow.token_at = 0, now
         if given.mark != mark:
             self._fail(flow, given, explain.CHANGED_TOKEN, now)
@@ -121,23 +126,23 @@ class Tokens:
         for flow in self._flows:
             for given in flow.tokens.values():
                 if not given.told and now - given.at >= self._settings.tell_seconds:
-                    self._stray(flow, given, now)
+                    self._stray(flow, given, explain.strayed(flow, given, self._settings, now), now)
 
-    def _stray(self, flow: Flow, given: GivenToken, now: float) -> None:
+    def _stray(self, flow: Flow, given: GivenToken, text: str, now: float) -> None:
+        was_told = given.told
         given.awaited, given.told = False, True  # it is proof all the same, if it comes
         if given.connection in flow.topic(given.topic).proven:
             return  # another token did
-        text = self._tell(flow, given, now)
+        self._tell(flow, given, text)
         if given.connection not in flow.vouched:
             flow.stopped = text
-            flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, flow.stops)
-            flow.stops += 1
+            if not was_told:
+                flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, flow.stops)
+                flow.stops += 1
         self._fail(flow, given, text, now)
 
-    def _tell(self, flow: Flow, given: GivenToken, now: float) -> str:
-        text = explain.strayed(flow, given, self._settings, now)
+    def _tell(self, flow: Flow, given: GivenToken, text: str) -> None:
         self._events.append(Event(EventKind.STRAYED, flow, given.topic, text))
-        return text
 
     def _fail(self, flow: Flow, given: GivenToken, why: str, now: float) -> None:
         state = flow.topic(given.topic)

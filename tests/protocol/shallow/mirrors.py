@@ -9,8 +9,10 @@ from shoal.protocol.shallow.evidence import Evidence, EvidenceSettings
 from shoal.protocol.shallow.fingerprint import Sample
 from shoal.protocol.shallow.flow import Fetched, Flow
 from shoal.protocol.shallow.interlock import EventKind
+from shoal.protocol.shallow.way_back import WayBack
 
 TOPIC = "orders"
+HOST = "10.0.0.1"
 
 
 def mark(topic: str, partition: int, offset: int) -> bytes:
@@ -18,19 +20,23 @@ def mark(topic: str, partition: int, offset: int) -> bytes:
     return f"{topic}/{partition}/{offset}".encode()
 
 
-def interlock(**changes: float) -> Evidence:
+def interlock(**changes: float | bool) -> Evidence:
     settings = EvidenceSettings(**({"grace_seconds": 0.0} | changes))  # type: ignore[arg-type]
     return Evidence(salt=b"salt" * 4, first_serial=1, now=0.0, settings=settings)
 
 
 @dataclass
 class Mirror:
-    """`through`: its producer is configured to use Shoal. `keeps`: of records, what a transform leaves as it is."""
+    """`through`: its producer is configured to use Shoal. `relay`: where it is not, the address of another mirror, which copies all that
+    this one has produced on to the target listener."""
 
     rules: Evidence
     name: str = "A->B|MirrorSourceConnector-0|replication-consumer"
     through: bool = True
     changes: bool = False
+    relay: str | None = None
+    host: str = HOST
+    client_id: str = "connector-producer-MirrorSourceConnector-0"  # of its producer
     connection: int = field(default_factory=count(1).__next__)
     producer: int = field(default_factory=count(10_000).__next__)
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -42,7 +48,7 @@ class Mirror:
     flow: Flow = field(init=False)
 
     def __post_init__(self) -> None:
-        self.flow = self.rules.connected("10.0.0.1", self.name, self.connection, self.now)
+        self.flow = self.rules.connected(self.host, self.name, self.connection, self.now)
 
     def fetch(self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC, **how: bool) -> float | None:
         """One answer with `records` records; the time until which it would be held, in which case it is not given.
@@ -87,7 +93,7 @@ class Mirror:
             item = self.buffer.popleft()
             if isinstance(item, EnvelopeKey):
                 self._send_envelope(item, now)
-            elif self.through:
+            elif self.through or self.relay:
                 self._send_record(item, now)
             else:
                 self.strayed += self.tokens.pop(item, None) is not None
@@ -96,7 +102,8 @@ class Mirror:
         content = b"changed" if self.changes else mark(*item)
         token = self.tokens.pop(item, None)
         if token is not None:
-            self.rules.returned(token, content, self.producer, now)
+            way = WayBack(self.producer, self.relay or self.host, self.client_id, f"A.{item[0]}")
+            self.rules.returned(token, content, way, now)
         if self.rules.listens(f"A.{item[0]}", item[1]):
             self.rules.saw_produced(f"A.{item[0]}", [content], self.producer, now)
 

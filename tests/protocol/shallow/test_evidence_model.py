@@ -7,13 +7,15 @@ producer still flushes, and lose connections.
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.shallow.evidence import Evidence
-from tests.protocol.shallow.mirrors import Mirror, interlock, mark
+from tests.protocol.shallow.mirrors import HOST, Mirror, interlock, mark
 
 NAMES = ("A->B|0", "A->C|0")
+RELAY = "10.0.0.2"
 FLUSH_SECONDS = 50.0  # producer.close(): shorter than what the interlock assumes
 
 
@@ -35,9 +37,11 @@ class World:
     wrapped: int = 0
     copier: bool = False
     copied: dict[tuple[str, int], int] = field(default_factory=dict)
+    relay: str | None = None  # the address of a mirror that copies on whatever is produced past Shoal
 
     def start(self, name: str, through: bool, changes: bool = False) -> None:
-        mirror = Mirror(self.rules, name, through, changes, now=self.now)
+        relay = None if through else self.relay
+        mirror = Mirror(self.rules, name, through, changes, relay, now=self.now)
         former = [old for old in [*self.gone, *(closing.mirror for closing in self.closing)] if old.name == name]
         for place, position in former[-1].positions.items() if former else ():
             mirror.positions[place] = self.random.randint(0, position)  # what was committed
@@ -102,8 +106,15 @@ class World:
         return sum(len(mirror.stranded) for mirror in everybody)
 
 
-def run(seed: int, mirrors: list[tuple[str, bool, bool]], steps: int = 400, *, copier: bool = False) -> World:
-    world = World(Random(seed), copier=copier)
+def run(
+    seed: int,
+    mirrors: list[tuple[str, bool, bool]],
+    steps: int = 400,
+    *,
+    copier: bool = False,
+    relay: str | None = None,
+) -> World:
+    world = World(Random(seed), copier=copier, relay=relay)
     for name, through, changes in mirrors:
         world.start(name, through, changes)
     for _ in range(steps):
@@ -125,6 +136,19 @@ def test_no_envelope_lands_in_a_topic_whatever_a_stranger_copies(
     seed: int, mirrors: list[tuple[str, bool, bool]]
 ) -> None:
     run(seed, mirrors, copier=True)
+
+
+@given(st.integers(0, 1 << 32), MIRRORS, st.booleans())
+def test_no_envelope_lands_in_a_topic_that_a_mirror_on_another_host_copies_on(
+    seed: int, mirrors: list[tuple[str, bool, bool]], copier: bool
+) -> None:
+    run(seed, mirrors, copier=copier, relay=RELAY)
+
+
+def test_one_on_the_same_host_with_the_same_names_is_what_nothing_tells() -> None:
+    """docs/mirroring.md says so."""
+    with pytest.raises(AssertionError, match="an envelope has landed in a topic"):
+        run(0, [(NAMES[0], False, False)], relay=HOST)
 
 
 def test_the_stranger_does_deceive_the_samples() -> None:

@@ -6,7 +6,8 @@ from shoal.protocol.shallow import tokens
 from shoal.protocol.shallow.evidence import Evidence
 from shoal.protocol.shallow.flow import Fetched
 from shoal.protocol.shallow.interlock import EventKind
-from tests.protocol.shallow.mirrors import TOPIC, Mirror, interlock, kinds, mark, prove
+from shoal.protocol.shallow.way_back import WayBack
+from tests.protocol.shallow.mirrors import HOST, TOPIC, Mirror, interlock, kinds, mark, prove
 
 
 def deceived(mirror: Mirror, now: float = 0.0) -> float:
@@ -150,3 +151,92 @@ def test_tokens_that_never_come_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     rules.tick(now + 20.0)
     deceived(mirror, now + 100.0)
     assert len(mirror.flow.tokens) == 1
+
+
+RELAY = "10.0.0.2"
+
+
+def relayed(mirror: Mirror, now: float = 0.0) -> float:
+    """Copy and copy on, until a token has come back."""
+    end = now + 30.0
+    while not mirror.tokens:
+        until = mirror.fetch(now)
+        now = until or now + 0.1
+        assert now < end, "no token was given"
+        if not mirror.tokens:
+            mirror.produce(now)
+    mirror.produce(now)
+    return now
+
+
+def test_a_token_that_another_host_brings_proves_nothing(rules: Evidence) -> None:
+    mirror = Mirror(rules, through=False, relay=RELAY)
+    now = relayed(mirror)
+    (event,) = rules.events()
+    assert event.kind is EventKind.STRAYED
+    for told in (f"from {RELAY}, not from {HOST}", "orders-0 at offset", "any-producer", "Does B.producer.bootstrap"):
+        assert told in event.text
+    assert "\n" not in event.text
+    assert rules.why_raw(mirror.flow, TOPIC, now) == event.text
+    for _ in range(200):
+        mirror.fetch(now)
+        mirror.produce(now)
+        rules.tick(now)
+        now += 0.2
+    assert not mirror.stranded
+    assert not rules.events(), "it backs off"
+
+
+def test_nor_in_the_next_life_of_the_flow(rules: Evidence) -> None:
+    mirror = Mirror(rules, through=False, relay=RELAY)
+    now = relayed(mirror)
+    rules.events()
+    mirror.leave(now)
+    reborn = Mirror(rules, through=False, relay=RELAY, now=now, positions=mirror.positions)
+    assert f"from {RELAY}, not from {HOST}" in str(rules.why_raw(reborn.flow, TOPIC, now))
+    for second in range(1, 299):
+        reborn.fetch(now + second)
+    assert not reborn.tokens
+    relayed(reborn, now + 302.0)
+    assert kinds(rules) == [EventKind.STRAYED]
+
+
+def test_a_relay_that_takes_its_time_is_told_of_when_it_is_known(rules: Evidence) -> None:
+    mirror = Mirror(rules, through=False, relay=RELAY)
+    now = deceived(mirror)
+    rules.tick(now + 20.0)
+    mirror.produce(now + 21.0)
+    silent, relays = rules.events()
+    assert "another client copies" in silent.text
+    assert f"from {RELAY}" in relays.text
+    assert mirror.flow.stops == 1, "it is one token that went astray"
+
+
+def test_what_comes_from_another_host_after_all_does_not_end_the_back_off(rules: Evidence) -> None:
+    mirror = Mirror(rules, through=False, relay=RELAY)
+    now = deceived(mirror)
+    mirror.leave(now)
+    mirror.produce(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 5})
+    assert "with a token" in str(rules.why_raw(reborn.flow, TOPIC, now))
+
+
+def test_one_that_comes_from_elsewhere_is_no_matter_where_another_has_proved_the_same(
+    rules: Evidence, mirror: Mirror
+) -> None:
+    now = deceived(mirror)
+    (first,) = mirror.flow.tokens
+    mirror.positions[TOPIC, 0] = 4  # a seek: it is given another token
+    mirror.fetch(now + 6.0, patient=False)
+    mirror.produce(now + 6.0)
+    assert mirror.wraps(now + 6.0)
+    rules.events()
+    rules.returned(first, mark(TOPIC, 0, 4), WayBack(98, RELAY, "", TOPIC), now + 7.0)
+    assert mirror.wraps(now + 7.0)
+    assert not rules.events()
+
+
+def test_a_mirror_of_several_addresses_is_proven_where_the_operator_says_so() -> None:
+    mirror = Mirror(interlock(any_producer=True), through=False, relay=RELAY)
+    now = relayed(mirror)
+    assert mirror.wraps(now)
