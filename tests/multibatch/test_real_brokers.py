@@ -103,7 +103,7 @@ async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:
     bootstrap = f"{next(iter(brokers)).host}:{next(iter(brokers)).port}"
     assert (await probe(bootstrap)).result is Result.UNKNOWN
     report = await probe(bootstrap, topic="probe-me")
-    assert [one.proof.result for one in report.brokers] == [Result.UNSAFE, Result.UNSAFE]
+    assert [one.proof.result for one in report.brokers] == [Result.UNSAFE, Result.UNSAFE], report
     assert "3 of 5 records are lost" in report.brokers[0].proof.why
 
 

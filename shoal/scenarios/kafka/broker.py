@@ -191,6 +191,13 @@ class Cluster:
         await self._bring_up(node_id)
         return self.nodes[node_id]
 
+    async def revive(self) -> None:
+        """Every node that does not run starts again. Raises NotReady."""
+        dead = [node for node in self.nodes.values() if not node.running]
+        if dead:
+            await together(*(node.start for node in dead))
+            await self.wait_whole()
+
     async def wait_whole(self) -> None:
         """Until every running node names every running node. Raises NotReady."""
         running = {node_id for node_id, node in self.nodes.items() if node.running}

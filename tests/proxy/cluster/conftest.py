@@ -38,14 +38,14 @@ SPEC = ClusterSpec(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = trio.run(Cluster.start, tmp_path_factory.mktemp("cluster"), SPEC)
     yield cluster
     cluster.kill_all()  # nobody needs its data any more
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stand(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The shared cluster behind the shared Shoal. At the end Shoal must stop cleanly and have logged no traceback."""
     stand = own_shoal(brokers, tmp_path_factory.mktemp("shoal"))

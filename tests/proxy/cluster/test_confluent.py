@@ -150,6 +150,13 @@ def test_metadata_names_only_shoal(stand: Stand) -> None:
     assert {(one.id, one.host, one.port) for one in described.nodes} == ours
 
 
+def _until_configured(admin: AdminClient, resource: ConfigResource, retention: str) -> None:
+    """Any broker may be asked, and each learns of a change in its own time."""
+    deadline = monotonic() + IN_TIME
+    while (found := admin.describe_configs([resource])[resource].result()["retention.ms"].value) != retention:
+        assert monotonic() < deadline, found
+
+
 def test_admin_of_topics(brokers: Cluster, stand: Stand) -> None:
     through, direct = AdminClient(client_config(stand.bootstrap)), AdminClient(client_config(brokers.bootstrap))
     name = f"admin-{uuid.uuid4().hex[:12]}"
@@ -161,8 +168,7 @@ def test_admin_of_topics(brokers: Cluster, stand: Stand) -> None:
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     through.incremental_alter_configs([resource])[resource].result()
     for admin in (through, direct):
-        config = admin.describe_configs([resource])[resource].result()
-        assert config["retention.ms"].value == "86400000"
+        _until_configured(admin, resource, "86400000")
         assert len(admin.list_topics(name, timeout=IN_TIME).topics[name].partitions) == 3
     produce(stand.bootstrap, name, various(30), partitions=3)
     asked = {TopicPartition(name, number): OffsetSpec.latest() for number in range(3)}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 in_thread = trio.to_thread.run_sync
-TIMES = 15
+TIMES = 6
 WAIT = timedelta(milliseconds=300)
 
 
