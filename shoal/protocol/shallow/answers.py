@@ -40,8 +40,8 @@ LOST_TRACK = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOW
 OF_STAMPS = LOST_TRACK | ALREADY_THERE | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 # The broker does not even look at the batch now, which says nothing about an earlier attempt to append it.
 _NOT_NOW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-# Never appended. (A batch that is refused for what it is was refused for it before; were the topic's settings changed in
-# between, records might come twice, but none is lost.)
+# Never appended. (A batch that is refused for what it is was refused for it before, unless it has become too old; were the topic's
+# settings changed in between, records might come twice, but none is lost.)
 NEVER_APPENDED = DIVISIBLE | LOST_TRACK | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 # This attempt appended nothing. Not among them: what a broker may also answer afterwards, while it waits for the followers
 # (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT), or for any reason.

@@ -8,6 +8,7 @@ plain row. With one envelope per outer batch it is exact.
 
 Each success is remembered at once. The first error stops the sending; when all that is in flight is answered, it is decided:
 
+    the first in doubt is too old by now, there or not          go on behind it
     nothing of it was appended, and it was in doubt before      all of it again, in a new epoch
     ... and the set can be divided                              go on with the first half of it
     ... and one batch is too large                              it is cut, deep, and its pieces go on
@@ -313,6 +314,8 @@ class PartitionProgress:
         if not failure.certain:
             return self._leave_in_doubt(failure)
         again = self._replay.unanswered > 0 and self._sequence is not None
+        if again and code == ErrorCode.INVALID_TIMESTAMP and len(failure.parcels) == 1:
+            return self._refuse_aged(first)
         self._take_back(failure.parcels)
         if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
             return self._renew()
@@ -329,6 +332,12 @@ class PartitionProgress:
             return self._without_stamps(stale=not self.ids_refused)
         end = self._refuse if code in REFUSED_FOR_GOOD else self._fail
         return end(*self._told(code, first))
+
+    def _refuse_aged(self, parcel: Parcel) -> None:
+        """In doubt, and too old by now, whether it is there or not. What is behind it goes on with the stamps by which the broker knows it."""
+        self._ahead.put_back(list(parcel.pieces))
+        self._refuse(*self._told(ErrorCode.INVALID_TIMESTAMP, parcel))
+        self._replay.answered(self._sequence)
 
     def _suspect(self, pieces: int, error_code: int) -> None:
         self._suspects, self._suspicion = pieces, error_code

@@ -44,9 +44,11 @@ class Producer:
 
 @dataclass
 class Partition:
-    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after `latest`."""
+    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after `latest`, or
+    before `earliest`."""
 
     latest: int = 1 << 62
+    earliest: int = -(1 << 62)
     max_message_bytes: int = 1 << 20
     segment_bytes: int = 1 << 30
     takes_sets: bool = False
@@ -95,6 +97,8 @@ class Partition:
         if crc32c.crc32c(batch[21:]) != crc:
             return CORRUPT
         if struct.unpack_from(">q", batch, 35)[0] > self.latest:  # maxTimestamp
+            return TOO_LATE
+        if struct.unpack_from(">q", batch, 27)[0] < self.earliest:  # baseTimestamp; LogValidator looks at each record's
             return TOO_LATE
         unstamped = (producer_id, epoch, sequence) == (-1, -1, -1)
         if attributes & ~7 or not (unstamped or min(producer_id, epoch, sequence) >= 0):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.protocol.shallow.answers import Outcome
+from shoal.protocol.shallow.answers import TRY_AGAIN, Outcome
 from shoal.protocol.shallow.delivery import Deliveries
 from shoal.protocol.shallow.parcel import halves
 from shoal.protocol.shallow.progress import MAX_IN_DOUBT, PartitionProgress
-from tests.protocol.shallow.partition import INVALID, Partition, stamp_of
+from tests.protocol.shallow.partition import INVALID, TOO_LATE, Partition, stamp_of
 from tests.protocol.shallow.test_exactly_once import TARGET, World, attempt, log_of, mirrored, plan_of, records_of
 
 if TYPE_CHECKING:
@@ -108,6 +108,28 @@ def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None
     assert outcome.error_code == 0
     whole = records_of(log)
     assert world.partition.log == [*whole[:2], *whole[8:12], *whole[2:]], "and what is behind it was under way"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("aged", range(1, 6))
+@pytest.mark.parametrize("appended", range(6))
+def test_what_has_become_too_old_meanwhile_brings_nothing_behind_it_twice(
+    appended: int, aged: int, restarted: bool
+) -> None:
+    """`message.timestamp.before.max.ms`: the broker looks at timestamps first, and refuses what it has. The rest comes once."""
+    log = log_of([2] * 8)
+    plan, world = plan_of(mirrored(log)), World(Partition(), [])
+    in_doubt(world, plan, appended)
+    if restarted:
+        world.partition.restart()
+    world.partition.earliest = 1100 + 2 * (1 + aged)
+    outcomes = [attempt(world, plan)]
+    while outcomes[-1] is None or outcomes[-1].error_code == TRY_AGAIN:
+        outcomes.append(attempt(world, plan))
+        assert len(outcomes) < 5, "it comes to no end"
+    assert outcomes[-1].error_code == TOO_LATE, "what is too old is the mirror's to judge, as without Shoal"
+    whole, old = records_of(log), 1 + min(appended, aged)
+    assert world.partition.log == [*whole[: 2 * old], *whole[2 * (1 + aged) :]]
 
 
 def test_a_known_parcel_behind_a_refused_one_says_nothing_about_order() -> None:
