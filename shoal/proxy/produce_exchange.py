@@ -118,7 +118,9 @@ class Exchange:
         proofs = path.proofs(connection)
         sets = any(plan.several for plan in plans) and await proofs.ensure(connection)
         stamped_sets = sets and proofs.stamps_are_known(connection)
+        path.require_same_cluster(connection)
         sequences = await self._sequences() if stamped_sets or not sets else None
+        path.require_same_cluster(connection)
         ours = (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items())
         theirs = (self._go_on(target, prepared, sets=stamped_sets) for target, prepared in self._stamped.items())
         self._rounds = Rounds((*ours, *theirs), own_bytes=len(self._frame))

@@ -32,7 +32,7 @@ from shoal.proxy.books import Bookkeeper
 from shoal.proxy.capture_notes import NOT_UNWRAPPED
 from shoal.proxy.deliveries_file import load_deliveries, save_deliveries
 from shoal.proxy.doubt_file import load_doubt, save_doubt
-from shoal.proxy.in_flight import Edit
+from shoal.proxy.in_flight import Edit, UpstreamLost
 from shoal.proxy.partition_locks import PartitionLocks
 from shoal.proxy.plain_path import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.produce_exchange import Exchange, encode_sets
@@ -101,6 +101,7 @@ class UnwrapPath:
             gave_up=listener.state_failed,
         )
         self._told_of_slots = False
+        self._led_to: dict[Connection, str | None] = {}  # the cluster's id, as far as it was known
         self._producers = self._mirror_producers()
         self._kept = listener.settings.producers_file
         if self._kept is not None:
@@ -118,14 +119,23 @@ class UnwrapPath:
 
     def _identified(self, cluster: str) -> None:
         """What is known of mirrors may be of another cluster: then it says nothing of this one."""
+        self._led_to = {connection: known or cluster for connection, known in self._led_to.items()}
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
             self.deliveries = Deliveries()
 
+    def require_same_cluster(self, connection: Connection) -> None:
+        """What is known is of the cluster as it is now; what is appended over a connection to a former one is not. Raises UpstreamLost."""
+        led_to, leads_to = self._led_to[connection], connection.cluster.cluster_id
+        if led_to != leads_to:
+            raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
+
     def opened(self, connection: Connection) -> None:
+        self._led_to[connection] = connection.cluster.cluster_id
         self._interlocks.producer_opened(connection)
 
     def closed(self, connection: Connection) -> None:
+        del self._led_to[connection]
         self._interlocks.producer_closed(connection)
 
     def tick(self, now: float) -> None:
@@ -174,6 +184,7 @@ class UnwrapPath:
         await self._prove(connection)
         await connection.cluster.asked()
         async with self._locks.held(targets):
+            self.require_same_cluster(connection)
             works, passing = self._prepared(frame, request, naming, plans)
             if works:
                 await Exchange(self, connection, frame, request, header, naming, works, passing).run()

@@ -15,10 +15,10 @@ from shoal.protocol.shallow.eligible import Reason
 from shoal.proxy.endpoints import Nodes, State, read_state, write_state
 from shoal.proxy.operator_error import OperatorError
 from shoal.proxy.producers_file import ProducersFile
-from shoal.proxy.settings import Address
+from shoal.proxy.settings import Address, Limits
 from tests.proxy.rig import Peer, free_range, rig, until
-from tests.proxy.shallow_batches import BATCHES, NONE, OTHERS, envelope, records
-from tests.proxy.shallow_brokers import ORDERS, SourceBroker, TargetBroker
+from tests.proxy.shallow_batches import BATCHES, NONE, OTHERS, envelope, outer, records
+from tests.proxy.shallow_brokers import ORDERS, Script, SourceBroker, TargetBroker
 from tests.proxy.shallow_mirror import Mirror, log, logs
 from tests.proxy.shallow_rig import ShallowRig, shallow_rig
 from tests.proxy.test_producers_file import discarded
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("lane")
 
+QUICK = Limits(close_seconds=0.01)
 by_the_mirror = partial(encode_batch, producer_id=5, producer_epoch=2)
 
 
@@ -121,6 +122,48 @@ async def test_sequences_of_another_cluster_are_not_believed(tmp_path: Path, cap
     async with shallow_rig(producers_file=path, learn=True, target=another) as r:
         assert await produced(r, *OTHERS, sequence=1) == (NONE, 19)
     assert one.log() == []
+
+
+async def becomes_another(r: ShallowRig) -> None:
+    """Its bootstrap addresses lead to another cluster now; connections to the first one are left."""
+    cluster = r.server.listeners["to"].cluster
+    await until(lambda: cluster.cluster_id == "the target")
+    r.target.cluster_id = "another"
+    await ask(await r.producer())
+    assert cluster.cluster_id == "another"
+
+
+async def test_nothing_goes_over_a_connection_to_the_cluster_that_it_was(tmp_path: Path) -> None:
+    """What is appended there would be taken for appended in the other one."""
+    async with shallow_rig(producers_file=tmp_path / "to.producers", learn=True, limits=QUICK) as r:
+        client = await r.producer(agrees=True)
+        await becomes_another(r)
+        await client.produce(outer(*BATCHES))
+        assert await client.at_end()
+        assert not r.target.requests
+        client = await r.producer(agrees=True)
+        await client.produce(outer(*BATCHES))
+        assert await client.answers() == {0: (NONE, 14)}
+
+
+@pytest.mark.parametrize("agrees", [False, True])
+async def test_what_is_under_way_while_the_cluster_changes_is_believed_of_the_first_one_only(
+    agrees: bool, tmp_path: Path
+) -> None:
+    gate, sent = trio.Event(), outer(*BATCHES)
+    script, path = {0: Script(gate=gate)}, tmp_path / "to.producers"
+    async with shallow_rig(producers_file=path, learn=True, limits=QUICK, scripts=script) as r:
+        client = await r.producer(agrees=agrees)
+        await client.produce(sent)
+        await until(lambda: len(r.target.requests) == 1)
+        await becomes_another(r)
+        gate.set()
+        assert await client.answers() == {0: (NONE, 14)}
+        first = r.target.next_id
+        client = await r.producer(agrees=agrees)
+        await client.produce(sent)
+        assert await client.answers() == {0: (NONE, 29)}
+        assert (r.target.next_id > first) is agrees, "the id is the first cluster's"
 
 
 async def test_a_host_more_in_the_bootstrap_list_changes_nothing(tmp_path: Path) -> None:

@@ -172,9 +172,9 @@ async def test_a_broker_that_always_closes_when_it_is_asked_for_an_id_is_left_al
 
 async def test_another_cluster_gives_another_producer_id() -> None:
     async with shallow_rig() as r:
-        client = await r.producer(agrees=True)
         for number, cluster_id in enumerate(("one", "one", "two")):
             r.server.listeners["to"].cluster.cluster_id = cluster_id
+            client = await r.producer(agrees=True)
             await client.produce(outer(some_batch(10 * number, 2)))
             assert await client.answers() == {0: (NONE, 2 * number + 1)}
         stamps = [stamp_of(sent[ORDERS, 0]) for sent in r.target.requests]
