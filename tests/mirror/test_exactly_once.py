@@ -81,6 +81,22 @@ async def test_shoal_is_killed_many_times(pair: Pair, topic: str, aliases: Alias
 
 
 @pytest.mark.slow
+async def test_shoal_is_stopped_many_times(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    """SIGTERM in the middle of transactions."""
+    # A worker that was cut off from its group is given its tasks back after this time only, five minutes by default.
+    extra = {f"{aliases.target}.scheduled.rebalance.max.delay.ms": "1000"}
+    async with exactly_once(pair, topic, aliases, tmp_path, wiring=Wiring(topics=topic, extra=extra)) as flow:
+        async with steady(pair, topic):
+            for _ in range(8):
+                await wrapped_more(flow)
+                await flow.shoal.stop()
+                await flow.shoal.start()
+            await wrapped_more(flow)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        assert not is_refused(flow)
+
+
+@pytest.mark.slow
 async def test_brokers_with_the_older_transactions(pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     """Below Kafka 4 an epoch lasts for many transactions."""
     async with exactly_once(pair_39, topic, aliases, tmp_path) as flow:
