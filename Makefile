@@ -48,7 +48,7 @@ test-slow: $(AGENT) ## The slow tests
 
 test-agent: $(AGENT) ## The agent on brokers of every version that it knows, for some minutes
 	@scripts/setup $(AGENT_TESTED)
-	@$(BIN)/pytest tests/agent
+	@$(BIN)/pytest tests/brokers/agent
 
 test-spark: ## Tests that start Spark
 	@scripts/setup java

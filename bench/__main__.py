@@ -18,7 +18,7 @@ from bench.stage import Stage
 from bench.workloads import INDEX, UNWRAP, WRAP
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.errors import SetupError
-from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 
 if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress

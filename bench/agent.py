@@ -19,10 +19,10 @@ from typing import NamedTuple
 import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node, running_cluster
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import HarnessError
-from shoal.scenarios.kafka.jars import DEFAULT_VERSION
-from shoal.scenarios.kafka.tools import run_tool
-from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.java.jars import DEFAULT_VERSION
+from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.table import RULE, number, render
 
 _RATE = re.compile(r"([\d.]+) records/sec")

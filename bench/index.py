@@ -13,19 +13,19 @@ from time import process_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import frames
-from shoal.protocol.capture.blocks import BlockType, encode_block
-from shoal.protocol.capture.columns import ROW_SIZE
-from shoal.protocol.capture.names import Names
-from shoal.protocol.capture.rows import Place
-from shoal.protocol.capture.tap import Tap
-from shoal.proxy.capture_backlog import WAKE, Backlog
-from shoal.proxy.tapped import TappedTransport
+from shoal.protocol.capture.index.blocks import BlockType, encode_block
+from shoal.protocol.capture.index.columns import ROW_SIZE
+from shoal.protocol.capture.index.names import Names
+from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.tap import Tap
+from shoal.proxy.capture.backlog import WAKE, Backlog
+from shoal.proxy.capture.tapped import TappedTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.wire import Topic
-    from shoal.proxy.transport import Buffer, Transport
+    from shoal.protocol.wire.types import Topic
+    from shoal.proxy.net.transport import Buffer, Transport
 
 __all__ = ["Nothing", "fetch_answer", "microseconds_per_batch"]
 
@@ -53,7 +53,7 @@ _PLACE = Place(connection=1, listener="bench", cluster="bench")
 
 
 class _Rows:
-    """As proxy/capture.py keeps them."""
+    """As proxy/capture/index.py keeps them."""
 
     def __init__(self) -> None:
         self._names = Names(lambda _, __: TOPIC.name)

@@ -21,17 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.capture.decode import Decoder
-from shoal.capture.rows import NameTable
-from shoal.capture.schema import chosen
-from shoal.capture.synthetic import Chunk, Traffic, chunks
-from shoal.capture.synthetic_files import index_bytes
-from shoal.capture.synthetic_mirror import mirrored
+from shoal.scenarios.capture.decode import Decoder
+from shoal.scenarios.capture.rows import NameTable
+from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.session import LOCAL_MASTER, session
 from shoal.scenarios.memory import peak_mib, reset_peak
 from shoal.scenarios.table import RULE, render
+from tests.support.captures.synthetic import Chunk, Traffic, chunks
+from tests.support.captures.synthetic_files import index_bytes
+from tests.support.captures.synthetic_mirror import mirrored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

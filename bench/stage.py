@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from bench import frames
 from bench.load import Wire
-from shoal.scenarios.kafka.clients import client_config
-from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.content.clients import client_config
+from shoal.scenarios.kafka.content.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

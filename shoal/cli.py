@@ -1,4 +1,4 @@
-"""The `shoal` command: `proxy/cli.py`'s sub-commands, and those of packages above or beside it, which it must not import.
+"""The `shoal` command: `proxy/cli/main.py`'s sub-commands, and those of packages above or beside it, which it must not import.
 
 A sub-command of another package is one line in `COMMANDS`. Its function gets the arguments behind its name and returns the exit
 code; it parses them itself (`prog` is `shoal NAME`), and raises OperatorError for what the operator can mend. It is imported when
@@ -14,9 +14,9 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli import main as proxy_main
-from shoal.proxy.ending import exit_code
-from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.cli.exit_codes import exit_code
+from shoal.proxy.cli.main import main as proxy_main
+from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "capture": Command(
             what="list, print, verify and compact what was captured",
-            function="shoal.capture.cli:main",
+            function="shoal.scenarios.capture.cli:main",
             extra="capture",
         ),
         "replay": Command(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from shoal.scenarios.kafka import ports
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
-from tests.kafka_clusters import Pair, SharedClusters
+from tests.support.kafka_clusters import Pair, SharedClusters
 
 settings.register_profile("shoal", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")

@@ -16,8 +16,8 @@ from bench.coalesce.runs import Way, run
 from bench.command import benchmark
 from bench.peers import running_shoal
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
-from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
-from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 
 if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress

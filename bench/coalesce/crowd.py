@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.kafka.jars import jars
-from shoal.scenarios.kafka.jvm import Jvm
+from shoal.scenarios.kafka.java.jars import jars
+from shoal.scenarios.kafka.java.jvm import Jvm
 from shoal.scenarios.kafka.process import Process, until
 
 if TYPE_CHECKING:

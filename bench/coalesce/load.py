@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from shoal.scenarios.kafka.clients import client_config
+from shoal.scenarios.kafka.content.clients import client_config
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

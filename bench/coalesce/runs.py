@@ -9,7 +9,7 @@ from bench.coalesce.crowd import start_crowd
 from bench.coalesce.verify import verify
 from bench.runs import percentile
 from shoal.scenarios.kafka import metrics
-from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.content.topics import Topics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from shoal.scenarios.kafka.reading import place, read_from
+from shoal.scenarios.kafka.content.reading import place, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confluent_kafka import Message
 
-    from shoal.scenarios.kafka.topics import Span
+    from shoal.scenarios.kafka.content.topics import Span
 
 __all__ = ["Verified", "verify"]
 

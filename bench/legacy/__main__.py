@@ -19,7 +19,7 @@ from bench.legacy.runs import Crowd, Way, fast, slow
 from bench.legacy.stage import kinds, stage
 from bench.peers import running_shoal
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
-from shoal.scenarios.kafka.jars import BUILD
+from shoal.scenarios.kafka.java.jars import BUILD
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

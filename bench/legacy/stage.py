@@ -19,7 +19,7 @@ import lz4.frame
 
 from bench import frames
 from bench.load import Wire
-from shoal.scenarios.kafka.topics import Topics
+from shoal.scenarios.kafka.content.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

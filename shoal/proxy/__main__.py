@@ -2,7 +2,7 @@
 
 import sys
 
-from shoal.proxy.cli import main as cli_main
+from shoal.proxy.cli.main import main as cli_main
 
 __all__ = ["main"]
 

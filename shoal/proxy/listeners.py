@@ -17,25 +17,25 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.metadata import read_metadata_response
-from shoal.proxy.clusters import NotLearned, NotReached
-from shoal.proxy.connection import Connection
-from shoal.proxy.doors import Door
-from shoal.proxy.endpoints import CorruptState, Endpoints, NoPort, State, read_state, write_state
-from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.settings import Address, Mode, PortMap, PortRange
-from shoal.proxy.state_files import NotOurs, set_aside
+from shoal.proxy.cluster.bound_port import Door
+from shoal.proxy.cluster.cluster import NotLearned, NotReached
+from shoal.proxy.cluster.ports import CorruptState, Endpoints, NoPort, State, read_state, write_state
+from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
+from shoal.proxy.connection.connection import Connection
+from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.transport import tune
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
-from shoal.proxy.transport import tune
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path as FilePath
 
-    from shoal.proxy.clusters import Cluster
-    from shoal.proxy.plain_path import Path
-    from shoal.proxy.raw_capture import RawCapture
-    from shoal.proxy.settings import Limits, ListenerSettings
-    from shoal.proxy.transport import Buffer
+    from shoal.proxy.capture.frames import RawCapture
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.plain import Path
 
 __all__ = ["Listener"]
 

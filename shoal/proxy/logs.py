@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal.proxy.settings import LogSettings
+    from shoal.proxy.config.settings import LogSettings
 
 __all__ = ["HumanFormatter", "JsonFormatter", "fields", "set_up_logs", "told"]
 

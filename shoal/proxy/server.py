@@ -21,23 +21,23 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.capture import Capture
-from shoal.proxy.clusters import Cluster
-from shoal.proxy.fast_lane import FastLane
+from shoal.proxy.capture.frames import RawCapture
+from shoal.proxy.capture.index import Capture
+from shoal.proxy.cluster.cluster import Cluster
+from shoal.proxy.cluster.state_files import require_state_dir
+from shoal.proxy.connection.watchdog import watch
 from shoal.proxy.listeners import Listener
-from shoal.proxy.plain_path import PlainPath
-from shoal.proxy.raw_capture import RawCapture
-from shoal.proxy.state_files import require_state_dir
+from shoal.proxy.net.fast_lane import FastLane
+from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import ServerStatistics
-from shoal.proxy.watchdog import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from shoal.proxy.connection import Connection
-    from shoal.proxy.operator_error import OperatorError
-    from shoal.proxy.plain_path import Path
-    from shoal.proxy.settings import Mode, Settings
+    from shoal.proxy.config.settings import Mode, Settings
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.errors import OperatorError
+    from shoal.proxy.plain import Path
 
 __all__ = ["Server", "serve"]
 

@@ -1,1 +1,10 @@
-"""What is played through Shoal with real clusters: the harness of brokers and mirrors, and what uses it."""
+"""What is played through Shoal with real clusters, and the tools for what was captured.
+
+    demo, demo_capture    a mirror with and without Shoal; captured traffic, analysed
+    replay                `shoal replay`: the scenarios of `cases`, or a capture
+    capture               `shoal capture`: captured files for people
+    jobs                  `shoal spark`: analyses of captured traffic
+    kafka                 real brokers and mirrors on this machine
+
+`shoal_run` starts a Shoal of its own; `table`, `progress` and `memory` are small helpers.
+"""

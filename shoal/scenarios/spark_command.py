@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.errors import OperatorError
 from shoal.scenarios.jobs.errors import JobError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from bench.legacy.message_sets import Damaged, Message, SetReader, skim
 from bench.legacy.report import BOUND, as_tables
 from bench.legacy.sampling import live_heap_mib, tcp_buffers_mib, watching
 from bench.legacy.stage import Kind, key_of, kinds, timestamp_of, value_of
-from shoal.protocol.compression import Codec, compress
 from shoal.protocol.records.batch import open_batch
+from shoal.protocol.wire.compression import Codec, compress
 from shoal.scenarios.kafka.process import Process, until
 
 OPENING = {

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from bench.peers import Peer, haproxy_config, shoal_config
-from shoal.proxy.config import read_config
-from shoal.proxy.settings import Address, Mode, PortMap
+from shoal.proxy.config.settings import Address, Mode, PortMap
+from shoal.proxy.config.toml import read_config
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -2,19 +2,19 @@
 captures: a hostile file ends in an error or in frames, and the rules for what is written never raise.
 """
 
-from shoal.protocol.capture.columns import ROW_SIZE
-from shoal.protocol.capture.names import Names
-from shoal.protocol.capture.pcapng import CapturedFrame, Encoder, Sender
-from shoal.protocol.capture.pcapng_reader import Decoder
-from shoal.protocol.capture.picking import Picker, Wanted
-from shoal.protocol.capture.rows import Place
-from shoal.protocol.capture.stream import MAX_PIECE
-from shoal.protocol.capture.tap import Tap
-from shoal.protocol.compression import Codec
-from shoal.protocol.wire import Topic
+from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
+from shoal.protocol.capture.frames.pcapng_reader import Decoder
+from shoal.protocol.capture.frames.picking import Picker, Wanted
+from shoal.protocol.capture.index.columns import ROW_SIZE
+from shoal.protocol.capture.index.names import Names
+from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.stream import MAX_PIECE
+from shoal.protocol.capture.index.tap import Tap
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import Topic
 from tests.fuzz.frames import examples
 from tests.fuzz.target import Target
-from tests.protocol.capture.produced import a_batch, request_of
+from tests.support.captures.produced import a_batch, request_of
 
 __all__ = ["TARGETS"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import process_time
 from types import FrameType
 
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.fuzz.target import Target
 
 __all__ = ["CPU_LIMIT_S", "MAX_INPUT", "MEMORY_LIMIT", "BrokenInvariant", "check", "limit_memory", "peak_memory"]

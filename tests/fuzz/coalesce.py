@@ -1,12 +1,12 @@
 """Targets: what is read of requests that may be joined."""
 
-from shoal.protocol.api import ApiKey
 from shoal.protocol.coalesce.joinable import WhyAlone, read_joinable
 from shoal.protocol.coalesce.request import encode_joined
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import read_request_header
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_header
+from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.fuzz.target import Target
 
 __all__ = ["TARGETS"]

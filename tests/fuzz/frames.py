@@ -5,9 +5,6 @@ from functools import partial
 
 from hypothesis import HealthCheck, given, settings
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.framing import check_frame_size
-from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect
 from shoal.protocol.messages.fetch import (
     limit_fetch,
@@ -17,12 +14,15 @@ from shoal.protocol.messages.fetch import (
 )
 from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.protocol.messages.produce import peek_acks, read_produce_request, read_produce_response
-from shoal.protocol.sessions import FetchSessions
+from shoal.protocol.messages.sessions import FetchSessions
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_header, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.transform.watch import FetchWatcher
+from shoal.protocol.wire.framing import check_frame_size
 from tests.fuzz.target import Target
-from tests.protocol import kio_messages
+from tests.support import kio_messages
 
 __all__ = ["TARGETS", "examples"]
 

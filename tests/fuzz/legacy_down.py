@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from itertools import product
 from zlib import crc32
 
-from shoal.protocol.compression import Codec, compress
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import read_request_header, write_request_header
-from shoal.protocol.legacy.down import DownConversion
-from shoal.protocol.legacy.fetch import (
+from shoal.protocol.legacy.fetch.down import DownConversion
+from shoal.protocol.legacy.fetch.fetch import (
     LegacyFetch,
     Wanted,
     read_aborted,
@@ -18,10 +15,13 @@ from shoal.protocol.legacy.fetch import (
 )
 from shoal.protocol.legacy.message import CRC_AT, CRC_FROM, write_message
 from shoal.protocol.legacy.reading import read_messages
-from shoal.protocol.plain_stream import open_plain, working_bytes
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.records.recordset import entries
-from shoal.protocol.wire import write_int32
+from shoal.protocol.schema.headers import read_request_header, write_request_header
+from shoal.protocol.wire.compression import Codec, compress
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.plain_stream import open_plain, working_bytes
+from shoal.protocol.wire.types import write_int32
 from tests.fuzz.records import RECORDS, TEXT, batch_seeds, sealed
 from tests.fuzz.target import Target, padded
 

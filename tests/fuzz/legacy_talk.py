@@ -3,14 +3,14 @@
 from functools import partial
 from itertools import chain
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.composer import compose
-from shoal.protocol.decomposer import decompose
 from shoal.protocol.legacy.answers import CHECKED, say_known
 from shoal.protocol.legacy.errors import known, newest_spoken
 from shoal.protocol.legacy.translate import CONVERSATIONS, say_errors
 from shoal.protocol.legacy.versions import BECOMES, lower_minima
-from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.composer import compose
+from shoal.protocol.schema.decomposer import decompose
+from shoal.protocol.schema.tables import MESSAGES
 from tests.fuzz.frames import examples
 from tests.fuzz.target import Target, padded
 

@@ -3,26 +3,26 @@
 from itertools import product
 from zlib import crc32
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.headers import read_request_header
 from shoal.protocol.legacy.lz4_header import as_magic_0, as_standard
 from shoal.protocol.legacy.message import Message
-from shoal.protocol.legacy.produce import (
+from shoal.protocol.legacy.produce.produce import (
     convert,
     encode_for_broker,
     encode_for_client,
     read_legacy_answer,
     read_legacy_produce,
 )
+from shoal.protocol.legacy.produce.up import UpConverted, up_convert
 from shoal.protocol.legacy.reading import Room, read_messages
-from shoal.protocol.legacy.up import UpConverted, up_convert
 from shoal.protocol.messages.produce import encode_produce_response
 from shoal.protocol.records.batch import open_batch
+from shoal.protocol.schema.headers import read_request_header
+from shoal.protocol.wire.compression import Codec
 from tests.fuzz.frames import examples
 from tests.fuzz.records import LIMIT, TEXT
 from tests.fuzz.target import Target, padded
-from tests.protocol.legacy.produce_frames import produce_frame
-from tests.protocol.legacy.sets import CODECS, wrapped, wrapper
+from tests.support.legacy.produce_frames import produce_frame
+from tests.support.legacy.sets import CODECS, wrapped, wrapper
 
 __all__ = ["TARGETS", "message_sets", "resealed"]
 

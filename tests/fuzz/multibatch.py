@@ -4,9 +4,9 @@ from functools import cache
 
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
 from shoal.protocol.multibatch.proof import Proof
-from shoal.protocol.sasl import Credentials, tokens
+from shoal.protocol.wire.sasl import Credentials, tokens
 from tests.fuzz.target import Target
-from tests.protocol.multibatch.broker import BatchBroker, Habits
+from tests.support.multibatch.broker import BatchBroker, Habits
 
 __all__ = ["TARGETS"]
 

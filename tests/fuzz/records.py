@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 
-from shoal.protocol.compression import Codec, compress, decompress, stated_size
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
     TRANSACTIONAL,
@@ -19,6 +18,7 @@ from shoal.protocol.records.key_sample import has_keys
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.records.record import Record, read_records, write_record
 from shoal.protocol.records.recordset import split
+from shoal.protocol.wire.compression import Codec, compress, decompress, stated_size
 from tests.fuzz.target import Target, padded
 
 __all__ = ["TARGETS", "batch_seeds", "sealed", "set_seeds"]

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from itertools import count
 
-from shoal.protocol.crc import crc32c
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.delivery import Target as Partition
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
 from shoal.protocol.shallow.fingerprint import produced_fingerprints, sample_record_set
-from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.sequence_slots import SLOT_SIZE, SlotTable
-from shoal.protocol.shallow.unwrap import Plan, Refused, Stripped, plan_record_set
-from shoal.protocol.shallow.wrap import WrapContext, next_offset, wrap_record_set
+from shoal.protocol.shallow.unwrap.delivery import Target as Partition
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
+from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE, SlotTable
+from shoal.protocol.shallow.wrap.wrap import WrapContext, next_offset, wrap_record_set
+from shoal.protocol.wire.crc import crc32c
+from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.fuzz.records import batch_seeds, sealed, set_seeds
 from tests.fuzz.target import Target, padded
 

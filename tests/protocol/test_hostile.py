@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import read_request_header, response_body
 from shoal.protocol.messages.api_versions import intersect
 from shoal.protocol.messages.fetch import (
     read_fetch_request,
@@ -22,8 +19,11 @@ from shoal.protocol.messages.fetch import (
 )
 from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.protocol.messages.produce import peek_acks, read_produce_request, read_produce_response
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_header, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, read_endpoints, rewrite_endpoints
-from tests.protocol.kio_messages import Case, cases, entities, request_frame, response_frame
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.kio_messages import Case, cases, entities, request_frame, response_frame
 
 Reader = Callable[[Any], object]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from shoal.proxy import fast_lane
+from shoal.proxy.net import fast_lane
 
 
 @pytest.fixture(params=["in the fast lane", "by tasks"])

@@ -11,13 +11,13 @@ import trio
 
 from shoal.protocol.records.batch import encode_batch
 from shoal.scenarios.kafka.process import until
-from tests.proxy.capture_index import content, files, whole_raw_capture
-from tests.proxy.rig import FakeBroker
-from tests.proxy.shallow_batches import BATCHES, LATER, NONE, envelope, records
-from tests.proxy.shallow_brokers import TargetBroker
-from tests.proxy.shallow_rig import Producer
-from tests.proxy.tiny_disk import tiny_disk
-from tests.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
+from tests.support.captures.capture_index import content, files, whole_raw_capture
+from tests.support.rig import FakeBroker
+from tests.support.shallow.batches import BATCHES, LATER, NONE, envelope, records
+from tests.support.shallow.brokers import TargetBroker
+from tests.support.shallow.rig import Producer
+from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
+from tests.support.tiny_disk import tiny_disk
 
 ROUNDS = 40
 by_the_mirror = partial(encode_batch, producer_id=5, producer_epoch=2)

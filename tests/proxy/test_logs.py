@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from shoal.proxy.config.settings import LogSettings
 from shoal.proxy.logs import fields, set_up_logs, told
-from shoal.proxy.settings import LogSettings
-from tests.proxy.tiny_disk import tiny_disk
+from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,14 +14,15 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.protocol.api import ApiKey
-from shoal.proxy.endpoints import write_state
-from shoal.proxy.operator_error import OperatorError
+from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.cluster.ports import write_state
+from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
+from shoal.proxy.errors import OperatorError
 from shoal.proxy.server import Server, serve
-from shoal.proxy.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
 from shoal.proxy.statistics import CloseCause
-from tests.protocol.kio_messages import response_frame
-from tests.proxy.rig import (
+from tests.proxy.test_plain import metadata
+from tests.support.kio_messages import response_frame
+from tests.support.rig import (
     BrokerSide,
     FakeBroker,
     Peer,
@@ -35,7 +36,6 @@ from tests.proxy.rig import (
     silent,
     until,
 )
-from tests.proxy.test_plain_path import metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v1 import response as kio_response
 from kio.serial import entity_reader, entity_writer
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, watch

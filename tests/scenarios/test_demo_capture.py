@@ -8,7 +8,7 @@ import pytest
 
 from shoal.scenarios.demo_capture.jobs import JobFailed, run_job
 from shoal.scenarios.demo_capture.report import as_report, as_text, compared, is_good
-from shoal.scenarios.jobs.whatif.policies import POLICIES, read_policy
+from shoal.scenarios.jobs.coalescing.policies import POLICIES, read_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

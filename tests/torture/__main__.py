@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.kafka.jars import BUILD
+from shoal.scenarios.kafka.java.jars import BUILD
 
 from .disk import private_mounts
 from .draw import make_plan

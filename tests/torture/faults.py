@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.scenarios.kafka.errors import HarnessError
-from tests.kafka_python import KafkaAdminClient, KafkaError, TopicPartition
+from tests.support.kafka_python import KafkaAdminClient, KafkaError, TopicPartition
 
 from .disk import fill
 from .mirrors import Worker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.protocol.capture.blocks import Damaged, read_blocks
+from shoal.protocol.capture.index.blocks import Damaged, read_blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

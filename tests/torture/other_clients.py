@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.kafka.tools import tool_argv
-from tests.kafka_python import KafkaProducer
+from shoal.scenarios.kafka.java.tools import tool_argv
+from tests.support.kafka_python import KafkaProducer
 
 from .ledger import Entry, Fate
 from .records import content_of

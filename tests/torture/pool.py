@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.process import together
-from shoal.scenarios.kafka.scan import Scanner
 
 if TYPE_CHECKING:
     from pathlib import Path

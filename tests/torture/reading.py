@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from shoal.scenarios.kafka.reading import READ_COMMITTED, READ_UNCOMMITTED, place, read_all
+from shoal.scenarios.kafka.content.reading import READ_COMMITTED, READ_UNCOMMITTED, place, read_all
 
 from .judge import Seen
 from .records import content_of, identity_of
@@ -12,7 +12,7 @@ from .records import content_of, identity_of
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from shoal.scenarios.kafka.records import Headers
+    from shoal.scenarios.kafka.content.records import Headers
 
 _WITHIN_S = 60.0
 Held = dict[int, list[Seen]]

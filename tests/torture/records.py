@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Mapping
 
-    from shoal.scenarios.kafka.records import Headers
+    from shoal.scenarios.kafka.content.records import Headers
 
 _IDENTITY = re.compile(rb"~(\d+\.\d+)~")
 _WHOLE = re.compile(rb"\d+\.\d+")  # the value of Java's VerifiableProducer

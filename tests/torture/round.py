@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 from confluent_kafka.admin import AdminClient
 
-from shoal.scenarios.kafka.clients import client_config, in_thread
+from shoal.scenarios.kafka.content.clients import client_config, in_thread
 from shoal.scenarios.kafka.errors import HarnessError, TrafficFailed
 from shoal.scenarios.kafka.tasks import FAILED, task_statuses
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tests.shoal_process import ShoalProcess, free_port_block, write_toml
+from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
 
 from .mirrors import SHOAL
 from .plan import TARGET

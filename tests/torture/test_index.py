@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.protocol.capture.blocks import BlockType, encode_object
+from shoal.protocol.capture.index.blocks import BlockType, encode_object
 
 from .index import damaged
 

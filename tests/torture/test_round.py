@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.protocol.shallow.envelope import MAGIC
-from shoal.scenarios.kafka.records import Record, orders
-from shoal.scenarios.kafka.topics import Topics
-from shoal.scenarios.kafka.traffic import fill
+from shoal.scenarios.kafka.content.records import Record, orders
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.traffic import fill
 
 from .plan import TARGET, ClusterPlan, FaultPlan, MirrorPlan, Plan, ProducerPlan, ShoalPlan, TopicPlan
 from .pool import Pool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from shoal.scenarios.kafka.clients import Setting, client_config
+from shoal.scenarios.kafka.content.clients import Setting, client_config
 
 from .ledger import Ending, Fate
 from .writer import Writer

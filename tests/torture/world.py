@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import TrafficFailed
-from shoal.scenarios.kafka.topics import Topics
 
 from .clock import Clock
 from .disk import small_disk, unmount
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster, Node
+    from shoal.scenarios.kafka.content.scan import Scanner
     from shoal.scenarios.kafka.mirror import Mirror
     from shoal.scenarios.kafka.process import Process
-    from shoal.scenarios.kafka.scan import Scanner
-    from tests.shoal_process import ShoalProcess
+    from tests.support.shoal_process import ShoalProcess
 
     from .plan import Plan, ProducerPlan, TopicPlan
     from .shoal_side import Ports

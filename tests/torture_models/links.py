@@ -1,4 +1,4 @@
-"""What stands in for `shoal.proxy.connection.Connection` before a route's handler: frames in, frames out, no sockets.
+"""What stands in for `shoal.proxy.connection.connection.Connection` before a route's handler: frames in, frames out, no sockets.
 
 Requests of a connection are handled one after the other, as by `RequestPump`; answers go to the client in the order of the requests.
 The broker, too, takes a connection's requests one after the other, and the next one when it has answered (it mutes the channel). What
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.headers import read_request_header
-from shoal.proxy.in_flight import Asked, Edit, InFlight, Local, UpstreamLost
-from shoal.proxy.routes import Verdict
-from shoal.proxy.settings import Address
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_header
+from shoal.proxy.config.settings import Address
+from shoal.proxy.connection.in_flight import Asked, Edit, InFlight, Local, UpstreamLost
+from shoal.proxy.connection.routes import Verdict
 from tests.torture_models.messages import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.proxy.clusters import Cluster
-    from shoal.proxy.produce_path import UnwrapPath
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.shallow.produce_path import UnwrapPath
 
 __all__ = ["Link"]
 

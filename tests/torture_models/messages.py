@@ -1,20 +1,20 @@
-"""Frames of a mirror's producer and of a broker, by the tables of `protocol/schemas`."""
+"""Frames of a mirror's producer and of a broker, by the tables of `protocol/schema/tables`."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.composer import compose
-from shoal.protocol.headers import write_request_header, write_response_header
 from shoal.protocol.messages.produce import read_produce_response
-from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.composer import compose
+from shoal.protocol.schema.headers import write_request_header, write_response_header
+from shoal.protocol.schema.tables import MESSAGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.protocol.wire import Topic
+    from shoal.protocol.wire.types import Topic
 
 __all__ = [
     "Answered",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
-from tests.protocol.multibatch.broker import BatchBroker
+from tests.support.multibatch.broker import BatchBroker
 from tests.torture_models.replicas import Partition, Sets
 
 if TYPE_CHECKING:

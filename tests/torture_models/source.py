@@ -6,10 +6,10 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.wrap import WrapContext, wrap_record_set
-from tests.protocol.shallow.world import poll
+from shoal.protocol.shallow.wrap.wrap import WrapContext, wrap_record_set
+from shoal.protocol.wire.compression import Codec
+from tests.support.shallow.world import poll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

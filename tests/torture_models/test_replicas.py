@@ -13,16 +13,16 @@ import pytest
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.scenarios.kafka.broker import ClusterSpec
-from shoal.scenarios.kafka.topics import Topics
-from tests.agent.logs import log_batches
-from tests.agent.sets import Answer, produce_one
+from shoal.scenarios.kafka.content.topics import Topics
+from tests.brokers.agent.logs import log_batches
+from tests.brokers.agent.sets import Answer, produce_one
 from tests.torture_models.replicas import Partition, Sets, batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.scenarios.kafka.broker import Cluster, Node
-    from tests.kafka_clusters import Pair, SharedClusters
+    from tests.support.kafka_clusters import Pair, SharedClusters
 
 TOO_LATE = 4_000_000_000_000
 OLD = 1_700_000_000_000  # a broker that starts forgets producers whose last batch is older than a day

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.protocol.crc import crc32c
+from shoal.protocol.wire.crc import crc32c
 from tests.torture_models.known import FAULTS
 from tests.torture_models.machine import MirrorMachine
 from tests.torture_models.schedules import WEIGHTS, Schedule, drawn, run, shrunk

@@ -16,18 +16,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from shoal.protocol.api import ApiKey
 from shoal.protocol.messages.metadata import MetadataResponse, read_metadata_response
 from shoal.protocol.messages.produce import read_produce_request
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.envelope import MAGIC
-from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
-from shoal.proxy import produce_path
-from shoal.proxy.clusters import Cluster
-from shoal.proxy.interlock import Interlocks
-from shoal.proxy.listeners import Listener
-from shoal.proxy.produce_path import UnwrapPath
-from shoal.proxy.producers_file import ProducersFile
-from shoal.proxy.settings import (
+from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.proxy.cluster.cluster import Cluster
+from shoal.proxy.config.settings import (
     Address,
     ClusterSettings,
     Limits,
@@ -37,8 +32,13 @@ from shoal.proxy.settings import (
     PortRange,
     ShallowSettings,
 )
-from tests.batches import consumed
-from tests.protocol.shallow.world import plain
+from shoal.proxy.listeners import Listener
+from shoal.proxy.shallow import produce_path
+from shoal.proxy.shallow.files.producers import ProducersFile
+from shoal.proxy.shallow.interlock import Interlocks
+from shoal.proxy.shallow.produce_path import UnwrapPath
+from tests.support.batches import consumed
+from tests.support.shallow.world import plain
 from tests.torture_models.links import Link
 from tests.torture_models.loop import Loop
 from tests.torture_models.messages import (

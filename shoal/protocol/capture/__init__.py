@@ -1,9 +1,7 @@
-"""The always-on index of what passed (`*.kxb`, design section 6): what is in a row, how rows become blocks, how a file is read.
+"""What passes between clients and brokers, recorded. Two programs that import nothing of each other:
 
-    file   := block block ...          the first one says who wrote it
-    block  := magic, type, length, CRC-32C, payload
-    rows   := fixed-width rows, one per record batch in each direction, and one per request without records
-    names  := the strings that rows mention by number
+    index/    one row per record batch (`*.kxb`); always on, cheap
+    frames/   whole requests and answers (`*.pcapng`); on request, readable by Wireshark
 
-A file is only ever appended to. Its end may be torn and its middle may be damaged: a reader loses the block that is hit, and knows it.
+The proxy may run either, both or none.
 """

@@ -12,10 +12,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
-from shoal.protocol.error_codes import ErrorCode
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.produce import ProducedPartition, read_produce_response
-from shoal.protocol.wire import Buffer
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["Answer", "Verdict", "take_apart"]
 

@@ -14,14 +14,14 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import RequestHeader
 from shoal.protocol.messages.produce import plain_produce_length
 from shoal.protocol.records.batch import BatchHeader, read_batch_header
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, Topic
+from shoal.protocol.schema.headers import RequestHeader
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer, Topic
 
 __all__ = ["Joinable", "LaneKey", "Part", "Target", "WhyAlone", "read_joinable"]
 

@@ -7,7 +7,7 @@ from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
 
 if TYPE_CHECKING:
-    from shoal.protocol.wire import Topic
+    from shoal.protocol.wire.types import Topic
 
 __all__ = ["encode_joined"]
 

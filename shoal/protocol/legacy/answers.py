@@ -9,11 +9,11 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.headers import response_body
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, read_int16
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.types import Buffer, read_int16
 
 __all__ = ["CHECKED", "say_known"]
 

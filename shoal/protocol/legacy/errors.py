@@ -15,8 +15,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.error_codes import ErrorCode
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.error_codes import ErrorCode
 
 __all__ = ["SPOKEN", "Release", "known", "newest_spoken", "spoken_since"]
 
@@ -76,7 +76,7 @@ _SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
         ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         # Brokers send 76, which Java 0.10 takes for -1: logged, and fetched again for ever; 2 is thrown (0.9 throws nothing but 29:
-        # legacy_reader.py).
+        # proxy/legacy/reader.py).
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: ErrorCode.CORRUPT_MESSAGE,
         # What 0.10 brokers said, for example of a record without a key in a compacted topic.
         ErrorCode.INVALID_RECORD: ErrorCode.CORRUPT_MESSAGE,

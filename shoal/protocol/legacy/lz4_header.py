@@ -9,8 +9,8 @@ magic 0 does not look at this byte at all, since a message has a CRC of its own:
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.wire import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["as_magic_0", "as_standard"]
 

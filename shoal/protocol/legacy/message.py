@@ -18,8 +18,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.records.record import Slice
+from shoal.protocol.wire.errors import LocalProtocolError
 
 __all__ = [
     "ATTRIBUTES_AT",

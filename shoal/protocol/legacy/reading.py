@@ -15,11 +15,11 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from shoal.protocol.compression import Codec, decompress
-from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.legacy.lz4_header import as_standard
 from shoal.protocol.legacy.message import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, LOG_OVERHEAD, OVERHEAD, Message
+from shoal.protocol.wire.compression import Codec, decompress
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["Room", "read_messages", "read_produced"]
 

@@ -2,7 +2,7 @@
 
 A conversation is a generator: it is started with the old request's values, yields requests in the version of `BECOMES`, is sent their
 answers, and returns the old answer's values. So there may be more than one question, and whoever carries them knows nothing of
-their meaning. Values are those of decomposer.py and composer.py. Error codes are the broker's: `errors.py` makes old ones of them
+their meaning. Values are those of schema/decomposer.py and schema/composer.py. Error codes are the broker's: `errors.py` makes old ones of them
 (in the answer of a conversation, at every `ErrorCode`).
 
 ListOffsets v0 asked for up to `MaxNumOffsets` offsets, the newest first, of segments whose files were last written before a time
@@ -23,9 +23,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.composer import Values
-from shoal.protocol.error_codes import ErrorCode
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.composer import Values
+from shoal.protocol.wire.error_codes import ErrorCode
 
 __all__ = ["CONVERSATIONS", "Conversation", "error_codes", "say_errors"]
 

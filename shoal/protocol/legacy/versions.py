@@ -9,12 +9,12 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.error_codes import ErrorCode
-from shoal.protocol.headers import response_body
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, read_int16
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import Buffer, read_int16
 
 __all__ = ["BECOMES", "lower_minima"]
 

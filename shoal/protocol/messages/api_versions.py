@@ -16,12 +16,12 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.error_codes import ErrorCode
-from shoal.protocol.headers import SIZE_BYTES, response_body, write_response_header
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, read_int16, write_int16, write_int32
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.headers import SIZE_BYTES, response_body, write_response_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import Buffer, read_int16, write_int16, write_int32
 
 __all__ = ["EDITED", "intersect", "offered", "unsupported"]
 

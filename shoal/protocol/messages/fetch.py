@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.composer import compose
-from shoal.protocol.headers import read_request_header, response_body, write_response_header
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.splice import Edit, splice
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, Topic, write_int32, write_uvarint
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.composer import compose
+from shoal.protocol.schema.headers import read_request_header, response_body, write_response_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.splice import Edit, splice
+from shoal.protocol.wire.types import Buffer, Topic, write_int32, write_uvarint
 
 __all__ = [
     "AbortedTransaction",

@@ -6,11 +6,11 @@ since 0.11 takes v0, and without a transactional id any broker answers by itself
 
 from typing import NamedTuple
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.headers import response_body, write_request_header
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Walkers
-from shoal.protocol.wire import Buffer, write_int32, write_string
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Walkers
+from shoal.protocol.wire.types import Buffer, write_int32, write_string
 
 __all__ = ["GrantedId", "encode_init_producer_id", "read_init_producer_id"]
 

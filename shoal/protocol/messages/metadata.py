@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import LocalProtocolError
-from shoal.protocol.headers import response_body, write_request_header
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import (
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.errors import LocalProtocolError
+from shoal.protocol.wire.types import (
     Buffer,
     Topic,
     write_compact_string,

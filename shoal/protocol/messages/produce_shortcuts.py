@@ -6,7 +6,7 @@ worth a file: with caches cold, as they are between two requests of a producer, 
 
 from typing import Final
 
-from shoal.protocol.wire import Buffer
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["names_no_broker", "usual_acks"]
 

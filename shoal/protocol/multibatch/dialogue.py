@@ -6,13 +6,13 @@ Rejected: a table of states. The order of a probe is a straight line with early 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.composer import Values
-from shoal.protocol.error_codes import ErrorCode
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch.messages import ApiRange, common_version, read_api_versions, request_frame
 from shoal.protocol.multibatch.proof import Proof, Result
-from shoal.protocol.wire import Buffer, read_int32
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.composer import Values
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer, read_int32
 
 __all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "unknown"]
 

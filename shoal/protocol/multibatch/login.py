@@ -1,12 +1,12 @@
 """Log in over a new connection, where the operator has given credentials: SaslHandshake v1, then SaslAuthenticate."""
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.error_codes import error_name
-from shoal.protocol.headers import response_body
 from shoal.protocol.multibatch.dialogue import Dialogue, Talk, unknown
-from shoal.protocol.sasl import Credentials, tokens
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.wire.sasl import Credentials, tokens
 
 __all__ = ["login"]
 

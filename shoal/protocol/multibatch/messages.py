@@ -7,16 +7,16 @@ in v0, which every broker answers; it is the body of an UNSUPPORTED_VERSION answ
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.composer import Values, compose
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import response_body, write_request_header
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.messages.metadata import Broker
 from shoal.protocol.messages.produce import read_produce_response
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, write_int32
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.composer import Values, compose
+from shoal.protocol.schema.headers import response_body, write_request_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer, write_int32
 
 __all__ = [
     "CLIENT_ID",

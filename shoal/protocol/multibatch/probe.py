@@ -25,14 +25,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.error_codes import ErrorCode, error_name
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch import messages
 from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, unknown
 from shoal.protocol.multibatch.proof import Identity, Proof, Result
 from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, Place, Trial, refusal, way_out
-from shoal.protocol.wire import Buffer
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.error_codes import ErrorCode, error_name
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["Ask", "Probe", "ProbePlan", "clean_up"]
 

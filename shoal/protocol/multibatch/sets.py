@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
 from shoal.protocol.records.recordset import split
-from shoal.protocol.wire import Buffer
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import Buffer
 
 __all__ = [
     "ReadRecord",

@@ -3,9 +3,6 @@
 from functools import partial
 from typing import Final, NamedTuple
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.error_codes import ErrorCode, error_name
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.multibatch import messages
 from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, unknown
 from shoal.protocol.multibatch.proof import Proof, Result
@@ -19,11 +16,14 @@ from shoal.protocol.multibatch.sets import (
     single_batch,
     stamped_sets,
 )
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.error_codes import ErrorCode, error_name
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "Place", "Trial", "refusal", "way_out"]
 
 SCRATCH_PREFIX: Final = "__shoal-probe-"
-"""Never mirrored: MirrorMaker 2 leaves out `__.*`, and Shoal never wraps it (`eligible.py`)."""
+"""Never mirrored: MirrorMaker 2 leaves out `__.*`, and Shoal never wraps it (`wrap/eligible.py`)."""
 
 _DENIED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 # Brokers remember five batches.

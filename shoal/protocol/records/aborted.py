@@ -7,10 +7,10 @@ producer's transactional batches are aborted ones, until its abort marker.
 from collections.abc import Sequence
 from typing import Final
 
-from shoal.protocol.compression import decompress
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.records.record import read_records
+from shoal.protocol.wire.compression import decompress
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["AbortedTransactions"]
 

@@ -2,18 +2,18 @@
 
 baseOffset, partitionLeaderEpoch, batchLength and magic lie outside the CRC; everything from `attributes` to the end of
 the batch lies inside. A consumer therefore tells a batch by 61 bytes, and what must change before it is produced again
-lies in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (crc.py), the payload is never touched.
+lies in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (wire/crc.py), the payload is never touched.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from shoal.protocol.compression import Codec, compress, decompress
-from shoal.protocol.crc import Buffer, combine, crc32c, patch, shift
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.record import Headers, Record, Slice, int64, read_records, write_record
 from shoal.protocol.records.recordset import LOG_OVERHEAD
+from shoal.protocol.wire.compression import Codec, compress, decompress
+from shoal.protocol.wire.crc import Buffer, combine, crc32c, patch, shift
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = [
     "CODEC_MASK",

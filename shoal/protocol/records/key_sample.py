@@ -7,10 +7,10 @@ records with a key by its hash and others where it likes, so a topic whose recor
 from collections.abc import Sequence
 from random import Random
 
-from shoal.protocol.compression import Codec, decompress_start
-from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.wire import read_varint, read_varlong
+from shoal.protocol.wire.compression import Codec, decompress_start
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import read_varint, read_varlong
 
 __all__ = ["KeySampler", "has_keys"]
 

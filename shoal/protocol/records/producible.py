@@ -2,7 +2,7 @@
 
 Of a batch of three records there are 1 kB, and its 61 bytes take longer to write anew in Python than all the rest to move. So the loops
 are not Python's where that can be: the fields are taken by column, and the headers are packed by `map`. What is left to compute for a
-batch is its checksum, patched and never computed anew (crc.py):
+batch is its checksum, patched and never computed anew (wire/crc.py):
 
     patched = crc ^ shift(crc(producer) ^ c, n)          n bytes follow the producer's fields; c is the same for all batches
             = crc ^ crc(producer || n zeros) ^ k(n)      k(n) = shift(c, n) ^ crc(n zeros)
@@ -18,7 +18,6 @@ from functools import cache
 from itertools import repeat
 from operator import add, sub
 
-from shoal.protocol.crc import crc32c, shift
 from shoal.protocol.records.batch import (
     CHANGE_BY_BITS,
     CLEARED,
@@ -30,6 +29,7 @@ from shoal.protocol.records.batch import (
     produced_again,
 )
 from shoal.protocol.records.recordset import LOG_OVERHEAD
+from shoal.protocol.wire.crc import crc32c, shift
 
 __all__ = ["produce_all_again"]
 

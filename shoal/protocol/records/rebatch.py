@@ -8,9 +8,6 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from shoal.protocol.compression import decompress
-from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
     TRANSACTIONAL,
@@ -21,7 +18,10 @@ from shoal.protocol.records.batch import (
     seal_batch,
 )
 from shoal.protocol.records.record import int64, read_record_bounds
-from shoal.protocol.wire import read_varint, read_varlong, write_varint
+from shoal.protocol.wire.compression import decompress
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import read_varint, read_varlong, write_varint
 
 __all__ = ["MAX_DECOMPRESSED", "MAX_RECORDS", "split_batch"]
 

@@ -12,8 +12,8 @@ headers: varint count, [key (never null), value (-1 = null)]*
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.wire import read_varint, read_varlong, write_varint, write_varlong
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import read_varint, read_varlong, write_varint, write_varlong
 
 __all__ = [
     "Headers",

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["LOG_OVERHEAD", "MIN_LENGTHS", "RecordSet", "Span", "entries", "split"]
 

@@ -2,7 +2,7 @@
 
 Each batch of a set has the stamp of a producer of its own, so there is one to write for each of hundreds, beside 1 kB that nobody
 reads. As in producible.py the loops are C's: fields are taken by column and packed by `map`, and a checksum is patched, never computed
-anew. It is linear in what changes (crc.py), and that differs between the batches of a row in the sequence only:
+anew. It is linear in what changes (wire/crc.py), and that differs between the batches of a row in the sequence only:
 
     patched = crc ^ L(change || n zeros)               n bytes follow the stamp; L is the checksum without its inversions
     change  = transactional bit, 20 zeros, producer id, epoch || sequence, each xor what stood there: 0, and -1 in the others
@@ -20,8 +20,8 @@ from itertools import accumulate, repeat
 from operator import sub, xor
 from struct import Struct, pack, unpack
 
-from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, stamped_header
+from shoal.protocol.wire.crc import crc32c
 
 __all__ = ["LAST_SEQUENCE", "sequences_of", "stamp_all"]
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, overload
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.crc import Buffer
 from shoal.protocol.records.batch import CODEC_MASK, HEADER_SIZE, stamped_header
 from shoal.protocol.records.stamping import sequences_of, stamp_all
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.crc import Buffer
 
 __all__ = ["BatchRow", "SubBatch"]
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from struct import Struct
 from typing import TypeAlias
 
-from shoal.protocol.crc import Buffer, crc32c
-from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError
-from shoal.protocol.wire import read_string, write_string
+from shoal.protocol.wire.crc import Buffer, crc32c
+from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
+from shoal.protocol.wire.types import read_string, write_string
 
 __all__ = ["MAGIC", "MAX_TAGS", "EnvelopeKey", "decode_key", "encode_key", "tag_headers", "with_partition_nonce"]
 

@@ -11,7 +11,7 @@
     shoal.tag.NAME                   application tags, as they are configured
 
 Numbers are ASCII decimals, so that people can read them with any consumer. They are sums over headers that are read anyway. The
-target side reconciles them with what it opens and appends (reconcile.py), and needs none of them: what an envelope is says its key.
+target side reconciles them with what it opens and appends (unwrap/reconcile.py), and needs none of them: what an envelope is says its key.
 So each is optional, unknown ones are ignored, and a Shoal that knows nothing of them (or of one of them) opens the envelope as before;
 the version in the key stays. A mirror's transform may have removed them.
 """
@@ -21,12 +21,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from shoal.protocol.compression import Codec, stated_size
-from shoal.protocol.crc import Buffer
 from shoal.protocol.records.batch import CODEC_MASK
 from shoal.protocol.records.record import Headers
 from shoal.protocol.records.recordset import LOG_OVERHEAD
 from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.wire.compression import Codec, stated_size
+from shoal.protocol.wire.crc import Buffer
 
 __all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_facts"]
 

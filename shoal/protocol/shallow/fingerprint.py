@@ -12,11 +12,11 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from shoal.protocol.crc import Buffer
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import BatchHeader, open_batch, read_batch_header
 from shoal.protocol.records.record import Record, Slice
 from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["MAX_SAMPLED_BYTES", "Fingerprint", "Sample", "fingerprint", "produced_fingerprints", "sample_record_set"]
 

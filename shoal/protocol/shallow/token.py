@@ -1,13 +1,13 @@
 """A token: an extra header on ONE ordinary record, by which that record is known again when it comes back, and comes off there.
 
 Whatever a mirror preserves is data: key, value, headers, timestamp, partition. So a record that only one consumer was given must
-differ from what its topic holds, or somebody else's copy of the topic could stand for it (tokens.py has the reason why that matters).
+differ from what its topic holds, or somebody else's copy of the topic could stand for it (interlock/tokens.py has the reason why that matters).
 A header differs least. Its name says all, since some converters change values; the value is empty:
 
     shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of all that precedes
 
 `put_token` writes it into the first batch of a fetched record set that can carry it: that batch is encoded anew, without compression, and all
-else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off again, on the produce side (unwrap.py).
+else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off again, on the produce side (unwrap/plan.py).
 """
 
 import re
@@ -15,9 +15,6 @@ from collections.abc import Callable, Container
 from itertools import islice
 from typing import NamedTuple
 
-from shoal.protocol.compression import Codec, decompress
-from shoal.protocol.crc import Buffer, crc32c
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -29,6 +26,9 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.record import Headers, Record, read_record_bounds, read_records, write_record
 from shoal.protocol.records.recordset import Span, split
 from shoal.protocol.shallow.fingerprint import MAX_SAMPLED_BYTES, Fingerprint, fingerprint
+from shoal.protocol.wire.compression import Codec, decompress
+from shoal.protocol.wire.crc import Buffer, crc32c
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["TOKEN_BYTES", "Tokened", "edited", "holds_token", "put_token", "take_token", "token_header"]
 

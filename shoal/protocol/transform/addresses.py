@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from shoal.protocol.api import ApiKey, response_header_version
-from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError
-from shoal.protocol.headers import response_body
-from shoal.protocol.schemas import MESSAGES
-from shoal.protocol.splice import Edit, splice
-from shoal.protocol.walker import Rows, Walkers
-from shoal.protocol.wire import Buffer, write_compact_string, write_int32, write_string, write_uvarint
+from shoal.protocol.schema.api import ApiKey, response_header_version
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
+from shoal.protocol.wire.splice import Edit, splice
+from shoal.protocol.wire.types import Buffer, write_compact_string, write_int32, write_string, write_uvarint
 
 __all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "read_endpoints", "rewrite_endpoints"]
 

@@ -20,8 +20,8 @@ before, for every tag number keeps its size. Hosts are hidden from clients that 
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias
 
-from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
-from shoal.protocol.wire import read_uvarint
+from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.wire.types import read_uvarint
 
 __all__ = ["HIDDEN_TAG", "VERSIONS", "FetchSkimmer", "Walk"]
 

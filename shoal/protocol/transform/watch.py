@@ -11,10 +11,10 @@ some 20 bytes are looked at; what lies between is passed unseen. So the state is
 
 from typing import Final, NamedTuple
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.recordset import LOG_OVERHEAD, MIN_LENGTHS
 from shoal.protocol.transform.skim import FetchSkimmer, Walk
-from shoal.protocol.wire import Topic
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Topic
 
 __all__ = ["MAX_WATCHED", "FetchWatcher", "WatchedPartition"]
 

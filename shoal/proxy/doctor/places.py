@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from shoal.proxy.settings import Address, ListenerSettings, PortRange
-from shoal.proxy.values import LOOPBACK, WILDCARDS, parse_address
+from shoal.proxy.config.parse import LOOPBACK, WILDCARDS, parse_address
+from shoal.proxy.config.settings import Address, ListenerSettings, PortRange
 
 if TYPE_CHECKING:
     from collections.abc import Container

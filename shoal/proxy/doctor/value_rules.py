@@ -5,8 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.config.settings import ENVELOPE_OVERHEAD
 from shoal.proxy.doctor.finding import Case, Finding, Severity
-from shoal.proxy.settings import ENVELOPE_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,10 +16,10 @@ from shoal.proxy.doctor.places import Place, client_address
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.doctor.mirror import Flow
     from shoal.proxy.doctor.places import Shoal
     from shoal.proxy.doctor.properties import Entry
-    from shoal.proxy.settings import ListenerSettings
 
 __all__ = ["check_wiring", "is_beside_another", "is_meant"]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.kafka.compare import first_difference
-from shoal.scenarios.kafka.copies import read_copy
-from shoal.scenarios.kafka.records import chunks, orders
-from shoal.scenarios.kafka.traffic import Layout, fill
+from shoal.scenarios.kafka.content.compare import first_difference
+from shoal.scenarios.kafka.content.copies import read_copy
+from shoal.scenarios.kafka.content.records import chunks, orders
+from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.replay.case import Case, Fault, Given
 from shoal.scenarios.replay.facts import equals
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from shoal.protocol.compression import Codec
-from shoal.scenarios.replay.arrivals import ALL, NEWEST_PRODUCE, Arrival, Part
+from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import Fact, at_least, equals
+from shoal.scenarios.replay.index.arrivals import ALL, NEWEST_PRODUCE, Arrival, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

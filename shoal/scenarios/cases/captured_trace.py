@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def traffic(stage: Stage) -> None:
-    from shoal.scenarios.replay.index import read_index  # needs pyarrow, which no other case does
+    from shoal.scenarios.replay.index.source import read_index  # needs pyarrow, which no other case does
     from shoal.scenarios.replay.trace import TraceSettings, replay_index
 
     topic = stage.topic("readings")

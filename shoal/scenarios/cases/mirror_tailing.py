@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.kafka.records import chunks, orders
-from shoal.scenarios.kafka.traffic import Layout, fill
+from shoal.scenarios.kafka.content.records import chunks, orders
+from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import at_least, at_most, equals
 

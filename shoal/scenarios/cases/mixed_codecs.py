@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.segments import shape
-from shoal.scenarios.kafka.records import chunks, orders
-from shoal.scenarios.kafka.traffic import Layout, fill
+from shoal.scenarios.kafka.content.records import chunks, orders
+from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import at_least, equals
 

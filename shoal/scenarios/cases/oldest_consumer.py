@@ -9,25 +9,25 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.decomposer import decompose
-from shoal.protocol.headers import response_body
 from shoal.protocol.legacy.reading import read_messages
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.multibatch.messages import api_versions_request, fetch, read_api_versions, request_frame
 from shoal.protocol.records.batch import open_batch
 from shoal.protocol.records.recordset import split
-from shoal.protocol.schemas import MESSAGES
-from shoal.scenarios.kafka.records import orders
-from shoal.scenarios.kafka.traffic import fill
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.decomposer import decompose
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.scenarios.kafka.content.records import orders
+from shoal.scenarios.kafka.content.traffic import fill
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import equals
-from shoal.scenarios.replay.leaders import find_leaders
-from shoal.scenarios.replay.wire import open_wire
+from shoal.scenarios.replay.sending.leaders import find_leaders
+from shoal.scenarios.replay.sending.wire import open_wire
 
 if TYPE_CHECKING:
+    from shoal.scenarios.replay.sending.wire import Wire
     from shoal.scenarios.replay.stage import Stage
-    from shoal.scenarios.replay.wire import Wire
 
     Row = tuple[int, bytes, bytes]
 

@@ -17,7 +17,7 @@ from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TA
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.demo.story import phases_of, play
 from shoal.scenarios.kafka.errors import HarnessError
-from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 
 if TYPE_CHECKING:

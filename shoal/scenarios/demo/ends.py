@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Self
 
-from shoal.protocol.error_codes import ErrorCode, error_name
+from shoal.protocol.wire.error_codes import ErrorCode, error_name
 
 __all__ = ["EndOffsets", "read_ends", "request"]
 

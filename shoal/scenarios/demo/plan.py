@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
+from shoal.scenarios.kafka.content.traffic import Layout
 from shoal.scenarios.kafka.mirror import MirrorSpec
-from shoal.scenarios.kafka.traffic import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

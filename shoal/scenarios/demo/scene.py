@@ -12,8 +12,8 @@ from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_s
 from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, Run
 from shoal.scenarios.demo.segments import shape
 from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
-from shoal.scenarios.kafka.compare import first_difference
-from shoal.scenarios.kafka.copies import Copy, read_copy
+from shoal.scenarios.kafka.content.compare import first_difference
+from shoal.scenarios.kafka.content.copies import Copy, read_copy
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
 

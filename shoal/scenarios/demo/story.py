@@ -16,12 +16,12 @@ from shoal.scenarios.demo.report import Report
 from shoal.scenarios.demo.scene import PHASES_OF_A_RUN, Scene
 from shoal.scenarios.demo.segments import Shape, shape
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
-from shoal.scenarios.kafka.copies import read_copy
-from shoal.scenarios.kafka.jars import jars
-from shoal.scenarios.kafka.records import orders
-from shoal.scenarios.kafka.scan import Scanner
-from shoal.scenarios.kafka.topics import Topics
-from shoal.scenarios.kafka.traffic import fill
+from shoal.scenarios.kafka.content.copies import read_copy
+from shoal.scenarios.kafka.content.records import orders
+from shoal.scenarios.kafka.content.scan import Scanner
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.traffic import fill
+from shoal.scenarios.kafka.java.jars import jars
 
 if TYPE_CHECKING:
     from shoal.scenarios.demo.phases import Phase, Phases

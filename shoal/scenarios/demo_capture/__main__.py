@@ -20,10 +20,10 @@ from shoal.scenarios.demo_capture.captured import Captured, capture
 from shoal.scenarios.demo_capture.jobs import Ran, run_job
 from shoal.scenarios.demo_capture.report import as_report, as_text, compared, is_good
 from shoal.scenarios.kafka.errors import HarnessError
-from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
-from shoal.scenarios.replay.index import read_index
+from shoal.scenarios.replay.index.source import read_index
 from shoal.scenarios.replay.trace import TraceSettings, coalescing_lines, replay_index
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ class Demo:
 
 def _rows(directory: Path) -> int:
     """Of all files."""
-    from shoal.capture.batches import record_batches
-    from shoal.capture.files import capture_files
-    from shoal.capture.index import IndexReader
+    from shoal.scenarios.capture.batches import record_batches
+    from shoal.scenarios.capture.files import capture_files
+    from shoal.scenarios.capture.index import IndexReader
 
     batches = (
         one for file in capture_files(directory) for one in record_batches(IndexReader(path=file.path), ["kind"])

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import trio
 from confluent_kafka import KafkaException, Producer
 
-from shoal.scenarios.kafka.clients import client_config, in_thread
+from shoal.scenarios.kafka.content.clients import client_config, in_thread
+from shoal.scenarios.kafka.content.records import orders
+from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.errors import TrafficFailed
-from shoal.scenarios.kafka.records import orders
-from shoal.scenarios.kafka.traffic import Layout, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@
 A row that goes through Spark is copied three times: by a Python source into Java, or by Java's Parquet reader into rows, and again
 into Arrow for a Python function. A job that only adds up needs none of it, and counts by dictionary places, not by strings. Rejected:
 groupBy in Java (7 s of CPU for ten million rows, of which folding takes 3), mapInArrow over rows with their strings (5 s and more for
-the copies alone). Object stores and raw captures are read as everywhere (`reading.py`), then folded: the result is the same.
+the copies alone). Object stores and raw captures are read as everywhere (`source/reading.py`), then folded: the result is the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shoal.scenarios.jobs.options import Options
-from shoal.scenarios.jobs.parquet_parts import ParquetPart, parquet_parts, read_parquet
-from shoal.scenarios.jobs.reading import read_index, source_of
-from shoal.scenarios.jobs.source import IndexReaderBatch, Part, read_part
+from shoal.scenarios.jobs.source.options import Options
+from shoal.scenarios.jobs.source.parquet_parts import ParquetPart, parquet_parts, read_parquet
+from shoal.scenarios.jobs.source.reading import read_index, source_of
+from shoal.scenarios.jobs.source.source import IndexReaderBatch, Part, read_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

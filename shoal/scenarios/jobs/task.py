@@ -20,7 +20,7 @@ __all__ = ["JOBS", "Job", "Task", "own_arguments", "own_parser"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """`options`: of the data source, see `options.py`. `arguments`: the job's own, behind the common ones."""
+    """`options`: of the data source, see `source/options.py`. `arguments`: the job's own, behind the common ones."""
 
     spark: SparkSession
     source: str
@@ -55,19 +55,19 @@ JOBS: Mapping[str, Job] = MappingProxyType(
     {
         "batch-sizes": Job(
             what="how large batches are, who makes the small ones, and what they cost",
-            function="shoal.scenarios.jobs.batch_sizes_job:run",
+            function="shoal.scenarios.jobs.batch_sizes.job:run",
         ),
         "audit": Job(
             what="whether a copy is complete: source against target; exit code 1 when something is missing",
-            function="shoal.scenarios.jobs.audit_job:run",
+            function="shoal.scenarios.jobs.audit.job:run",
         ),
         "coalescing": Job(
             what="what joining produce requests would have saved, by policy, and what waiting it would have added",
-            function="shoal.scenarios.jobs.coalescing_job:run",
+            function="shoal.scenarios.jobs.coalescing.job:run",
         ),
         "cascade": Job(
             what="counters by client and topic of 1 m, 10 m, 1 h and 1 d that go on as captures grow; abnormal clients",
-            function="shoal.scenarios.jobs.cascade_job:run",
+            function="shoal.scenarios.jobs.cascade.job:run",
         ),
     }
 )

@@ -14,10 +14,10 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from .clients import client_config
+from .content.clients import client_config
 from .errors import HarnessError, NotReady
-from .jars import DEFAULT_VERSION, jars
-from .jvm import Jvm, agent_option, jmx_options, write_properties
+from .java.jars import DEFAULT_VERSION, jars
+from .java.jvm import Jvm, agent_option, jmx_options, write_properties
 from .ports import LOOPBACK
 from .process import Process, Usage, together, until
 from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import trio
 
 from .errors import HarnessError
-from .jvm import write_properties
+from .java.jvm import write_properties
 from .mirror import START_TIMEOUT_S, Mirror, MirrorSpec
 from .ports import LOOPBACK, free_port
 from .process import Process, until

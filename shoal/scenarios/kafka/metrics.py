@@ -5,8 +5,8 @@ Each look starts a Java program for about a second: take it before and after wha
 
 from .broker import Node
 from .errors import ToolFailed
+from .java.tools import run_tool
 from .ports import LOOPBACK
-from .tools import run_tool
 
 _REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request={},version=*"  # kafka.network.RequestChannel
 

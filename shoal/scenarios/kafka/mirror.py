@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from .errors import HarnessError
-from .jars import DEFAULT_VERSION, jars
-from .jvm import Jvm, write_properties
+from .java.jars import DEFAULT_VERSION, jars
+from .java.jvm import Jvm, write_properties
 from .process import Process, Usage
 
 START_TIMEOUT_S = 120.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Message
 
+from .content.reading import READ_TIMEOUT_S, read_all
 from .mirror import MirrorSpec
-from .reading import READ_TIMEOUT_S, read_all
 
 FAILED = "FAILED"
 _TASK = b"status-task-"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
-from shoal.scenarios.kafka.scan import Scanner
+from shoal.scenarios.kafka.content.scan import Scanner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from shoal.capture.files import RAW
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.probe_arguments import credentials
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cli.probe_arguments import credentials
+from shoal.proxy.errors import OperatorError
+from shoal.scenarios.capture.files import RAW
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.figures import write_figures
-from shoal.scenarios.replay.raw_source import RawRecorded, read_raw
+from shoal.scenarios.replay.frames.source import RawRecorded, read_raw
 from shoal.scenarios.replay.runner import FAILURES, told
 from shoal.scenarios.replay.trace import (
     TraceSettings,
@@ -31,7 +31,7 @@ from shoal.scenarios.replay.trace import (
 if TYPE_CHECKING:
     import argparse
 
-    from shoal.scenarios.replay.index import Recorded
+    from shoal.scenarios.replay.index.source import Recorded
 
 __all__ = ["SUFFIXES", "replay_capture"]
 
@@ -69,8 +69,8 @@ def _run(recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: 
 
 
 def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
-    from shoal.capture.index import UnreadableFile  # the rest of this command needs no pyarrow
-    from shoal.scenarios.replay.index import read_index
+    from shoal.scenarios.capture.index import UnreadableFile  # the rest of this command needs no pyarrow
+    from shoal.scenarios.replay.index.source import read_index
 
     try:
         is_raw = flags.raw or path.suffix == f".{RAW}"

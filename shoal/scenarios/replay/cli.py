@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.operator_error import OperatorError
-from shoal.proxy.probe_arguments import add_login_options
-from shoal.proxy.values import parse_addresses
+from shoal.proxy.cli.probe_arguments import add_login_options
+from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.errors import OperatorError
 from shoal.scenarios.cases import CASES
-from shoal.scenarios.kafka.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture

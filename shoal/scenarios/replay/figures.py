@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shoal.proxy.operator_error import OperatorError
+from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """What was sent, batch by batch, beside what the topics hold afterwards.
 
-Every batch has a number, which its timestamp carries (made_up.py). A topic is read from where it ended before; then each number must
+Every batch has a number, which its timestamp carries (index/made_up.py). A topic is read from where it ended before; then each number must
 be there once, with all its records side by side, and the numbers of one connection must ascend in each partition.
 """
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
-from shoal.scenarios.kafka.reading import place, read_from
+from shoal.scenarios.kafka.content.reading import place, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confluent_kafka import Message
 
-    from shoal.scenarios.kafka.topics import Span
-    from shoal.scenarios.replay.arrivals import Part
+    from shoal.scenarios.kafka.content.topics import Span
+    from shoal.scenarios.replay.index.arrivals import Part
 
 __all__ = ["Findings", "Ledger"]
 

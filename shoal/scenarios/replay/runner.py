@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.errors import RemoteProtocolError
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import HarnessError
-from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.replay.clock import Clock
 from shoal.scenarios.replay.facts import Verdict, check
 from shoal.scenarios.replay.stage import Stage

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from shoal.scenarios.demo.shoal_mirror import running_shoal
-from shoal.scenarios.kafka.compare import first_difference
-from shoal.scenarios.kafka.copies import read_copy
+from shoal.scenarios.kafka.content.compare import first_difference
+from shoal.scenarios.kafka.content.copies import read_copy
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
-from shoal.scenarios.kafka.topics import Topics
-from shoal.scenarios.replay.leaders import find_leaders
+from shoal.scenarios.replay.index.made_up import Maker
+from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.ledger import Ledger
-from shoal.scenarios.replay.made_up import Maker
-from shoal.scenarios.replay.player import Player
+from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
-    from shoal.protocol.sasl import Credentials
+    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.kafka.broker import Node
     from shoal.scenarios.kafka.mirror import Mirror
-    from shoal.scenarios.replay.arrivals import Arrival
     from shoal.scenarios.replay.brokers import Site
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.facts import Seen
-    from shoal.scenarios.replay.played import Played
+    from shoal.scenarios.replay.index.arrivals import Arrival
+    from shoal.scenarios.replay.sending.played import Played
     from shoal.scenarios.shoal_run import ShoalRun
 
 __all__ = ["Stage", "play_and_audit"]

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.metrics import requests
-from shoal.scenarios.kafka.topics import Topics
 from shoal.scenarios.replay.clock import MAX, Clock
-from shoal.scenarios.replay.leaders import find_leaders
-from shoal.scenarios.replay.raw_ledger import RawLedger
-from shoal.scenarios.replay.raw_player import RawPlayer, Where
+from shoal.scenarios.replay.frames.ledger import RawLedger
+from shoal.scenarios.replay.frames.player import RawPlayer, Where
+from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.replay.stage import play_and_audit
 from shoal.scenarios.shoal_run import running_shoal_run
 from shoal.scenarios.table import RULE, number, render
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from shoal.protocol.sasl import Credentials
+    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.replay.brokers import Site
-    from shoal.scenarios.replay.index import Recorded
+    from shoal.scenarios.replay.frames.source import RawRecorded
+    from shoal.scenarios.replay.index.source import Recorded
     from shoal.scenarios.replay.ledger import Findings
-    from shoal.scenarios.replay.played import Played
-    from shoal.scenarios.replay.raw_source import RawRecorded
+    from shoal.scenarios.replay.sending.played import Played
 
 __all__ = ["TraceSettings", "as_trace_table", "coalescing_lines", "is_good", "replay_index", "replay_raw"]
 

@@ -13,13 +13,13 @@ from kio.schema.index import schema_name_map
 from shoal.protocol.coalesce.answer import take_apart
 from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part, Target, WhyAlone, read_joinable
 from shoal.protocol.coalesce.request import encode_joined
-from shoal.protocol.compression import Codec
-from shoal.protocol.errors import RemoteProtocolError
-from shoal.protocol.headers import read_request_header
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
-from tests.protocol.kio_messages import decode_request, encode, request_frame, response_frame
-from tests.proxy.shallow_brokers import by_topic, make, named
+from shoal.protocol.schema.headers import read_request_header
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.kio_messages import decode_request, encode, request_frame, response_frame
+from tests.support.shallow.brokers import by_topic, make, named
 
 VERSIONS = [version for version in schema_name_map["produce"] if version >= 3]
 RECORD = NewRecord(1_700_000_000_000, b"key", b"value")

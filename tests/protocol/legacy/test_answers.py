@@ -10,19 +10,12 @@ from hypothesis import strategies as st
 from kio.schema.api_versions.v0.response import ApiVersion
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.api import API
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.legacy.answers import CHECKED, say_known
 from shoal.protocol.legacy.errors import known, newest_spoken
 from shoal.protocol.legacy.versions import BECOMES, lower_minima
-from tests.protocol.kio_messages import (
-    Case,
-    decode_response,
-    entities,
-    entity_type,
-    for_any,
-    response_frame,
-)
+from shoal.protocol.schema.api import API
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.kio_messages import Case, decode_response, entities, entity_type, for_any, response_frame
 
 PASSING = [
     Case(f"{API[key].name}Response", version)

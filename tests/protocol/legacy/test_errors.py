@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.protocol.api import ApiKey
 from shoal.protocol.legacy.errors import SPOKEN, Release, known, newest_spoken, spoken_since
+from shoal.protocol.schema.api import ApiKey
 
 # The constants of common/protocol/Errors.java at the tags 0.8.2.2, 0.9.0.1, 0.10.0.1, 0.10.1.1, 0.10.2.2, 0.11.0.2, and of
 # kafka/common/ErrorMapping.scala at 0.8.2.2 and 0.9.0.1 (which alone has 4 there).

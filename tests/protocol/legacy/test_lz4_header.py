@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec, compress
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.legacy.lz4_header import _xxh32, as_magic_0, as_standard
-from tests.batches import damaged
+from shoal.protocol.wire.compression import Codec, compress
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.batches import damaged
 
 # The first bytes of what kafka-clients 3.9.1 writes as MemoryRecords of magic 0 and 1 with Compression.lz4().
 MAGIC_0_HEAD = bytes.fromhex("04224d186040 1a")

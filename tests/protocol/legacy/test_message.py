@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.legacy.message import LOG_APPEND_TIME, OVERHEAD, write_message
-from tests.kafka_python import LegacyRecordBatch
+from shoal.protocol.wire.errors import LocalProtocolError
+from tests.support.kafka_python import LegacyRecordBatch
 
 # Written by kafka-clients 3.9.1: MemoryRecords.builder(buffer, magic, Compression.NONE, CREATE_TIME, 7), one record.
 MAGIC_0 = bytes.fromhex("0000000000000007 00000010 1fecd70a 00 00 000000016b 0000000176")

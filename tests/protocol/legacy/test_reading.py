@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.errors import RemoteProtocolError, TooLarge
 from shoal.protocol.legacy.message import LOG_APPEND_TIME, Message, write_message
-from tests.batches import damaged
-from tests.protocol.legacy.sets import (
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
+from tests.support.batches import damaged
+from tests.support.legacy.sets import (
     BY_KAFKA_PYTHON,
     CODECS,
     FIRST,

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.composer import compose
-from shoal.protocol.decomposer import decompose
 from shoal.protocol.legacy.errors import SPOKEN, newest_spoken
 from shoal.protocol.legacy.translate import CONVERSATIONS, say_errors
 from shoal.protocol.legacy.versions import BECOMES
-from shoal.protocol.schemas import MESSAGES
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.composer import compose
+from shoal.protocol.schema.decomposer import decompose
+from shoal.protocol.schema.tables import MESSAGES
 
 Offsets = dict[tuple[str, int, int], tuple[int, int]]
 """(topic, partition, timestamp) -> (error code, offset)."""

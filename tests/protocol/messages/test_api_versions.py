@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from shoal.protocol.api import API, ApiKey
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.api_versions import EDITED, intersect, offered, unsupported
-from tests.protocol.kio_messages import Case, decode_response, entity_type, for_any, response_frame
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.kio_messages import Case, decode_response, entity_type, for_any, response_frame
 
 KEYS = st.sampled_from([*ApiKey, 93, 1000])
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import LocalProtocolError, UnsupportedVersion
 from shoal.protocol.messages.fetch import (
     FetchedPartition,
     limit_fetch,
@@ -13,16 +12,9 @@ from shoal.protocol.messages.fetch import (
     read_fetch_response,
     replace_record_sets,
 )
-from shoal.protocol.wire import Buffer, write_tagged_fields
-from tests.protocol.kio_messages import (
-    Case,
-    decode_response,
-    encode,
-    for_any,
-    request_frame,
-    response_frame,
-    topic_key,
-)
+from shoal.protocol.wire.errors import LocalProtocolError, UnsupportedVersion
+from shoal.protocol.wire.types import Buffer, write_tagged_fields
+from tests.support.kio_messages import Case, decode_response, encode, for_any, request_frame, response_frame, topic_key
 
 VIEWS: list[Any] = [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data))]
 

@@ -7,9 +7,9 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.messages.init_producer_id import GrantedId, encode_init_producer_id, read_init_producer_id
-from tests.protocol.kio_messages import decode_request, response_frame
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.kio_messages import decode_request, response_frame
 
 KEY = 22
 

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import LocalProtocolError
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
-from tests.protocol.kio_messages import Case, cases, decode_request, entity_type, for_any, response_frame
+from shoal.protocol.wire.errors import LocalProtocolError
+from tests.support.kio_messages import Case, cases, decode_request, entity_type, for_any, response_frame
 
 
 @for_any("MetadataResponse")

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.messages.produce import (
     PEEK_LIMIT,
     encode_partition_error,
@@ -16,8 +15,9 @@ from shoal.protocol.messages.produce import (
     read_produce_request,
     read_produce_response,
 )
-from shoal.protocol.wire import Buffer, Topic, write_tagged_fields
-from tests.protocol.kio_messages import (
+from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.wire.types import Buffer, Topic, write_tagged_fields
+from tests.support.kio_messages import (
     Case,
     cases,
     decode_request,

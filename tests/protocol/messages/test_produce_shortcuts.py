@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.api import ApiKey
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.transform.addresses import read_endpoints
-from tests.protocol.kio_messages import Case, cases, entities, entity_type, request_frame, response_frame
+from tests.support.kio_messages import Case, cases, entities, entity_type, request_frame, response_frame
 
 REQUESTS = [case for case in cases("ProduceRequest") if 3 <= case.version <= 13]
 RESPONSES = [case for case in cases("ProduceResponse") if 10 <= case.version <= 13]

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from shoal.protocol.api import ApiKey
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
 from shoal.protocol.multibatch.proof import Proof, Result
-from shoal.protocol.shallow.eligible import Reason, Topics
-
-from .broker import API_RANGES, BatchBroker, Habits
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.shallow.wrap.eligible import Reason, Topics
+from tests.support.multibatch.broker import API_RANGES, BatchBroker, Habits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

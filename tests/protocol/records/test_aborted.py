@@ -1,8 +1,8 @@
 import pytest
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.aborted import AbortedTransactions
 from shoal.protocol.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, NewRecord, encode_batch, read_batch_header
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 ABORT, COMMIT = bytes((0, 0, 0, 0)), bytes((0, 0, 0, 1))
 

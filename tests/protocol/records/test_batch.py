@@ -10,9 +10,6 @@ from kio.records.schema import Record as KioRecord
 from kio.records.writers import write_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.crc import crc32c
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     CONTROL,
     HEADER_SIZE,
@@ -28,9 +25,12 @@ from shoal.protocol.records.batch import (
     synthetic_header,
 )
 from shoal.protocol.records.record import encode_single_record_head
-from tests import kafka_python
-from tests.batches import consumed, damaged
-from tests.strategies import batches, codecs, record_lists
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.crc import crc32c
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support import kafka_python
+from tests.support.batches import consumed, damaged
+from tests.support.strategies import batches, codecs, record_lists
 
 ONE = encode_batch([NewRecord(5, b"k", b"v" * 100)], base_offset=7, producer_id=1, producer_epoch=2, base_sequence=3)
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.protocol.compression import Codec, stated_size
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
     NewRecord,
@@ -16,7 +14,9 @@ from shoal.protocol.records.batch import (
 )
 from shoal.protocol.records.record import Record, write_record
 from shoal.protocol.records.recordset import Span, split
-from tests.batches import consumed
+from shoal.protocol.wire.compression import Codec, stated_size
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.batches import consumed
 
 DATA = Path(__file__).parents[2] / "data" / "batches"
 FIRST_TIMESTAMP = 1_700_000_000_000

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import (
     HEADER_SIZE,
     TRANSACTIONAL,
@@ -17,8 +15,10 @@ from shoal.protocol.records.batch import (
 )
 from shoal.protocol.records.rebatch import split_batch
 from shoal.protocol.records.record import encode_single_record_head
-from shoal.scenarios.kafka.tools import run_tool
-from tests.batches import consumed
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.crc import crc32c
+from shoal.scenarios.kafka.java.tools import run_tool
+from tests.support.batches import consumed
 
 RECORDS = [
     NewRecord(

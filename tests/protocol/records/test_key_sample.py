@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec, compress, decompress_start
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import HEADER_SIZE, NewRecord, encode_batch
 from shoal.protocol.records.key_sample import KeySampler, has_keys
-from tests.strategies import codecs, headers
+from shoal.protocol.wire.compression import Codec, compress, decompress_start
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.strategies import codecs, headers
 
 VALUE = random.Random(5).randbytes(200_000)
 

@@ -3,7 +3,6 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -15,6 +14,7 @@ from shoal.protocol.records.batch import (
 )
 from shoal.protocol.records.producible import produce_all_again
 from shoal.protocol.records.recordset import split
+from shoal.protocol.wire.compression import Codec
 
 BITS = (0, TRANSACTIONAL, DELETE_HORIZON, TRANSACTIONAL | DELETE_HORIZON)
 

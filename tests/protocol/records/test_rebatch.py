@@ -4,8 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import (
     CONTROL,
     LOG_APPEND_TIME,
@@ -15,8 +13,10 @@ from shoal.protocol.records.batch import (
     seal_batch,
 )
 from shoal.protocol.records.rebatch import MAX_RECORDS, split_batch
-from tests.batches import consumed, damaged
-from tests.strategies import batches, codecs, record_lists
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.batches import consumed, damaged
+from tests.support.strategies import batches, codecs, record_lists
 
 TEN = [NewRecord(100 - index, b"k%d" % index, bytes(100), ((b"h", None),)) for index in range(10)]
 

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.record import (
     Record,
     Slice,
     read_records,
     write_record,
 )
-from tests.strategies import headers
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.strategies import headers
 
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)

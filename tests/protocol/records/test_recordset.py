@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import NewRecord, encode_batch, read_batch_header
 from shoal.protocol.records.recordset import RecordSet, Span, split
-from tests.strategies import batches
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.support.strategies import batches
 
 SMALL = encode_batch([NewRecord(1, None, b"v")], base_offset=42)
 sets = st.lists(batches().map(lambda made: made[1]), max_size=5)

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.protocol.crc import crc32c
 from shoal.protocol.records.batch import TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.records.stamping import LAST_SEQUENCE, sequences_of, stamp_all
+from shoal.protocol.wire.crc import crc32c
 
 SIZES = st.lists(st.integers(0, 5_000), min_size=1, max_size=6)
 

@@ -2,7 +2,6 @@
 
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import (
     CONTROL,
     DELETE_HORIZON,
@@ -12,7 +11,8 @@ from shoal.protocol.records.batch import (
     encode_batch,
 )
 from shoal.protocol.shallow.envelope import EnvelopeKey
-from tests.strategies import headers
+from shoal.protocol.wire.compression import Codec
+from tests.support.strategies import headers
 
 __all__ = ["envelope_keys", "log_records", "record_sets"]
 

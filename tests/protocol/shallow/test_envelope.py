@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError
 from shoal.protocol.shallow.envelope import (
     MAGIC,
     EnvelopeKey,
@@ -16,9 +15,10 @@ from shoal.protocol.shallow.envelope import (
     tag_headers,
     with_partition_nonce,
 )
-from tests import kafka_python
-from tests.batches import damaged
+from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
 from tests.protocol.shallow.strategies import envelope_keys
+from tests.support import kafka_python
+from tests.support.batches import damaged
 
 KEY = EnvelopeKey(
     cluster="c",

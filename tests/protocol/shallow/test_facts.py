@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import HEADER_SIZE, NewRecord, encode_batch, open_batch, read_batch_header
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.records.record import Record
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.facts import Facts, contradiction, provenance, read_facts
-from shoal.protocol.shallow.wrap import wrap_record_set
-from tests.batches import consumed
+from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from shoal.protocol.wire.compression import Codec
 from tests.protocol.shallow.strategies import record_sets
-from tests.protocol.shallow.world import context, flat, some_batch
+from tests.support.batches import consumed
+from tests.support.shallow.world import context, flat, some_batch
 
 
 def envelopes(log: bytes, **changes: object) -> list[tuple[EnvelopeKey, Record]]:

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample, produced_fingerprints, sample_record_set
-from tests.batches import damaged
+from shoal.protocol.wire.compression import Codec
 from tests.protocol.shallow.strategies import log_records, record_sets
-from tests.protocol.shallow.world import some_batch
-from tests.strategies import codecs
+from tests.support.batches import damaged
+from tests.support.shallow.world import some_batch
+from tests.support.strategies import codecs
 
 SALT = b"salt" * 4
 

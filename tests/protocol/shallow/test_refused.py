@@ -9,22 +9,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import RemoteProtocolError
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.answers import TRY_AGAIN, Outcome
-from shoal.protocol.shallow.delivery import Deliveries
-from shoal.protocol.shallow.eligible import Reason
-from shoal.protocol.shallow.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.parcel import halves
-from shoal.protocol.shallow.progress import PartitionProgress
 from shoal.protocol.shallow.refused import MAX_PARTITIONS, MAX_RANGES, Offsets, RefusedRanges, SourceRange, overlaps
-from shoal.protocol.shallow.sequence import Sequence
-from shoal.protocol.shallow.sequence_slots import SLOT_SIZE
-from shoal.protocol.shallow.unwrap import Plan, SubBatch, plan_record_set
-from shoal.protocol.shallow.wrap import wrap_record_set
-from tests.protocol.shallow.partition import TOO_LATE, Partition
-from tests.protocol.shallow.test_exactly_once import STEPS, TARGET, World, attempt, mirrored, plan_of
-from tests.protocol.shallow.world import Seen, context, flat, plain, poll
+from shoal.protocol.shallow.unwrap.answers import TRY_AGAIN, Outcome
+from shoal.protocol.shallow.unwrap.delivery import Deliveries
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
+from shoal.protocol.shallow.unwrap.parcel import halves
+from shoal.protocol.shallow.unwrap.plan import Plan, SubBatch, plan_record_set
+from shoal.protocol.shallow.unwrap.progress import PartitionProgress
+from shoal.protocol.shallow.unwrap.sequence import Sequence
+from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.shallow.wrap.eligible import Reason
+from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from shoal.protocol.wire.errors import RemoteProtocolError
+from tests.protocol.shallow.unwrap.test_exactly_once import STEPS, TARGET, World, attempt, mirrored, plan_of
+from tests.support.shallow.partition import TOO_LATE, Partition
+from tests.support.shallow.world import Seen, context, flat, plain, poll
 
 LATEST = 5_000
 LATE = 9_000

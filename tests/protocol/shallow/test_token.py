@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.compression import Codec
-from shoal.protocol.error_codes import ErrorCode
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch, open_batch, read_batch_header
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.token import Tokened, put_token, take_token, token_header
-from shoal.protocol.shallow.unwrap import Plan, Refused, Stripped, plan_record_set
-from shoal.protocol.shallow.wrap import wrap_record_set
-from tests.batches import consumed
-from tests.protocol.shallow.world import context, flat, plain, poll, produced, some_batch
+from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.error_codes import ErrorCode
+from tests.support.batches import consumed
+from tests.support.shallow.world import context, flat, plain, poll, produced, some_batch
 
 TOKEN = bytes(range(16))
 SALT = b"salt" * 4

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.api import API
-from shoal.protocol.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.schema.api import API
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, Endpoint, read_endpoints, rewrite_endpoints
-from shoal.protocol.wire import write_tagged_fields
-from tests.protocol.kio_messages import Case, cases, decode_response, entities, for_any, response_frame
+from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.wire.types import write_tagged_fields
+from tests.support.kio_messages import Case, cases, decode_response, entities, for_any, response_frame
 
 NAMES = [f"{API[key].name}Response" for key in ADDRESS_RESPONSES]
 

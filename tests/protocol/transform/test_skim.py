@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.api import ApiKey
-from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.messages.fetch import read_fetch_response
+from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.transform.addresses import read_endpoints
 from shoal.protocol.transform.skim import HIDDEN_TAG, FetchSkimmer
-from shoal.protocol.wire import write_tagged_fields, write_uvarint
-from tests.protocol.kio_messages import Case, for_any, response_frame
+from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
+from shoal.protocol.wire.types import write_tagged_fields, write_uvarint
+from tests.support.kio_messages import Case, for_any, response_frame
 
 
 def skim(frame: bytes, sizes: list[int], version: int = 17) -> bytes:

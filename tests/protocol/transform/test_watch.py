@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.errors import RemoteProtocolError, UnsupportedVersion
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.wrap import next_offset
+from shoal.protocol.shallow.wrap.wrap import next_offset
 from shoal.protocol.transform import watch
 from shoal.protocol.transform.watch import FetchWatcher, WatchedPartition
-from tests.protocol.kio_messages import Case, for_any, response_frame
-from tests.protocol.shallow.world import some_batch
+from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
+from tests.support.kio_messages import Case, for_any, response_frame
+from tests.support.shallow.world import some_batch
 
 BATCHES = some_batch(100, 4) + some_batch(104, 3)
 LEGACY = (7).to_bytes(8) + (22).to_bytes(4) + bytes(4) + b"\1" + bytes(17)

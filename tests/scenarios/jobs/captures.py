@@ -5,12 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.capture.decode import Decoder
-from shoal.capture.rows import NameTable
-from shoal.capture.schema import chosen
-from shoal.capture.synthetic import Chunk, Traffic, chunks
-from shoal.capture.synthetic_files import index_bytes
-from shoal.scenarios.jobs.schema import ROW
+from shoal.scenarios.capture.decode import Decoder
+from shoal.scenarios.capture.rows import NameTable
+from shoal.scenarios.capture.schema import chosen
+from shoal.scenarios.jobs.source.schema import ROW
+from tests.support.captures.synthetic import Chunk, Traffic, chunks
+from tests.support.captures.synthetic_files import index_bytes
 
 __all__ = ["as_rows", "one_chunk", "write_index"]
 

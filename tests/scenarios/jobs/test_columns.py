@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from shoal.scenarios.jobs import audit, batch_sizes
-from shoal.scenarios.jobs.schema import ROW
+from shoal.scenarios.jobs.audit import analysis as audit
+from shoal.scenarios.jobs.batch_sizes import analysis as batch_sizes
+from shoal.scenarios.jobs.source.schema import ROW
 
 
 @pytest.mark.parametrize("job", [audit, batch_sizes])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from shoal.scenarios.jobs.batch_sizes.shares import share_bins
 from shoal.scenarios.jobs.bins import bins_of, lower_edge, middle, share_bin
-from shoal.scenarios.jobs.counts.shares import share_bins
 from shoal.scenarios.jobs.histograms import bin_of
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.capture.synthetic import Traffic, chunks
 from shoal.scenarios.jobs.__main__ import run_in
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
 from tests.scenarios.jobs.captures import write_index
+from tests.support.captures.synthetic import Traffic, chunks
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.scenarios.jobs.cascade_report import Found, cascade_report
-from shoal.scenarios.jobs.coalescing_report import coalescing_report
-from shoal.scenarios.jobs.counters.levels import CascadeSettings
-from shoal.scenarios.jobs.report import Listed, write_report
-from shoal.scenarios.jobs.whatif.latencies import histogram
-from shoal.scenarios.jobs.whatif.prediction import OPEN_LOOP
+from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+from shoal.scenarios.jobs.cascade.report import Found, cascade_report
+from shoal.scenarios.jobs.coalescing.latencies import histogram
+from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
+from shoal.scenarios.jobs.coalescing.report import coalescing_report
+from shoal.scenarios.jobs.report.report import Listed, write_report
 
 NOTHING = Listed(total=0, rows=[])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shoal.scenarios.jobs import audit_report as audit
-from shoal.scenarios.jobs import batch_sizes_report as batch_sizes
-from shoal.scenarios.jobs.report import Fact, Listed, write_report
+from shoal.scenarios.jobs.audit import report as audit
+from shoal.scenarios.jobs.batch_sizes import report as batch_sizes
+from shoal.scenarios.jobs.report.report import Fact, Listed, write_report
 
 START = datetime(2026, 11, 22, 3, tzinfo=UTC)
 NOTHING = Listed(total=0, rows=[])

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from shoal.capture.synthetic import Traffic, chunks
-from shoal.capture.synthetic_mirror import Faults, mirrored
 from shoal.cli import main
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.submit import command, package_zip
 from tests.scenarios.jobs.captures import one_chunk, write_index
 from tests.scenarios.jobs.outputs import check_outputs
+from tests.support.captures.synthetic import Traffic, chunks
+from tests.support.captures.synthetic_mirror import Faults, mirrored
 
 QUICK = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR")
 
@@ -82,7 +82,9 @@ def test_a_stream_keeps_its_state_on_executors(tmp_path: Path) -> None:
 
 def test_the_zip_has_all_modules_of_ours(tmp_path: Path) -> None:
     names = zipfile.ZipFile(package_zip(tmp_path / "shoal.zip")).namelist()
-    assert {"shoal/__init__.py", "shoal/capture/decode.py", "shoal/scenarios/jobs/source.py"} <= set(names)
+    assert {"shoal/__init__.py", "shoal/scenarios/capture/decode.py", "shoal/scenarios/jobs/source/source.py"} <= set(
+        names
+    )
     assert all(name.startswith("shoal/") and name.endswith(".py") for name in names)
 
 

@@ -1,0 +1,102 @@
+"""What the frames of one client connection are: a request says its API, an answer only which request it belongs to.
+
+Frames without a Kafka header are SASL tokens, behind a SaslHandshake v0 whose mechanism the broker takes. They count from the request
+on, until an answer says that the broker refused: what might be a token is never taken for a request.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from shoal.protocol.messages.produce import peek_acks
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import RequestHeader, read_request_header, response_body
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.sasl import TOKEN_ROUNDS
+from shoal.protocol.wire.types import read_string
+
+__all__ = ["TOKEN", "UNREADABLE", "Asked", "Exchanges"]
+
+TOKEN: Final = -1
+"""In place of an API key: a SASL token."""
+UNREADABLE: Final = -2
+"""A request whose header cannot be read."""
+_NO_ANSWER: Final = 0  # acks
+_ERROR: Final = Struct(">h")
+_CORRELATION: Final = Struct(">i")
+_CORRELATION_AT: Final = 4
+_MANY: Final = 1 << 30
+
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+    is_answered: bool
+
+
+class Exchanges(Generic[T]):
+    """Of one connection. `waiting`: requests without an answer so far, and what the caller keeps with each; it bounds them."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Asked, T]] = deque()
+        self._client_id = ""
+        self._tokens = 0  # still to come from the client
+
+    def request(self, frame: bytes) -> Asked:
+        """`frame` may be cut behind its header. Never raises."""
+        if self._tokens:
+            self._tokens -= 1
+            return Asked(TOKEN, 0, 0, self._client_id, True)
+        try:
+            header = read_request_header(frame)
+        except RemoteProtocolError:
+            return Asked(UNREADABLE, 0, 0, self._client_id, True)
+        self._client_id = header.client_id or ""
+        if header.api_key == ApiKey.SASL_HANDSHAKE and header.api_version == 0:
+            self._tokens = _rounds(frame, header)
+        is_answered = header.api_key != ApiKey.PRODUCE or _acks(frame) != _NO_ANSWER
+        return Asked(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
+
+    def answer(self, frame: bytes) -> Iterator[tuple[Asked, T]]:
+        """Requests that this answer ends: those passed over, and last the one that it belongs to. None: it belongs to none we know."""
+        position = self._position(frame)
+        for _ in range(position + 1):
+            asked, kept = self.waiting.popleft()
+            if asked.api_key == ApiKey.SASL_HANDSHAKE and _is_refused(asked, frame):
+                self._tokens = 0
+            yield asked, kept
+
+    def _position(self, frame: bytes) -> int:
+        """In `waiting`; -1 where it is not there. The answer to a token says nothing about itself."""
+        correlation_id = _CORRELATION.unpack_from(frame, _CORRELATION_AT)[0] if len(frame) >= 8 else None
+        for position, (asked, _) in enumerate(self.waiting):
+            if asked.api_key == TOKEN:
+                return position if position == 0 else -1
+            if asked.correlation_id == correlation_id and asked.api_key != UNREADABLE:
+                return position
+        return -1
+
+
+def _rounds(frame: bytes, header: RequestHeader) -> int:
+    try:
+        mechanism, _ = read_string(frame, header.body, len(frame))
+    except RemoteProtocolError:
+        return _MANY
+    return TOKEN_ROUNDS.get(mechanism or "", _MANY)
+
+
+def _acks(frame: bytes) -> int | None:
+    try:
+        return peek_acks(frame)
+    except RemoteProtocolError:
+        return None
+
+
+def _is_refused(asked: Asked, frame: bytes) -> bool:
+    error_at = response_body(frame, asked.api_key, asked.api_version)
+    return asked.api_version == 0 and len(frame) >= error_at + 2 and _ERROR.unpack_from(frame, error_at)[0] != 0

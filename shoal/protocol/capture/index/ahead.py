@@ -1,0 +1,318 @@
+"""Produce requests of many partitions, or cut into chunks, read as they pass: ahead of what was put off in front of them.
+
+The walkers see all in its order, so what was put off had to be read before each request that is too long to be copied. This reader needs
+nothing of what is in front. It knows what the requests of a producer begin with, takes the header of each batch, and gives a request
+as a whole when its last byte has passed:
+
+    size  api  correlation id  [known]  topics  topic  partitions  index  length  [header ... records]  no tag  index ...  no tags
+
+A chunk may end in the midst of records. Where it ends elsewhere, or anything is not as usual (two batches in a set, tags, another client id
+or acks, a batch of gzip or snappy that is cut off), nothing is read of that chunk: the walker takes over where it begins (`Begun`).
+So this adds nothing that could be understood in another way.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from shoal.protocol.capture.index.columns import HEADER_SIZE
+from shoal.protocol.capture.index.pending import Request
+from shoal.protocol.capture.index.record_sets import Usual
+from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
+from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_name, read_tags
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["MOST_KNOWN", "NOTHING", "AheadReader", "Begun", "Known", "Read", "as_request", "known_of"]
+
+MOST_PARTITIONS: Final = 4096
+"""Of a request: what has been read of it waits."""
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_HEAD: Final = 12  # bytes: size, API and version, correlation id
+_OLDEST, _COMPACT_FROM, _BY_ID_FROM, _NEWEST = 3, 9, 13, 13
+_TOPIC_ID: Final = 16
+MOST_KNOWN: Final = 1200
+"""Bytes: two names of 512 at most, and some numbers."""
+_ACKS: Final = Struct(">hi")  # and timeout
+_BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes
+_BATCH_AT: Final = 8
+_LENGTH_END: Final = 12
+_LEAST_LENGTH: Final = HEADER_SIZE - _LENGTH_END
+_INDEX_AND_LENGTH_END: Final = 4 + _LENGTH_END
+_CODEC: Final = 7
+
+_PLAIN: Final = 4
+_Set = tuple[int, int, int, bytes]
+"""Index, the first bytes of the length, its last byte if there are three, header of the batch."""
+_SETS: Final[dict[int, Callable[[memoryview, int], _Set]]] = {
+    1: Struct(f">iB0s{HEADER_SIZE}s").unpack_from,
+    2: Struct(f">iH0s{HEADER_SIZE}s").unpack_from,
+    3: Struct(f">iHB{HEADER_SIZE}s").unpack_from,
+    _PLAIN: Struct(f">ii0s{HEADER_SIZE}s").unpack_from,
+}
+"""By how many bytes the length of the records takes."""
+_SAYS: Final = (0, 1 << 7, 1 << 14, 1 << 21, 1 << 31)
+"""How much less than this they say."""
+
+
+_Beginning = Callable[[memoryview, int], tuple[int, bytes, int, bytes]]
+"""Size, API, correlation id, and so many bytes behind it."""
+
+
+@lru_cache(maxsize=256)
+def _beginning(size: int) -> _Beginning:
+    return Struct(f">i4si{size}s").unpack_from
+
+
+class Known(NamedTuple):
+    """`middle`: the bytes between the correlation id and the number of topics."""
+
+    api: bytes
+    middle: bytes
+    unpack: _Beginning
+    version: int
+    client: bytes
+    acks: int
+    tag: int  # bytes of tagged fields, where there are none
+    size: int  # of what is known, with what is in front of it
+
+    def begins(self, frame: memoryview) -> bool:
+        return frame[4:8] == self.api and frame[_HEAD : self.size] == self.middle
+
+
+NOTHING: Final = Known(b"", b"", _beginning(0), 0, b"", 0, 0, 0)
+
+
+class Begun(NamedTuple):
+    """A request of which some has passed; what comes now is the rest of some records."""
+
+    known: Known
+    correlation_id: int
+    size: int
+    left: int  # bytes of it
+    gap: int  # of these, up to the end of the records
+    topics: int  # left, with the one that these are of
+    partitions: int  # left of that topic, without the one that these are of
+    topic: Topic
+    usual: list[Usual]
+
+
+Read = tuple[Known, int, int, list[Usual]]
+"""Correlation id, size of the frame, its partitions."""
+
+
+def as_request(read: Read, number: int, sent_ns: int) -> Request:
+    known, correlation_id, size, usual = read
+    request = Request(_PRODUCE, known.version, correlation_id, size, number)
+    request.client, request.acks, request.sent_ns = known.client, known.acks, sent_ns
+    request.partitions = [*usual]
+    return request
+
+
+class _Otherwise(Exception):
+    """Something is not as usual."""
+
+
+_OTHERWISE: Final = (_Otherwise, More, Abandon, IndexError, struct_error)
+
+
+class AheadReader:
+    """Of one connection. `begun`: what the next chunk goes on with. `batches`: of those that were `read` last, all together."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_cut",
+        "_first",
+        "_known",
+        "_partitions",
+        "_said",
+        "_size",
+        "_stop",
+        "_topic",
+        "_topics",
+        "_unpack",
+        "_usual",
+        "_width",
+        "batches",
+        "begun",
+        "known",
+    )
+
+    def __init__(self) -> None:
+        self.known = NOTHING
+        self.begun: Begun | None = None
+        self._cut: Begun | None = None
+        # What the last request began with: what was known, the number of topics, the first one, the number of its partitions;
+        self._first = b""
+        self._said: tuple[int, Topic, int] | None = None  # the last three as what they say;
+        self._unpack = _beginning(0)  # and what reads so much of the next
+        self._width = 3  # of the last length that was compact
+        self.batches = 0
+
+    def learn(self, known: Known | None) -> None:
+        if known is not None:
+            self.known, self._said = known, None
+
+    def read(self, chunk: memoryview) -> list[Read] | None:
+        """The requests that have passed with this chunk, which is only lent. None: nothing of it was read."""
+        end, begun = len(chunk), self.begun
+        self._cut, self.batches = None, 0
+        try:
+            if begun is None:
+                pos = self._begin(chunk, 0)
+            elif begun.gap >= end and begun.left > end:
+                self.begun = begun._replace(left=begun.left - end, gap=begun.gap - end)
+                return []
+            else:
+                pos = self._go_on(chunk, begun)
+            found = self._walk(chunk, pos, end)
+        except _OTHERWISE:
+            return None
+        self.begun = self._cut
+        return found
+
+    def _walk(self, chunk: memoryview, pos: int, end: int) -> list[Read]:
+        """Up to the end of the chunk, which may be in the midst of some records (`_cut`)."""
+        found: list[Read] = []
+        while True:
+            pos = self._read_sets(chunk, pos, end)
+            if self._cut is not None:
+                return found
+            tag = self._known.tag
+            if tag and chunk[pos]:
+                raise _Otherwise
+            pos += tag
+            self._topics -= 1
+            if self._topics:
+                pos = self._read_topic(chunk, pos)
+                continue
+            if tag and chunk[pos]:
+                raise _Otherwise
+            pos += tag
+            if pos != self._stop:
+                raise _Otherwise
+            found.append((self._known, self._correlation_id, self._size, self._usual))
+            self.batches += len(self._usual)
+            if pos == end:
+                return found
+            pos = self._begin(chunk, pos)
+
+    def _begin(self, chunk: memoryview, pos: int) -> int:
+        """-> where the first partition begins."""
+        known = self._known = self.known
+        self._usual: list[Usual] = []
+        if self._said is not None:
+            length, api, self._correlation_id, first = self._unpack(chunk, pos)
+            if api == known.api and first == self._first:
+                self._topics, self._topic, self._partitions = self._said
+                self._size, self._stop = length + 4, pos + length + 4
+                return pos + _HEAD + len(first)
+        length, api, self._correlation_id, middle = known.unpack(chunk, pos)
+        if api != known.api or middle != known.middle:
+            raise _Otherwise
+        self._size, self._stop = length + 4, pos + length + 4
+        self._topics, behind = self._count(chunk, pos + known.size)
+        behind = self._read_topic(chunk, behind)
+        self._first = bytes(chunk[pos + _HEAD : behind])
+        self._said = self._topics, self._topic, self._partitions
+        self._unpack = _beginning(len(self._first))
+        return behind
+
+    def _go_on(self, chunk: memoryview, begun: Begun) -> int:
+        self._known, self._correlation_id, self._size, self._stop, pos = begun[:5]
+        _, _, _, _, _, self._topics, self._partitions, self._topic, usual = begun
+        self._usual = [*usual]
+        tag = begun.known.tag
+        if tag and chunk[pos]:
+            raise _Otherwise
+        return pos + tag
+
+    def _count(self, chunk: memoryview, pos: int) -> tuple[int, int]:
+        """Of an array; -> where it begins."""
+        count, pos = read_length(chunk, pos, compact=bool(self._known.tag))
+        if not 0 < count <= MOST_PARTITIONS:
+            raise _Otherwise
+        return count, pos
+
+    def _read_topic(self, chunk: memoryview, pos: int) -> int:
+        known = self._known
+        if known.version >= _BY_ID_FROM:
+            self._topic = bytes(chunk[pos : pos + _TOPIC_ID])
+            pos += _TOPIC_ID
+        else:
+            name, pos = read_name(chunk, pos, compact=bool(known.tag))
+            self._topic = str(name, "utf-8", "replace")
+        self._partitions, pos = self._count(chunk, pos)
+        if len(self._usual) + self._partitions > MOST_PARTITIONS:
+            raise _Otherwise
+        return pos
+
+    def _read_sets(self, chunk: memoryview, pos: int, end: int) -> int:
+        """Of all partitions that are left of a topic."""
+        tag, topic, add, left = self._known.tag, self._topic, self._usual.append, self._partitions
+        width = self._width if tag else _PLAIN
+        read_set = _SETS[width]
+        while left:
+            index, first, last, header = read_set(chunk, pos)
+            length, magic, attributes = _BATCH_START(header, _BATCH_AT)
+            size = length + _LENGTH_END + tag  # as the length of the records says it
+            if width == 3:
+                is_said = last == size >> 14 < 0x80 and first == (size & 0x7F) << 8 | size >> 7 & 0x7F | 0x8080
+            else:
+                is_said = (
+                    first == ((size & 0x7F) << 8 | size >> 7 | 0x8000 if width == 2 else size) and size < _SAYS[width]
+                )
+            if not is_said or magic != 2 or length < _LEAST_LENGTH:
+                if not tag or width == (width := _width(chunk, pos)):
+                    raise _Otherwise
+                self._width = width
+                read_set = _SETS[width]
+                continue
+            raw, pos = length - _LEAST_LENGTH, pos + width + length + _INDEX_AND_LENGTH_END
+            if attributes & _CODEC:
+                raw = said_size(attributes & _CODEC, chunk, pos - raw, pos, end)
+                if raw == NOT_HERE:
+                    raise _Otherwise
+            add((topic, index, raw, header))
+            left -= 1
+            if pos >= end and (pos > end or pos < self._stop):
+                if pos > self._stop:
+                    raise _Otherwise
+                self._cut = self._begun(pos - end, self._stop - end, left)
+                break
+            if tag:
+                if chunk[pos]:
+                    raise _Otherwise
+                pos += 1
+        return pos
+
+    def _begun(self, gap: int, left: int, partitions: int) -> Begun:
+        frame = self._known, self._correlation_id, self._size, left, gap
+        return Begun(*frame, self._topics, partitions, self._topic, self._usual)
+
+
+def _width(chunk: memoryview, pos: int) -> int:
+    """Bytes of the compact length behind the index there."""
+    return 1 if chunk[pos + 4] < 0x80 else 2 if chunk[pos + 5] < 0x80 else 3
+
+
+def known_of(frame: memoryview, request: Request) -> Known | None:
+    """What further requests may begin with, after this one, of which MOST_KNOWN bytes are here. None: its like cannot be read so."""
+    version = request.api_version
+    if not _OLDEST <= version <= _NEWEST:
+        return None
+    compact = version >= _COMPACT_FROM
+    try:
+        _, pos = read_name(frame, _HEAD, compact=False)
+        pos = read_tags(frame, pos) if compact else pos
+        _, pos = read_name(frame, pos, compact=compact)
+        acks, _ = _ACKS.unpack_from(frame, pos)
+    except (More, Abandon, IndexError, struct_error):
+        return None
+    if not acks:
+        return None
+    size = pos + _ACKS.size
+    middle = bytes(frame[_HEAD:size])
+    return Known(bytes(frame[4:8]), middle, _beginning(len(middle)), version, request.client, acks, int(compact), size)

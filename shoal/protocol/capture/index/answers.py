@@ -1,0 +1,180 @@
+"""Answers on their way from the broker: v0-v18 of Fetch looked into as they pass, Produce held (it is short), the others counted.
+
+Fetch  v1 throttle time   v4 last stable offset, aborted transactions   v5 log start offset   v7 error and session
+       v11 preferred replica   v12 flexible   v13 topics by id
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from shoal.protocol.capture.index.pending import Request
+from shoal.protocol.capture.index.record_sets import RecordSetWalker
+from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_tags
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.schema.walker import Rows, Walkers
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["AnswerWalker", "Said", "read_produced", "read_whole"]
+
+_PREFIX: Final = Struct(">ii")  # size, correlation id
+_SIZE: Final = Struct(">i")
+_LEAST: Final = 4
+_FETCH: Final = int(ApiKey.FETCH)
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_NEWEST_FETCH: Final = 18
+_COMPACT_FROM: Final = 12
+_INT32: Final = Struct(">i")
+_ERROR_AND_SESSION: Final = Struct(">hi")
+_PARTITION: Final = Struct(">ih")  # index, error code
+_ABORTED_BYTES: Final = 16  # producer id, first offset
+HELD: Final = 256 * 1024
+"""Bytes of a Produce answer; nothing is known of the partitions of a longer one (6000 of them)."""
+_PRODUCED: Final = Walkers(
+    MESSAGES["ProduceResponse"],
+    ("ThrottleTimeMs = 0",),
+    Rows("Responses.PartitionResponses", ("Name | TopicId", "Index", "ErrorCode", "BaseOffset")),
+)
+
+Said = dict[tuple[Topic, int], tuple[int, int]]
+"""Topic and partition -> error code and base offset."""
+
+
+class AnswerWalker(RecordSetWalker):
+    """Asks `due()` for the request that an answer belongs to, by `began`; tells `ended(answer)` when it is whole.
+
+    `held`: the frame of a Produce answer. `throttle_ms`, `partitions`, `error`: of a Fetch answer.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_before_aborted",
+        "_due",
+        "_preferred",
+        "_told",
+        "held",
+        "request",
+        "size",
+        "throttle_ms",
+        "unknown",
+    )
+
+    def __init__(self, due: Callable[[], Request | None], told: Callable[["AnswerWalker"], None]) -> None:
+        super().__init__(_PREFIX.size)
+        self._due = due
+        self._told = told
+        self.request: Request | None = None
+        self.size = 0
+        self.throttle_ms = 0
+        self.held = b""
+        self.unknown = 0
+        self._before_aborted = self._preferred = self._aborted = 0
+
+    def begin(self, view: memoryview, pos: int) -> int:
+        request = self._due()
+        if request is None:
+            return 0
+        size, correlation_id = _PREFIX.unpack_from(view, pos)
+        if size < 0 or (not request.is_token and (size < _LEAST or correlation_id != request.correlation_id)):
+            return 0
+        self.request, self.size = request, size + _SIZE.size
+        self.throttle_ms, self.held, self.partitions, self.error = 0, b"", [], 0
+        self._step = self._first_step(request)
+        return self.size
+
+    def _first_step(self, request: Request) -> Callable[[memoryview, int, int], int]:
+        version = request.api_version
+        if request.api_key == _PRODUCE and self.size <= HELD:
+            return self._hold
+        if request.api_key == _FETCH:
+            if 0 <= version <= _NEWEST_FETCH:
+                self.begin_topics(version, flexible_from=_COMPACT_FROM)
+                # high watermark; last stable offset; log start offset
+                self._before_aborted = _PARTITION.size + 8 + (8 if version >= 4 else 0) + (8 if version >= 5 else 0)
+                self._preferred = 4 if version >= 11 else 0
+                return self._read_fetch
+            self.unknown += 1
+        return self._pass
+
+    def ended(self) -> None:
+        self.finish()
+        self._told(self)
+        self.request = None
+
+    def _hold(self, view: memoryview, pos: int, stop: int) -> int:
+        self.held += bytes(view[pos:stop])
+        return stop
+
+    def _read_fetch(self, view: memoryview, pos: int, stop: int) -> int:
+        assert self.request is not None
+        version = self.request.api_version
+        pos += _PREFIX.size
+        if self._compact:
+            pos = read_tags(view, pos)
+        throttle_ms = error = 0
+        if version >= 1:
+            (throttle_ms,) = _INT32.unpack_from(view, pos)
+            pos += _INT32.size
+        if version >= 7:
+            error, _ = _ERROR_AND_SESSION.unpack_from(view, pos)
+            pos += _ERROR_AND_SESSION.size
+        count, pos = read_length(view, pos, compact=self._compact)
+        self.throttle_ms, self.error = throttle_ms, error
+        return self.enter_topics(count, pos)
+
+    def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
+        if self.request is not None and self.request.api_version < 4:
+            return self._read_records(view, pos, pos, pos + self._before_aborted)
+        count, behind = read_length(view, pos + self._before_aborted, compact=self._compact)
+        if not count:
+            return self._read_records(view, pos, pos, behind + self._preferred)
+        index, error = _PARTITION.unpack_from(view, pos)
+        self._index, self._error, self._aborted = index, error, count
+        self._step = self._read_aborted
+        return behind
+
+    def _read_records(self, view: memoryview, start: int, partition: int, pos: int) -> int:
+        index, error = _PARTITION.unpack_from(view, partition)
+        size, pos = read_length(view, pos, compact=self._compact)
+        return self.enter(index, error, size, start, pos)
+
+    def _read_aborted(self, view: memoryview, pos: int, stop: int) -> int:
+        """Aborted transactions: as many as are there."""
+        each = _ABORTED_BYTES + self._compact
+        here = min((stop - pos) // each, self._aborted)
+        if not here:
+            raise More
+        if self._compact and any(view[pos + _ABORTED_BYTES : pos + here * each : each]):
+            raise Abandon  # tagged fields that nobody knows yet
+        self._aborted -= here
+        if not self._aborted:
+            self._step = self._read_after_aborted
+        return pos + here * each
+
+    def _read_after_aborted(self, view: memoryview, pos: int, stop: int) -> int:
+        size, behind = read_length(view, pos + self._preferred, compact=self._compact)
+        return self.enter(self._index, self._error, size, pos, behind)
+
+
+def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
+    """As `read_produced`. None: it is not all of the answer to this Produce request, or it is a long one."""
+    size = len(frame)
+    if not _PREFIX.size <= size <= HELD or _PREFIX.unpack_from(frame) != (size - _SIZE.size, request.correlation_id):
+        return None
+    return read_produced(request, bytes(frame))
+
+
+def read_produced(request: Request, frame: bytes) -> tuple[Said, int]:
+    """Of an answer that was held: what it says, and the throttle time. Nothing, where it cannot be read."""
+    if not frame:
+        return {}, 0
+    try:
+        version = request.api_version
+        body = response_body(frame, _PRODUCE, version)
+        throttle_ms, partitions = _PRODUCED[version](frame, body, len(frame))
+    except RemoteProtocolError:
+        return {}, 0
+    return {(topic, index): (error, offset) for topic, index, error, offset in partitions}, throttle_ms

@@ -1,0 +1,79 @@
+"""Numbers for the names in rows, of one file: each file has its own table, so that a file can be read without any other.
+
+`taken` gives what has been added since the last time, to be written in front of the rows that mention it; `renewed` begins the next
+file's table. So whoever writes must take all rows and all names of a file before it renews.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["MAX_NAMES", "Names"]
+
+MAX_NAMES: Final = 100_000
+"""Of one file: topics, client ids (some clients make a new one each time) and the like. Then it is time for the next file; until that begins, new names get the number 0."""
+
+TopicName = Callable[[str, bytes], str | None]
+"""Cluster and topic id -> name."""
+
+
+class Names:
+    def __init__(self, topic_name: TopicName) -> None:
+        self._topic_name = topic_name
+        self.epoch = 0
+        """Counts `renewed`: a number is good within one."""
+        self._numbers: dict[str, int] = {"": 0}
+        self._ids: dict[tuple[str, bytes], int] = {}
+        self._fresh: dict[int, str] = {}
+
+    def number(self, name: str) -> int:
+        found = self._numbers.get(name)
+        return self._add(name) if found is None else found
+
+    def topic(self, cluster: str, topic: Topic) -> int:
+        if isinstance(topic, str):
+            return self.number(topic)
+        found = self._ids.get((cluster, topic))
+        if found is not None:
+            return found
+        name = self._topic_name(cluster, topic)
+        if name is None:  # it may become known
+            return self.number(topic.hex())
+        number = self.number(name)
+        if number:
+            self._ids[cluster, topic] = number
+        return number
+
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        """Whether `topic` will give the same number until `renewed`."""
+        return isinstance(topic, str) or (cluster, topic) in self._ids
+
+    def _add(self, name: str) -> int:
+        number = len(self._numbers)
+        if number > MAX_NAMES:
+            return 0
+        self._numbers[name] = number
+        self._fresh[number] = name
+        return number
+
+    @property
+    def is_full(self) -> bool:
+        """Time for the next file."""
+        return len(self._numbers) > MAX_NAMES
+
+    def taken(self) -> dict[int, str]:
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def put_back(self, names: dict[int, str]) -> None:
+        """They could not be written."""
+        self._fresh = {**names, **self._fresh}
+
+    def repeated(self) -> None:
+        """A file begins: it needs all that are known."""
+        self._fresh = {number: name for name, number in self._numbers.items() if number}
+
+    def renewed(self) -> None:
+        self._numbers, self._ids, self._fresh = {"": 0}, {}, {}
+        self.epoch += 1

@@ -1,0 +1,98 @@
+"""A request between its last byte to the broker and its answer, and what the proxy says of it (`Note`, `Verdict`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shoal.protocol.capture.index.columns import Handling
+from shoal.protocol.wire.types import Topic
+
+if TYPE_CHECKING:
+    from shoal.protocol.capture.index.record_sets import PartitionRows, Usual
+
+__all__ = ["NO_NOTE", "PASSED", "Note", "Request", "Source", "Treatment", "Verdict"]
+
+NO_ACKS: Final = -2
+TOKEN: Final = 1 << 16
+"""In place of an API key, which is an int16: not a Kafka request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """How Shoal handled what is in a row."""
+
+    handling: Handling = Handling.PASSED
+    reason: str | None = None
+    source_topic: str | None = None
+    source_partition: int = -1
+
+
+PASSED: Final = Treatment()
+
+
+class Source(NamedTuple):
+    """Where an unwrapped batch was fetched; `first` and `last` are its offsets there. `reason`: what is wrong with its envelope."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str | None = None
+
+
+class Verdict(NamedTuple):
+    """What became of the batches of a fetched partition: those within `wrapped` (first and last offsets) were wrapped, the others
+    are raw for `reason`. `given_below`: the client was given only those below this offset (0: none), and will ask for the others again:
+    they make no rows."""
+
+    wrapped: Sequence[tuple[int, int]] = ()
+    reason: str | None = None
+    given_below: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What Shoal does with a request on its way to the broker. `judged`: a `Tap.judge` follows, with a verdict for each partition.
+
+    `sources`: of the batches of each partition, in order; None: a plain one.
+    """
+
+    treatment: Treatment = PASSED
+    judged: bool = False
+    sources: Mapping[tuple[Topic, int], Sequence[Source | None]] = field(default_factory=dict)
+
+
+NO_NOTE: Final = Note()
+
+
+class Request:
+    """`sent_ns`: when its last byte was sent."""
+
+    __slots__ = (
+        "acks",
+        "api_key",
+        "api_version",
+        "client",
+        "correlation_id",
+        "note",
+        "number",
+        "partitions",
+        "sent_ns",
+        "size",
+    )
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, size: int, number: int) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.size = size
+        self.number = number
+        self.client = b""
+        self.acks = NO_ACKS
+        self.sent_ns = 0
+        self.note = NO_NOTE
+        self.partitions: list[PartitionRows | Usual] = []
+
+    @property
+    def is_token(self) -> bool:
+        return self.api_key == TOKEN

@@ -1,0 +1,224 @@
+"""Requests on their way to the broker, v0-v13 of Produce looked into, of all others the header.
+
+v0-v2    Produce without a transactional id      v3-v8    with one; RECORDS with an int32 length
+v9-v12   flexible: header tags, compact lengths  v13      topics by id
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+from shoal.protocol.capture.index.again import FORMS, Form, form_of
+from shoal.protocol.capture.index.ahead import MOST_KNOWN, AheadReader, Begun, known_of
+from shoal.protocol.capture.index.columns import HEADER_SIZE
+from shoal.protocol.capture.index.pending import TOKEN, Request
+from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
+from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
+from shoal.protocol.capture.index.stream import read_length, read_name, read_tags
+from shoal.protocol.schema.api import ApiKey
+
+__all__ = ["RequestWalker"]
+
+_PREFIX: Final = Struct(">ihhi")  # size, api key, api version, correlation id
+_SIZE: Final = Struct(">i")
+_LEAST: Final = 8
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_NEWEST_PRODUCE: Final = 13
+_TRANSACTIONAL_FROM, _COMPACT_FROM = 3, 9
+_ACKS: Final = Struct(">hi")  # acks, timeout
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_SOFTWARE_FROM: Final = 3  # KIP-511
+_CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
+_INDEX: Final = Struct(">i")
+_NO_TAGS: Final = 3  # bytes behind a request's last records: of the partition, the topic and the whole request
+_HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
+_BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
+_BATCH_AT: Final = 8  # behind the base offset
+_LENGTH_END: Final = 12
+_CODEC: Final = 7
+
+
+class RequestWalker(RecordSetWalker):
+    """Tells `sent(request)` of each, when it is whole. `tokens`: frames to come that are SASL tokens without a header."""
+
+    __slots__ = ("_forms", "_head", "_request", "_sent", "ahead", "number", "software", "tokens", "unknown")
+
+    def __init__(self, sent: Callable[[Request], None]) -> None:
+        super().__init__(_PREFIX.size)
+        self._sent = sent
+        self.number = 0
+        self.tokens = 0
+        self.unknown = 0  # Produce requests of a version that nobody knows yet
+        self.software = ""
+        self._request = Request(TOKEN, 0, 0, 0, 0)
+        self._forms: list[Form] = []
+        self.ahead = AheadReader()
+        self._head = b""  # of a Produce request unlike those before
+
+    def take_over(self, begun: Begun) -> None:
+        """Go on where a request was read ahead so far."""
+        known = begun.known
+        self.number += 1
+        self.begin_topics(known.version, flexible_from=_COMPACT_FROM)
+        request = self._request = Request(_PRODUCE, known.version, begun.correlation_id, begun.size, self.number)
+        request.client, request.acks = known.client, known.acks
+        self.partitions, self.batches = [*begun.usual], len(begun.usual)
+        self._topic, self._topics, self._partitions = begun.topic, begun.topics, begun.partitions + 1
+        self._left, self._skip = begun.left, begun.gap
+        self._step = self._end_partition
+
+    @property
+    def is_between(self) -> bool:
+        """Two frames; and it need not see the next one as it passes."""
+        return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
+
+    @property
+    def known(self) -> Sequence[Form]:
+        """What the next frame may be read by; none, while it must be fed."""
+        return self._forms if self.is_between else ()
+
+    def feed(self, chunk: memoryview) -> None:
+        super().feed(chunk)
+        if self._request.api_key == _PRODUCE and self._request.size == len(chunk) and not (self._left or self._carry):
+            self._learn(chunk)
+
+    def feed_kept(self, frame: bytes, size: int) -> None:
+        """What a form has kept of a frame of `size` bytes."""
+        super().feed(memoryview(frame))
+        self.pass_over(size - len(frame) - (_NO_TAGS if self._compact else 0))
+        if self._request.api_key == _PRODUCE and self._request.size == size and self.is_between_frames:
+            self._learn(memoryview(frame))
+
+    def _learn(self, frame: memoryview) -> None:
+        """It is a Produce request, or what was kept of one, and nothing else."""
+        if len(self.partitions) == 1 and self.batches == 1:
+            form = form_of(frame, self._request, as_rows(self.partitions[0]))
+            if form is not None:
+                self._forms = [form, *self._forms[: FORMS - 1]]
+
+    def forget(self) -> None:
+        """All forms."""
+        self._forms = []
+
+    def expect_tokens(self, count: int) -> None:
+        self.tokens = count
+        self.prefix = _SIZE.size if count else _PREFIX.size
+
+    def begin(self, view: memoryview, pos: int) -> int:
+        self.number += 1
+        if self.tokens:
+            return self._begin_token(view, pos)
+        size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
+        if size < _LEAST:
+            return 0
+        whole: int = size + _SIZE.size
+        self._request = Request(key, version, correlation_id, whole, self.number)
+        self.partitions, self.batches = [], 0
+        self._step = self._read_header
+        return whole
+
+    def _begin_token(self, view: memoryview, pos: int) -> int:
+        size: int = max(_SIZE.unpack_from(view, pos)[0], 0) + _SIZE.size
+        self.expect_tokens(self.tokens - 1)
+        self._request = Request(TOKEN, 0, 0, size, self.number)
+        self.partitions, self.batches = [], 0
+        self._step = self._pass
+        return size
+
+    def ended(self) -> None:
+        self.finish()
+        self._request.partitions = self.partitions
+        if self._head:
+            self.ahead.learn(known_of(memoryview(self._head), self._request))
+            self._head = b""
+        self._sent(self._request)
+
+    def _read_header(self, view: memoryview, pos: int, stop: int) -> int:
+        request, start = self._request, pos
+        pos += _PREFIX.size
+        if request.api_key == _CONTROLLED_SHUTDOWN and not request.api_version:
+            return start + self._left
+        client, pos = read_name(view, pos, compact=False)
+        request.client = client
+        if request.api_key == _PRODUCE:
+            if 0 <= request.api_version <= _NEWEST_PRODUCE:
+                self.begin_topics(request.api_version, flexible_from=_COMPACT_FROM)
+                head = view[start : start + MOST_KNOWN]
+                self._head = b"" if self.ahead.known.begins(head) else bytes(head)
+                self._step = self._read_produce
+                return pos
+            self.unknown += 1
+        elif request.api_key == _API_VERSIONS and request.api_version >= _SOFTWARE_FROM:
+            self._step = self._read_software
+            return pos
+        return start + self._left
+
+    def _read_software(self, view: memoryview, pos: int, stop: int) -> int:
+        start = pos
+        pos = read_tags(view, pos)
+        name, pos = read_name(view, pos, compact=True)
+        version, pos = read_name(view, pos, compact=True)
+        self.software = str(name + b"/" + version, "utf-8", "replace")
+        return start + self._left
+
+    def _read_produce(self, view: memoryview, pos: int, stop: int) -> int:
+        version = self._request.api_version
+        if self._compact:
+            pos = read_tags(view, pos)
+        if version >= _TRANSACTIONAL_FROM:
+            _, pos = read_name(view, pos, compact=self._compact)
+        acks, _ = _ACKS.unpack_from(view, pos)
+        count, pos = read_length(view, pos + _ACKS.size, compact=self._compact)
+        self._request.acks = acks
+        return self.enter_topics(count, pos)
+
+    def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
+        start = pos
+        if self.sampler is None and self.batches + self._partitions <= MAX_BATCHES:
+            pos = self._read_usual(view, pos, stop)
+            if pos != start:
+                return pos
+        (index,) = _INDEX.unpack_from(view, pos)
+        size, pos = read_length(view, pos + _INDEX.size, compact=self._compact)
+        return self.enter(index, 0, size, start, pos)
+
+    def _read_usual(self, view: memoryview, pos: int, stop: int) -> int:
+        """Partitions of one batch each, as nearly all are, in one loop: as many as have their heads in view. What is otherwise is left
+        where it begins."""
+        compact, topic, left, add = self._compact, self._topic, self._partitions, self.partitions.append
+        end, last, before = pos + self._left, stop - _HEAD, self._partitions
+        while left and pos <= last:
+            (index,) = _INDEX.unpack_from(view, pos)
+            size, at = _records_length(view, pos + _INDEX.size, compact=compact)
+            behind = at + size
+            length, magic, attributes = _BATCH_START(view, at + _BATCH_AT)
+            if length + _LENGTH_END != size or magic != 2 or size < HEADER_SIZE or behind + compact > end:
+                break
+            raw, codec = size - HEADER_SIZE, attributes & _CODEC
+            if codec:
+                raw = said_size(codec, view, at + HEADER_SIZE, behind, stop)
+                if raw == NOT_HERE:
+                    break
+            if compact and (behind >= stop or view[behind]):
+                break
+            add((topic, index, raw, bytes(view[at : at + HEADER_SIZE])))
+            pos, left = behind + compact, left - 1
+        if left != before:
+            self.batches += before - left
+            self._partitions = left
+            self._step = self.read_partition if left else self._end_topic
+        return pos
+
+
+def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
+    """As `read_length`, where four bytes are there; a compact one that has more gives 0."""
+    if not compact:
+        return _INDEX.unpack_from(view, pos)[0], pos + _INDEX.size
+    value = view[pos]
+    if value < 0x80:
+        return value - 1, pos + 1
+    value += (view[pos + 1] << 7) - 0x80
+    if value < 0x4000:
+        return value - 1, pos + 2
+    value += (view[pos + 2] << 14) - 0x4000
+    return (value - 1 if value < 0x200000 else 0), pos + 3

@@ -1,0 +1,309 @@
+"""Rows out of what the walkers have found: the part that is equal for all batches of a partition is packed once, and put in front."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+from shoal.protocol.capture.index.again import Lane
+from shoal.protocol.capture.index.columns import (
+    BATCH,
+    CONTEXT,
+    HEADER_SIZE,
+    NO_RECORDS,
+    ROW_SIZE,
+    Direction,
+    Handling,
+    Kind,
+)
+from shoal.protocol.capture.index.pending import Request, Source, Treatment, Verdict
+from shoal.protocol.capture.index.record_sets import PartitionRows, Usual, as_rows
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.compression import Codec, stated_size
+from shoal.protocol.wire.types import Topic
+
+__all__ = [
+    "NO_ANSWER",
+    "UNKNOWN_ERROR",
+    "Answered",
+    "Place",
+    "RowMaker",
+    "Sink",
+    "appended",
+    "row_of",
+]
+
+UNKNOWN_ERROR: Final = -32768
+NO_LATENCY: Final = -1
+_ATTRIBUTES: Final = slice(21, 23)
+_CODEC: Final = 7
+_MOST: Final = 0x7FFFFFFF
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
+_DELTA_AT: Final = 23  # of lastOffsetDelta
+_LOG_OFFSET: Final = Struct("<q")
+_SOURCE: Final = Struct("<qq")  # behind it
+
+
+class Sink(Protocol):
+    """Where rows go, and where names get their numbers. A number is good for the rows of the next `add` only, or while `epoch` is the same."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def number(self, name: str) -> int: ...
+
+    def topic(self, cluster: str, topic: Topic) -> int: ...
+
+    def knows(self, cluster: str, topic: Topic) -> bool:
+        """Whether `topic` gives the same number in all of this epoch: the name of a topic id may become known later."""
+        ...
+
+    def add(self, rows: bytes) -> None: ...
+
+    def drop(self, rows: int) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """Where a connection leads: `node` -1 where that is not known."""
+
+    connection: int
+    listener: str
+    cluster: str
+    node: int = -1
+
+
+class Answered(NamedTuple):
+    """`at_ns`: Unix time of the answer's first byte, -1: there is none. `size`: of its frame."""
+
+    at_ns: int = -1
+    size: int = -1
+    throttle_ms: int = 0
+
+
+NO_ANSWER: Final = Answered()
+_DIRECTIONS: Final = {int(ApiKey.PRODUCE): Direction.PRODUCED, int(ApiKey.FETCH): Direction.FETCHED}
+_NOTHING_SAID: Final = (UNKNOWN_ERROR, -1)
+
+
+_WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
+_NAMES: Final = Struct("<IIIII")  # client, software, listener, cluster, topic
+_USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
+"""CONTEXT, BATCH and the header, with fields that are the same in all rows of a request in one piece."""
+_FOUR_NAMES: Final = Struct("<IIII")
+_API: Final = Struct("<hhh")
+_NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
+_NOT_LOOKED: Final = -1  # for keys
+assert _USUAL.size == ROW_SIZE
+_NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
+_PARTITION: Final = Struct("<ii")  # its index, and no throttle time
+
+
+class RowMaker:
+    """Of one connection. `software` becomes known when the client asks for API versions."""
+
+    __slots__ = ("_elsewhere", "_number", "_place", "_sink", "software")
+
+    def __init__(self, place: Place, sink: Sink) -> None:
+        self._place = place
+        self._sink = sink
+        self._number = sink.number
+        self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
+        self.software = ""
+
+    def name(self, lane: Lane) -> None:
+        """What its rows have in front, anew: `epoch` of the sink is another, or the name of a topic was not known yet."""
+        form, place, number, sink = lane.form, self._place, self._number, self._sink
+        names = (str(form.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
+        topic = sink.topic(place.cluster, form.topic) if form.topic else 0
+        lane.connection = place.connection
+        lane.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(lane.partition, 0)
+        lane.epoch = sink.epoch if sink.knows(place.cluster, form.topic) else -1
+
+    def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
+        """One without records."""
+        context = self._context(request, answered, request.note.treatment, (Kind.REQUEST, direction), error=error)
+        self._sink.add(context + NO_RECORDS)
+
+    def batches(
+        self,
+        request: Request,
+        answered: Answered,
+        direction: Direction,
+        treatment: Treatment,
+        rows: PartitionRows,
+    ) -> None:
+        context = self._context(
+            request,
+            answered,
+            treatment,
+            (Kind.BATCH, direction),
+            topic=rows.topic,
+            partition=rows.partition,
+            error=rows.error,
+        )
+        self._sink.add(context + context.join(rows.tails))
+
+    def produced(self, request: Request, answered: Answered, said: Mapping[tuple[Topic, int], tuple[int, int]]) -> int:
+        """Of a request that is no Fetch, with the error code and base offset of each partition; -> how many batches it had."""
+        usual = [one for one in request.partitions if not isinstance(one, PartitionRows)]
+        if usual and len(usual) == len(request.partitions) and not request.note.sources:
+            self._usual(request, answered, usual, said)
+            return len(usual)
+        partitions = [as_rows(one) for one in request.partitions]
+        for one in partitions:
+            self._produced(request, answered, one, said.get((one.topic, one.partition), _NOTHING_SAID))
+        if not partitions:
+            error = next((error for error, _ in said.values() if error), 0) if said else UNKNOWN_ERROR
+            self.request(request, answered, _DIRECTIONS.get(request.api_key, Direction.OTHER), error)
+        return sum(len(one.tails) for one in partitions)
+
+    def _produced(self, request: Request, answered: Answered, one: PartitionRows, said: tuple[int, int]) -> None:
+        error, offset = said
+        rows = PartitionRows(one.topic, one.partition, error, appended(one.tails, offset))
+        sources = request.note.sources.get((one.topic, one.partition))
+        if sources is None:
+            self.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
+        else:
+            self.unwrapped(request, answered, rows, sources)
+
+    def _usual(
+        self,
+        request: Request,
+        answered: Answered,
+        partitions: Sequence[Usual],
+        said: Mapping[tuple[Topic, int], tuple[int, int]],
+    ) -> None:
+        """Of a Produce request with one batch for each partition."""
+        place, number, topic_number, treatment = self._place, self._number, self._sink.topic, request.note.treatment
+        is_answered = answered.at_ns >= 0
+        latency = max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY
+        client = number(str(request.client, "utf-8", "replace"))
+        names = _FOUR_NAMES.pack(client, number(self.software), number(place.listener), number(place.cluster))
+        elsewhere = self._from(treatment)
+        api = _API.pack(request.api_key, request.api_version, request.acks)
+        what = bytes((Kind.BATCH, Direction.PRODUCED, treatment.handling, 0))
+        rows = []
+        for topic, index, raw, header in partitions:
+            error, offset = said.get((topic, index), _NOTHING_SAID)
+            rows.append(
+                _USUAL.pack(
+                    request.sent_ns, latency, place.connection, request.number, names,
+                    topic_number(place.cluster, topic) if topic else 0, elsewhere, index, answered.throttle_ms,
+                    request.size, answered.size, api, error, what, offset, _NO_OFFSETS, raw, _NOT_LOOKED, header,
+                )
+            )  # fmt: skip
+        self._sink.add(b"".join(rows))
+
+    def _from(self, treatment: Treatment) -> bytes:
+        number = self._number
+        reason, topic = (number(name) if name else 0 for name in (treatment.reason, treatment.source_topic))
+        return _NO_SOURCE.pack(reason, topic, treatment.source_partition, self._place.node)
+
+    def unwrapped(
+        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
+    ) -> None:
+        """Batches of an opened envelope, each with its source; plain ones between them."""
+        for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):
+            treatment = request.note.treatment
+            if source is not None:
+                tail = _with_source(tail, source.first, source.last)
+                treatment = Treatment(
+                    handling=Handling.UNWRAPPED,
+                    reason=source.reason,
+                    source_topic=source.topic,
+                    source_partition=source.partition,
+                )
+            one = rows._replace(tails=[tail])
+            self.batches(request, answered, Direction.PRODUCED, treatment, one)
+
+    def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
+        """Batches of a fetched partition, as the verdict says."""
+        below = verdict.given_below
+        raw: list[bytes] = []
+        wrapped: list[bytes] = []
+        for tail in rows.tails:
+            offset = _first_offset(tail)
+            if below is not None and offset >= below:
+                break
+            inside = any(first <= offset <= last for first, last in verdict.wrapped)
+            (wrapped if inside else raw).append(tail)
+        for tails, treatment in (
+            (wrapped, _WRAPPED),
+            (raw, Treatment(handling=Handling.RAW, reason=verdict.reason)),
+        ):
+            if tails:
+                self.batches(request, answered, Direction.FETCHED, treatment, rows._replace(tails=tails))
+
+    def _context(
+        self,
+        request: Request,
+        answered: Answered,
+        treatment: Treatment,
+        what: tuple[Kind, Direction],
+        *,
+        topic: Topic | None = None,
+        partition: int = -1,
+        error: int,
+    ) -> bytes:
+        place, number = self._place, self._number
+        is_answered = answered.at_ns >= 0
+        return CONTEXT.pack(
+            answered.at_ns if is_answered and what[1] is Direction.FETCHED else request.sent_ns,
+            max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY,
+            place.connection,
+            request.number,
+            number(str(request.client, "utf-8", "replace")),
+            number(self.software),
+            number(place.listener),
+            number(place.cluster),
+            self._sink.topic(place.cluster, topic) if topic else 0,
+            number(treatment.reason) if treatment.reason else 0,
+            number(treatment.source_topic) if treatment.source_topic else 0,
+            treatment.source_partition,
+            place.node,
+            partition,
+            answered.throttle_ms,
+            request.size,
+            answered.size,
+            request.api_key,
+            request.api_version,
+            request.acks,
+            error,
+            *what,
+            treatment.handling,
+            0,
+        )
+
+
+def row_of(batch: memoryview, log_offset: int) -> bytes:
+    """What follows the context, of a batch of magic 2 that is whole."""
+    codec = Codec(int.from_bytes(batch[_ATTRIBUTES], "big") & _CODEC)
+    raw = stated_size(codec, batch[HEADER_SIZE:])
+    return BATCH.pack(log_offset, -1, -1, -1 if raw is None or raw > _MOST else raw, -1) + batch[:HEADER_SIZE]
+
+
+def _first_offset(tail: bytes) -> int:
+    """The base offset on the wire."""
+    return _INT64.unpack_from(tail, BATCH.size)[0]  # type: ignore[no-any-return]
+
+
+def _last_delta(tail: bytes) -> int:
+    return _INT32.unpack_from(tail, BATCH.size + _DELTA_AT)[0]  # type: ignore[no-any-return]
+
+
+def appended(tails: Sequence[bytes], base_offset: int) -> list[bytes]:
+    """The same rows with the offsets at which a broker has put them; -1: not known."""
+    placed = []
+    for tail in tails:
+        placed.append(_LOG_OFFSET.pack(base_offset) + tail[_LOG_OFFSET.size :])
+        if base_offset >= 0:
+            base_offset += _last_delta(tail) + 1
+    return placed
+
+
+def _with_source(tail: bytes, first: int, last: int) -> bytes:
+    """The same row with its offsets in the source."""
+    return tail[: _LOG_OFFSET.size] + _SOURCE.pack(first, last) + tail[_LOG_OFFSET.size + _SOURCE.size :]

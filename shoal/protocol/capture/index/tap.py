@@ -1,0 +1,341 @@
+"""The tap on one connection to a broker: bytes of both directions in, rows of the index out.
+
+    to the broker    RequestWalker ── a Request, waiting ──┐
+    from the broker  AnswerWalker ─────────────────────────┴── rows
+
+It stands between Shoal and the *broker*, not between Shoal and the client. So the index holds what the broker gave and what the broker
+took, each batch once in each direction, whatever Shoal makes of it: of an envelope it holds the batches inside, never the
+envelope, and where several clients' requests were joined, the joined one (`proxy/` gives each batch its own client there). What
+cannot be seen in the bytes, `proxy/` says: `note` what it does with a request, `judge` what it has made of a Fetch answer.
+
+A row of a Produce request waits for the answer (base offset, error, throttle, latency), one with acks = 0 for nothing; a row of a Fetch
+answer, where Shoal may wrap it, for its verdict. Requests and answers are one to one and in order. All that waits is bounded: MAX_WAITING
+batches of a connection; those of further requests are dropped, and counted.
+
+A request like one before, and its answer, are read by a form (again.py), all else by the walkers. Whoever feeds a tap may be behind with that
+while it is `quick`: it asks to be brought up to date (`catch_up`) before anything is said of its connection or asked of it. What need
+not wait for the others is read ahead of them, long requests (ahead.py) or what a form keeps of them; and they are told in their order.
+
+Never raises; the proxy's traffic does not depend on it. What it cannot read it passes over (stream.py).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from shoal.protocol.capture.index.again import Form, Frame, Sent, as_request
+from shoal.protocol.capture.index.ahead import Read
+from shoal.protocol.capture.index.ahead import as_request as read_request
+from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
+from shoal.protocol.capture.index.columns import Direction, Handling
+from shoal.protocol.capture.index.pending import NO_NOTE, Note, Request, Treatment, Verdict
+from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
+from shoal.protocol.capture.index.requests import RequestWalker
+from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, Place, RowMaker, Sink
+from shoal.protocol.capture.index.stream import is_several, size_of, whole_frames
+from shoal.protocol.records.key_sample import KeySampler
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.types import Topic
+
+__all__ = ["MAX_WAITING", "Tap"]
+
+MAX_WAITING: Final = 100_000
+"""Batches of one connection; a row takes some 200 bytes."""
+_MAX_NOTES: Final = 10_000
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_NO_VERDICT: Final = Verdict()
+
+
+class Tap:
+    def __init__(
+        self,
+        place: Place,
+        sink: Sink,
+        sampler: KeySampler | None = None,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.quick = False
+        """The last request was one to produce, and so the next may be: what is short can be read later."""
+        self._catch_up = catch_up
+        self._sink = sink
+        self._make = RowMaker(place, sink)
+        self._requests = RequestWalker(self._sent)
+        self.ahead = self._requests.ahead
+        """Reads long requests while others are yet to be `sent`, or `held`; what it has `read` is to be told in their order."""
+        self._answers = AnswerWalker(self._due, self._answered)
+        self._requests.sampler = self._answers.sampler = sampler
+        self._waiting: deque[Request | Sent] = deque()
+        self._waiting_batches = 0
+        self._notes: dict[int, Note] = {}
+        self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
+        self._now_ns = self._began_ns = 0
+        self.forms: Sequence[Form] = ()
+        """By which the next request may be read."""
+        self._is_between = True  # two answers
+
+    # -- what passes -----------------------------------------------------------------------------------------------
+
+    def sent(self, chunk: Frame, now_ns: int) -> None:
+        """The broker was given these bytes. The chunk is only lent."""
+        if not self._sent_again(chunk, len(chunk), now_ns):
+            self._sent_otherwise(chunk, now_ns)
+
+    def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
+        """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be needed."""
+        for form in self.forms:
+            kept = form.keep(frame, size)
+            if kept is not None:
+                return kept
+        return None
+
+    def held(self, kept: tuple[bytes], now_ns: int) -> None:
+        """What a form has kept of a frame."""
+        [frame] = kept
+        size = size_of(frame)
+        if not self._sent_again(frame, size, now_ns):
+            self._now_ns, self.quick = now_ns, False
+            self._requests.feed_kept(frame, size)
+            self._is_fed()
+
+    def _sent_again(self, frame: Frame, size: int, now_ns: int) -> bool:
+        requests = self._requests
+        number = requests.number + 1
+        for form in self.forms:
+            found = form.read(frame, size, now_ns, number)
+            if found is not None:
+                requests.number = number
+                self.quick = True
+                if self._waiting_batches < MAX_WAITING:
+                    self._waiting_batches += 1
+                    self._waiting.append(found)
+                else:
+                    self._wait(as_request(found), 1)
+                return True
+        return False
+
+    def read(self, found: list[Read], now_ns: int) -> None:
+        """Requests that have passed."""
+        for one in found:
+            self._requests.number += 1
+            request = read_request(one, self._requests.number, now_ns)
+            self._wait(request, len(request.partitions))
+
+    def sent_now(self, chunk: Frame, now_ns: int) -> None:
+        """All that was in front has been told."""
+        self._take_over()
+        self.sent(chunk, now_ns)
+
+    def _take_over(self) -> None:
+        begun, self.ahead.begun = self.ahead.begun, None
+        if begun is not None:
+            self.quick = False
+            self._requests.take_over(begun)
+
+    def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
+        if self.forms and is_several(chunk):
+            for frame in whole_frames(chunk):
+                self.sent(frame, now_ns)
+            return
+        self._now_ns, self.quick = now_ns, False
+        self._requests.feed(memoryview(chunk))
+        self._is_fed()
+
+    def _is_fed(self) -> None:
+        self.quick = self.quick and self._requests.is_between and not self._notes
+        self.forms = () if self._notes else self._requests.known
+
+    def received(self, chunk: Frame, now_ns: int) -> None:
+        """The broker has given these bytes."""
+        waiting = self._waiting
+        if waiting and type(first := waiting[0]) is tuple and self._is_between:
+            lane = first[0]
+            if lane.epoch != self._sink.epoch:
+                self._make.name(lane)
+            row = lane.row(first, chunk, now_ns)
+            if row is not None:
+                waiting.popleft()
+                self._waiting_batches -= 1
+                self._sink.add(row)
+                return
+        self._received_otherwise(chunk, now_ns)
+
+    def _received_otherwise(self, chunk: Frame, now_ns: int) -> None:
+        if self._is_between and self._waiting:
+            first = self._waiting[0]
+            request = as_request(first) if isinstance(first, tuple) else first
+            if request.api_key == _PRODUCE:
+                if is_several(chunk):
+                    for frame in whole_frames(chunk):
+                        self.received(frame, now_ns)
+                    return
+                said = read_whole(request, chunk)
+                if said is not None:
+                    self._waiting.popleft()
+                    self._produced(request, Answered(now_ns, len(chunk), said[1]), said[0])
+                    return
+        self._now_ns = now_ns
+        self._answers.feed(memoryview(chunk))
+        self._is_between = self._answers.is_between_frames
+
+    def expect_tokens(self, count: int) -> None:
+        """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
+        self._see_all()
+        self._requests.expect_tokens(count)
+        self.forms = ()
+
+    def close(self) -> None:
+        """The connection has ended: what waits will not be answered."""
+        self._see_all()
+        while (request := self._next()) is not None:
+            self._produced(request, NO_ANSWER, {})
+        for correlation_id in list(self._unjudged):
+            self._judge(correlation_id, {})
+
+    # -- what Shoal says ---------------------------------------------------------------------------------------------
+
+    def note(self, correlation_id: int, note: Note) -> None:
+        """Of a request that is about to be sent."""
+        self._see_all()
+        if len(self._notes) >= _MAX_NOTES:
+            self._notes.clear()
+        self._notes[correlation_id] = note
+        self.forms = ()
+
+    def judge(
+        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+    ) -> None:
+        """Of the answer to a request whose note said that it would be judged; `otherwise`: for partitions that are not named.
+
+        Of an answer that is still on its way: raw, for the reason of `otherwise`.
+        """
+        self._see_all()
+        self._judge(correlation_id, verdicts, otherwise)
+
+    def _judge(
+        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+    ) -> None:
+        on_its_way: tuple[Request | None, Answered, list[PartitionRows], int] = (
+            self._answers.request,
+            NO_ANSWER,
+            [],
+            0,
+        )
+        request, answered, partitions, error = self._unjudged.pop(correlation_id, on_its_way)
+        if request is None or request.correlation_id != correlation_id:
+            return
+        if answered is NO_ANSWER:
+            request.note = Note(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
+            return
+        self._waiting_batches -= sum(len(one.tails) for one in partitions)
+        for one in partitions:
+            self._make.judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
+        if not partitions:
+            self._make.request(request, answered, Direction.FETCHED, error)
+
+    @property
+    def lost(self) -> bool:
+        """It has stopped looking at one direction."""
+        self._see_all()
+        return self._requests.lost or self._answers.lost
+
+    @property
+    def unread(self) -> int:
+        """Frames and record sets of which not all could be read."""
+        self._see_all()
+        walkers = (self._requests, self._answers)
+        return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
+
+    def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
+        """Of this client's, sent over another connection together with others'."""
+        self._see_all()
+        self._make.software = self._requests.software
+        self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
+
+    def next_number(self) -> int:
+        """For a request that goes another way."""
+        self._see_all()
+        self._requests.number += 1
+        return self._requests.number
+
+    def _see_all(self) -> None:
+        self._catch_up()
+        self._take_over()
+        self.quick = False
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _sent(self, request: Request) -> None:
+        request.sent_ns = self._now_ns
+        if self._notes:
+            request.note = self._notes.pop(request.correlation_id, NO_NOTE)
+        if self._make.software != self._requests.software:
+            self._rename()
+        batches = self._requests.batches
+        self.quick = request.api_key == _PRODUCE and request.acks != 0
+        if request.api_key == _PRODUCE and request.acks == 0:
+            self._produced(request, NO_ANSWER, {})
+            return
+        self._wait(request, batches)
+
+    def _wait(self, request: Request, batches: int) -> None:
+        if not self._hold(batches):
+            request.partitions = []
+        self._waiting.append(request)
+
+    def _rename(self) -> None:
+        """What has been named so far has another name."""
+        self._make.software = self._requests.software
+        self._requests.forget()
+        self._waiting = deque(as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
+
+    def _hold(self, batches: int) -> bool:
+        if self._waiting_batches + batches > MAX_WAITING:
+            self._sink.drop(batches)
+            return False
+        self._waiting_batches += batches
+        return True
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _due(self) -> Request | None:
+        self._began_ns = self._now_ns
+        return self._next()
+
+    def _next(self) -> Request | None:
+        if not self._waiting:
+            return None
+        first = self._waiting.popleft()
+        return as_request(first) if isinstance(first, tuple) else first
+
+    def _answered(self, answer: AnswerWalker) -> None:
+        request = answer.request
+        assert request is not None
+        if request.is_token:
+            return
+        if request.api_key == _PRODUCE:
+            said, throttle_ms = read_produced(request, answer.held)
+            self._produced(request, Answered(self._began_ns, answer.size, throttle_ms), said)
+            return
+        answered = Answered(self._began_ns, answer.size, answer.throttle_ms)
+        if request.api_key == _FETCH:
+            self._fetched(request, answered, answer)
+        else:
+            self._make.request(request, answered, Direction.OTHER, UNKNOWN_ERROR)
+
+    def _produced(self, request: Request, answered: Answered, said: Said) -> None:
+        """A request has all that it will get."""
+        batches = self._make.produced(request, answered, said)
+        self._waiting_batches -= batches if request.acks else 0
+
+    def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
+        partitions = [as_rows(one) for one in answer.partitions]
+        if request.note.judged:
+            self._judge(request.correlation_id, {})  # one that was forgotten
+            if not self._hold(answer.batches):
+                partitions = []
+            self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)
+            return
+        for one in partitions:
+            self._make.batches(request, answered, Direction.FETCHED, request.note.treatment, one)
+        if not partitions:
+            self._make.request(request, answered, Direction.FETCHED, answer.error)

@@ -1,0 +1,235 @@
+"""Who has the proving turn, and what comes of it: proof, failure, or nothing (turn.py has the rules of one turn).
+
+One flow at a time has the turn. Its holder waits for nobody; others wait until it ends, at its deadline at the latest. Samples that
+were given in vain are remembered ("tainted"): when such a record comes back late, it is no evidence for another flow.
+
+What a topic is given before its proof is raw, and a small topic would be through before it comes. So it waits:
+
+- a flow of which nothing is proven yet waits as a whole (`pause_until`): there is nothing else that it could be given;
+- of a flow with a proven topic, each other topic waits by itself (`hold_until`), and the proven ones go on: while samples of it are
+  on their way, and until this flow may have the turn. It waits `topic_seconds` in all from its first records, once for each
+  connection, and not at all once it has failed. So nothing waits for another topic's proof, and nobody is starved.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
+from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicPartition, TopicState
+from shoal.protocol.shallow.interlock.flows import Flows
+from shoal.protocol.shallow.interlock.limits import (
+    BACK_OFF_SECONDS,
+    MAX_TAINTED,
+    MAX_TURN_FACTOR,
+    PAUSE_SECONDS,
+    EvidenceSettings,
+    back_off,
+)
+from shoal.protocol.shallow.interlock.positions import Positions
+from shoal.protocol.shallow.interlock.turn import Turn, Verdict
+
+__all__ = ["Proving"]
+
+
+class Proving:
+    """One per `Evidence`, with which it shares flows and positions. Nothing is proven before `opens_at`."""
+
+    def __init__(self, flows: Flows, positions: Positions, settings: EvidenceSettings, *, opens_at: float) -> None:
+        self._flows = flows
+        self._positions = positions
+        self._settings = settings
+        self._opens_at = opens_at
+        self._closed_until = opens_at
+        self._turn: Turn | None = None
+        self._tainted: OrderedDict[Fingerprint, int] = OrderedDict()
+
+    def close(self, now: float, until: float) -> None:
+        """Nothing new is proven until then."""
+        self._closed_until = until
+        self._end_turn(now)
+
+    def tick(self, now: float) -> None:
+        if self._turn and now >= self._turn.last_deadline:
+            self._end_turn(now)
+
+    def withdraw(self, flow: Flow, now: float) -> None:
+        """The flow's turn, if it has it, ends."""
+        if self._turn and self._turn.flow is flow:
+            self._end_turn(now)
+
+    # fetch side
+
+    def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
+        if not self._may_prove(flow, read, now):
+            return None
+        turn = self._turn_for(flow, now)
+        if self._turn is None or (turn and turn.is_open(read.topic)):
+            return self._positions.others(flow, read.place)
+        return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
+
+    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
+        self._start_waiting(flow, read, now)
+        turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
+        if turn is None:
+            return self._until_turn(flow, read, now)
+        floor = self._positions.others(flow, read.place)
+        useful = samples or read.topic not in turn.topics
+        if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
+            turn.claim(read, floor)
+        clean = [sample for sample in samples if self._tainted.get(sample.fingerprint, flow.token) == flow.token]
+        ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
+        if ready is not None and now < ready:
+            return ready
+        return self._waits(turn, flow, read, now)
+
+    def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
+        state = flow.topic(topic)
+        return (
+            connection not in state.proven
+            and self._is_hopeful(flow, topic, now)
+            and now < self._patience(state, connection, now)
+        )
+
+    def pause_until(self, flow: Flow, now: float) -> float | None:
+        """When the flow may be given more; None: the turn has nothing against it."""
+        turn = self._turn_for(flow, now)
+        if now < self._opens_at:
+            return self._opens_at
+        if flow.is_sampled:
+            return None
+        if turn:
+            return turn.deadline if turn.awaits() else None
+        return self._turn.deadline if self._turn and not flow.failures else None
+
+    def given(self, flow: Flow, read: Fetched, raw_next: int, now: float) -> None:
+        """The flow is given `read`, records below `raw_next` raw."""
+        turn = self._turn
+        if turn is None or turn.flow is not flow:
+            return self.spoil(flow, read.place, raw_next)
+        turn.give(read, raw_next, now)
+        state = flow.topic(read.topic)
+        if state.given_at is None and not state.matched and turn.gave(read.topic):
+            state.given_at = now
+        return None
+
+    def spoil(self, flow: Flow, place: TopicPartition, raw_next: int) -> None:
+        """The flow was given, here or elsewhere, records of this partition below `raw_next`."""
+        if self._turn and self._turn.flow is not flow:
+            self._turn.spoil(place, raw_next)
+
+    # produce side
+
+    def listens(self, topic: str, partition: int) -> bool:
+        return self._turn is not None and self._turn.listens(topic, partition)
+
+    def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        turn.progress(now)
+        if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
+            for source in turn.topics_in(topic):
+                turn.flow.topic(source).strangers = True
+        for source, verdict in turn.see(topic, marks).items():
+            if verdict is Verdict.MATCHED:
+                turn.flow.topic(source).match()
+                continue
+            if verdict is Verdict.PROVEN:
+                self._sampled(turn, source)
+            else:
+                self._taint(turn)
+                self._fail(turn.flow, source, verdict.value, now)
+            turn.drop(source)
+        if not turn.topics:
+            self._end_turn(now)
+
+    # turns
+
+    def _may_prove(self, flow: Flow, read: Fetched, now: float) -> bool:
+        state = flow.topic(read.topic)
+        return (
+            read.connection not in state.sampled
+            and now >= max(self._opens_at, self._closed_until, flow.retry_at, flow.ambiguous_until, state.retry_at)
+            and flow in self._flows
+        )
+
+    def _turn_for(self, flow: Flow, now: float) -> Turn | None:
+        """The turn, where it is this flow's. Asked by another flow, a turn past its deadline ends."""
+        turn = self._turn
+        if turn and (now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline)):
+            self._end_turn(now)
+            return None
+        return turn if turn and turn.flow is flow else None
+
+    def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> Turn | None:
+        """With samples in hand; or to get ahead of others, who wait until this flow has caught up with them."""
+        behind = self._positions.is_behind(flow, read)
+        if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
+            return None
+        settings = self._settings
+        seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
+        reserve = settings.reserve_seconds if behind else seconds
+        self._turn = Turn(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
+        return self._turn
+
+    # waiting
+
+    def _is_hopeful(self, flow: Flow, topic: str, now: float) -> bool:
+        failed = now < self._closed_until or flow.topic(topic).failures or now < flow.ambiguous_until
+        return flow.is_sampled and not failed and flow in self._flows
+
+    def _start_waiting(self, flow: Flow, read: Fetched, now: float) -> None:
+        if self._is_hopeful(flow, read.topic, now):
+            flow.topic(read.topic).waits_since.setdefault(read.connection, now)
+
+    def _patience(self, state: TopicState, connection: int, now: float) -> float:
+        """Until when the topic waits on this connection."""
+        return state.waits_since.get(connection, now) + self._settings.topic_seconds
+
+    def _bounded(self, until: float, flow: Flow, read: Fetched, now: float) -> float | None:
+        """`until`, where the topic still has the patience; else None."""
+        if not self._is_hopeful(flow, read.topic, now):
+            return None
+        until = min(until, self._patience(flow.topic(read.topic), read.connection, now))
+        return until if now < until else None
+
+    def _until_turn(self, flow: Flow, read: Fetched, now: float) -> float | None:
+        """Another flow has the turn, or this one pauses after its last."""
+        other = self._turn
+        if other and other.covers(read):
+            return other.deadline
+        return self._bounded(other.deadline if other else flow.retry_at, flow, read, now)
+
+    def _waits(self, turn: Turn, flow: Flow, read: Fetched, now: float) -> float | None:
+        """The flow has the turn."""
+        return self._bounded(inf, flow, read, now) if turn.blocks(read) else None
+
+    # the turn
+
+    def _end_turn(self, now: float) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        self._turn = None
+        self._taint(turn)
+        flow = turn.flow
+        for topic in filter(turn.gave, turn.topics):
+            self._fail(flow, topic, None, now)
+        flow.retry_at = now + (PAUSE_SECONDS if turn.proved else back_off(BACK_OFF_SECONDS, flow.failures))
+        flow.failures += not turn.proved
+
+    def _sampled(self, turn: Turn, topic: str) -> None:
+        turn.proved = True
+        turn.flow.topic(topic).sample(turn.connection(topic))
+        turn.flow.failures = 0
+
+    def _fail(self, flow: Flow, topic: str, why: str | None, now: float) -> None:
+        state = flow.topic(topic)
+        state.fail(why, now + back_off(BACK_OFF_SECONDS, state.failures))
+
+    def _taint(self, turn: Turn) -> None:
+        for mark in turn.unanswered():
+            self._tainted[mark] = turn.flow.token
+        while len(self._tainted) > MAX_TAINTED:
+            self._tainted.popitem(last=False)

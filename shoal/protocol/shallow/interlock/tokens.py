@@ -1,0 +1,158 @@
+"""The second half of the evidence: a record that only this flow was given comes back.
+
+Samples (turn.py) are ordinary records, which were given to one flow alone through Shoal. But whoever reads the source past Shoal has
+them too, and produces what looks like them, if only late enough. Samples cost nothing and find most mirrors that are wired wrongly;
+they cannot tell a flow from such a stranger. So when they came back, one more record is given to the flow with a token in it, an extra
+header (token.py), which is a secret of the flow and this process. A token that comes back proves, whenever it does, that who reads
+the topic over that connection produces through the target listener, and that the record is unchanged. It is taken off there.
+
+Where it does not come back, the flow's producer goes elsewhere, and a record with one more header may be where it produces to; no envelope
+ever is. So only one record at a time has one as long as none has come back over that connection, and who failed backs off (`stops`), also over
+the ends of its connections. The log names the record.
+
+A token that comes back by a way that is not the flow's own is none (way_back.py).
+
+What waits, and how long, is as with the first envelopes: a flow of which nothing is proven is given nothing else until its token is back,
+or for `trial_seconds`; of another, the topic waits by itself.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import count
+
+from shoal.protocol.shallow.fingerprint import Fingerprint
+from shoal.protocol.shallow.interlock import explain
+from shoal.protocol.shallow.interlock.flow import Fetched, Flow, GivenToken
+from shoal.protocol.shallow.interlock.flows import Flows
+from shoal.protocol.shallow.interlock.limits import (
+    BACK_OFF_SECONDS,
+    MAX_TOKENS,
+    STOP_BACK_OFF_SECONDS,
+    EvidenceSettings,
+    back_off,
+)
+from shoal.protocol.shallow.interlock.rules import Event, EventKind
+from shoal.protocol.shallow.interlock.way_back import WayBack, detour
+from shoal.protocol.shallow.token import TOKEN_BYTES
+
+__all__ = ["Tokens"]
+
+
+class Tokens:
+    """One per `Evidence`, with which it shares flows and the queue of events."""
+
+    def __init__(self, flows: Flows, events: deque[Event], settings: EvidenceSettings, salt: bytes) -> None:
+        self._flows = flows
+        self._events = events
+        self._settings = settings
+        self._salt = salt
+        self._numbers = count()
+        # All that may still come back, also of flows that have gone: they leave no strand then.
+        self._given: OrderedDict[bytes, tuple[Flow, GivenToken]] = OrderedDict()
+
+    # fetch side
+
+    def wanted(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
+        """A token to be put into what the flow is about to be given of this; None: none is due."""
+        if flow not in self._flows or not self._is_due(flow, read, now):
+            return None
+        number = next(self._numbers).to_bytes(8, "big")
+        return blake2b(number + flow.token.to_bytes(8, "big"), digest_size=TOKEN_BYTES, key=self._salt).digest()
+
+    def gave(self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float) -> None:
+        given = flow.tokens[token] = GivenToken(read.connection, read.topic, read.partition, offset, mark, now)
+        if read.connection not in flow.vouched:
+            flow.token_at = now + back_off(BACK_OFF_SECONDS, flow.unanswered)
+            flow.unanswered += 1
+        self._given[token] = flow, given
+        if len(self._given) > MAX_TOKENS:
+            oldest, (its_flow, _) = self._given.popitem(last=False)
+            its_flow.tokens.pop(oldest, None)
+
+    def jumped(self, flow: Flow, read: Fetched) -> None:
+        """The flow reads on elsewhere in a partition: it may have dropped what it was given there."""
+        for given in flow.tokens.values():
+            if (given.topic, given.partition) == read.place:
+                given.awaited = False
+
+    def leave(self, flow: Flow, connection: int, now: float) -> None:
+        """The connection is about to be forgotten."""
+        for given in flow.tokens.values():
+            if given.connection == connection and connection not in flow.vouched and not given.told:
+                self._tell(flow, given, explain.strayed(flow, given, self._settings, now))
+
+    def hold_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
+        """Of a topic of which samples came back: until when it waits for its token. None: it may go, with a token or without."""
+        if not flow.is_proven:
+            return None  # `pause_until`
+        return self._until([given for given in flow.tokens.values() if given.is_for(read)], now)
+
+    def pause_until(self, flow: Flow, now: float) -> float | None:
+        return None if flow.is_proven else self._until([given for given in flow.tokens.values() if given.awaited], now)
+
+    def _until(self, waits: Sequence[GivenToken], now: float) -> float | None:
+        until = max((given.at for given in waits), default=now) + self._settings.trial_seconds
+        return until if waits and now < until else None
+
+    # produce side
+
+    def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
+        if token not in self._given:
+            return
+        flow, given = self._given.pop(token)
+        is_looked_for = flow.tokens.pop(token, None) is not None
+        flow.detour = None if self._settings.any_producer else detour(flow, given.topic, way)
+        if flow.detour:
+            if is_looked_for:
+                self._stray(flow, given, explain.brought(flow, given, self._settings), now)
+            return
+        if self._flows.arrived(flow.token) is None or not is_looked_for:
+            return
+        flow.vouched.add(given.connection)
+        flow.producers.add(way.producer)
+        flow.unanswered, flow.token_at = 0, now
+        if given.mark != mark:
+            self._fail(flow, given, explain.CHANGED_TOKEN, now)
+            return
+        state = flow.topic(given.topic)
+        if not state.proven:
+            text = f"records of {given.topic} came back from {flow}: wrapping"
+            self._events.append(Event(EventKind.PROVEN, flow, given.topic, text))
+        state.prove(given.connection)
+        flow.stopped = None
+
+    def tick(self, now: float) -> None:
+        for flow in self._flows:
+            for given in flow.tokens.values():
+                if not given.told and now - given.at >= self._settings.tell_seconds:
+                    self._stray(flow, given, explain.strayed(flow, given, self._settings, now), now)
+
+    def _stray(self, flow: Flow, given: GivenToken, text: str, now: float) -> None:
+        was_told = given.told
+        given.awaited, given.told = False, True  # it is proof all the same, if it comes
+        if given.connection in flow.topic(given.topic).proven:
+            return  # another token did
+        self._tell(flow, given, text)
+        if given.connection not in flow.vouched:
+            flow.stopped = text
+            if not was_told:
+                flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, flow.stops)
+                flow.stops += 1
+        self._fail(flow, given, text, now)
+
+    def _tell(self, flow: Flow, given: GivenToken, text: str) -> None:
+        self._events.append(Event(EventKind.STRAYED, flow, given.topic, text))
+
+    def _fail(self, flow: Flow, given: GivenToken, why: str, now: float) -> None:
+        state = flow.topic(given.topic)
+        state.sampled.discard(given.connection)
+        state.fail(why, now + back_off(STOP_BACK_OFF_SECONDS, state.failures))
+
+    def _is_due(self, flow: Flow, read: Fetched, now: float) -> bool:
+        state = flow.topics.get(read.topic)
+        if state is None or read.connection not in state.sampled or read.connection in state.proven:
+            return False
+        if read.connection in flow.vouched:
+            return not any(given.is_for(read) for given in flow.tokens.values())
+        return now >= flow.token_at and not any(given.awaited for given in flow.tokens.values())

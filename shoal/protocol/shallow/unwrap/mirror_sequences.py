@@ -1,0 +1,220 @@
+"""Which sequence numbers the batches of an idempotent or transactional mirror get on the target.
+
+The mirror's producer numbers what it sends: one sequence per outer record. An envelope is one outer record and stands for
+n inner records, and the broker wants each batch to begin where the one before ended. So from the first envelope on, the
+numbers of a (producer id, epoch, partition) have diverged, and every later batch of it is renumbered, also one without
+envelopes. Until then they are the mirror's own and nothing is edited. But those batches are remembered, too: with several
+requests in flight one may come again behind envelopes, when the broker has long forgotten it and calls it out of order.
+
+Rules:
+1. A new epoch begins at 0 on both sides. So a producer id, epoch and partition that is not known here must begin at 0; if it
+   begins elsewhere, its map is lost. That is answered with OUT_OF_ORDER_SEQUENCE_NUMBER and never passed on: the broker
+   remembers the ranges of the last 5 batches, and an outer number that happens to be such a range would be taken for a
+   duplicate, that is, be acknowledged and dropped.
+2. The same bytes with the same outer sequence are a retry and get the same inner sequences. The last 5 outer batches are
+   known (a producer has at most 5 in flight), with what of each is appended. What is known to be appended is not sent again:
+   the broker could tell only the last 5 *inner* batches.
+3. A batch is taken only when all of the one before is appended. A producer with several requests in flight is told
+   OUT_OF_ORDER_SEQUENCE_NUMBER meanwhile, as by a broker, and sends it again after the other. Not so before the first envelope:
+   there the broker counts as the mirror does, and judges by itself.
+4. Whatever else does not fit is out of order. It is never guessed.
+
+What the Java producer makes of OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it sends a
+batch again that is not the next one after the last acknowledged; else an idempotent producer begins a new epoch and sends
+everything in flight again, and a transactional one can only abort. UNKNOWN_PRODUCER_ID was rejected: to it a transactional
+producer may answer with sequence 0 in the same epoch and transaction, as if nothing had been appended. So were
+INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there; the second is fatal for good.
+
+The map lives in a buffer (sequence_slots.py). When that is kept in a file, it outlives the process: a killed Shoal
+finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is sent is
+always known. A map that is too old would be worse than none; whoever keeps the buffer must not bring one back.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from shoal.protocol.records.batch import BatchHeader
+from shoal.protocol.shallow.unwrap.delivery import Target
+from shoal.protocol.shallow.unwrap.sequence_slots import Keep, Lineage, Outer, SlotTable, slot_key
+from shoal.protocol.wire.error_codes import ErrorCode
+
+__all__ = [
+    "Misplaced",
+    "OuterStamp",
+    "Placed",
+    "SequenceMap",
+    "SequenceStatistics",
+    "add_sequence",
+    "outer_stamp",
+]
+
+_SEQUENCES = 1 << 31  # they go round: after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)
+_IN_FLIGHT = 5  # outer batches: max.in.flight.requests.per.connection of an idempotent producer, at most
+
+
+def add_sequence(sequence: int, records: int) -> int:
+    return (sequence + records) % _SEQUENCES
+
+
+class OuterStamp(NamedTuple):
+    """What an outer batch says of itself. `identity` is equal in a retry only: CRC and size."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    records: int
+    is_transactional: bool
+    identity: tuple[int, int]
+
+
+def outer_stamp(header: BatchHeader) -> OuterStamp | None:
+    """None: its producer is not idempotent. Its CRC must have been checked: it is what a retry is known by."""
+    if header.producer_id < 0:
+        return None
+    return OuterStamp(
+        producer_id=header.producer_id,
+        epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records=header.record_count,
+        is_transactional=header.is_transactional,
+        identity=(header.crc, header.batch_length),
+    )
+
+
+class Placed(NamedTuple):
+    """The inner records get the sequences from `first` on; so many of them are `appended` already.
+
+    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes. `again`: more
+    may be appended than is known, since it came before.
+    """
+
+    first: int
+    appended: int = 0
+    base_offset: int = -1
+    as_it_is: bool = False
+    again: bool = False
+
+
+class Misplaced(NamedTuple):
+    """Nothing of the batch may be sent; the mirror is told this error."""
+
+    error_code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceStatistics:
+    known: int
+    forgotten: int
+    refused: int
+
+
+class SequenceMap:
+    """Of one target cluster. The least recently used of as many (producer id, partition) as `slots` holds are forgotten.
+
+    `place` what came before anything of it is sent, `appended` after each success of the broker.
+    """
+
+    def __init__(self, slots: bytearray | memoryview, keep: Keep | None = None) -> None:
+        self._slots = SlotTable(slots, keep)
+        self._known: OrderedDict[bytes, Lineage] = OrderedDict(self._slots.load())
+        self._forgotten = 0
+        self._forgotten_keys: OrderedDict[bytes, None] = OrderedDict()  # as many of them as there are slots
+        self._refused = 0
+
+    @property
+    def slots(self) -> int:
+        return self._slots.count
+
+    def place(self, target: Target, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
+        """Where the batch goes. `inner_records` is None for a batch without envelopes."""
+        key = slot_key(stamp.producer_id, target)
+        placed = self._place(key, stamp, inner_records)
+        self._refused += isinstance(placed, Misplaced)
+        return placed
+
+    def _place(self, key: bytes, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
+        lineage = self._known.get(key)
+        if lineage is not None and stamp.epoch < lineage.epoch:
+            return Misplaced(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}"
+            )
+        if lineage is None or stamp.epoch > lineage.epoch:
+            if stamp.base_sequence != 0:
+                return _out_of_order(stamp, self._why_unknown(key))
+            lineage = Lineage(epoch=stamp.epoch)
+            self._store(key, lineage)
+        self._known.move_to_end(key)
+        inner = stamp.records if inner_records is None else inner_records
+        known = _known(lineage, stamp, inner)
+        if lineage.diverged_at >= 0:
+            return known or self._go_on(key, lineage, stamp, inner)
+        if inner_records is None:
+            return (known or self._take(key, lineage, stamp, stamp.base_sequence, inner))._replace(as_it_is=True)
+        return self._take(key, replace(lineage, diverged_at=stamp.base_sequence), stamp, stamp.base_sequence, inner)
+
+    def _go_on(self, key: bytes, lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | Misplaced:
+        last = lineage.window[-1]
+        expected = add_sequence(last.base, last.records)
+        if stamp.base_sequence != expected:
+            return _out_of_order(stamp, f"the next is {expected}")
+        if last.appended < last.inner:
+            return _out_of_order(stamp, f"of the batch before it {last.appended} of {last.inner} records are appended")
+        return self._take(key, lineage, stamp, add_sequence(last.first, last.inner), inner)
+
+    def _take(self, key: bytes, lineage: Lineage, stamp: OuterStamp, first: int, inner: int) -> Placed:
+        crc, size = stamp.identity
+        outer = Outer(base=stamp.base_sequence, records=stamp.records, first=first, inner=inner, crc=crc, size=size)
+        self._store(key, replace(lineage, window=(*lineage.window, outer)[-_IN_FLIGHT:]))
+        return Placed(first)
+
+    def appended(self, target: Target, stamp: OuterStamp, records: int, base_offset: int) -> None:
+        """So many of the inner records of a batch that was placed are appended now."""
+        key = slot_key(stamp.producer_id, target)
+        lineage = self._known.get(key)
+        if lineage is None or lineage.epoch != stamp.epoch:
+            return  # forgotten, or of the past, meanwhile
+        window = tuple(
+            outer._replace(appended=records, base_offset=base_offset)
+            if (outer.base, outer.crc, outer.size) == (stamp.base_sequence, *stamp.identity)
+            else outer
+            for outer in lineage.window
+        )
+        self._store(key, replace(lineage, window=window))
+
+    def _store(self, key: bytes, lineage: Lineage) -> None:
+        self._known[key] = lineage
+        self._known.move_to_end(key)
+        if len(self._known) > self._slots.count:
+            forgotten, _ = self._known.popitem(last=False)
+            self._slots.release(forgotten)
+            self._forgotten += 1
+            self._forgotten_keys[forgotten] = None
+            if len(self._forgotten_keys) > self._slots.count:
+                self._forgotten_keys.popitem(last=False)
+        self._slots.write(key, lineage)
+
+    def _why_unknown(self, key: bytes) -> str:
+        if key in self._forgotten_keys:
+            return f"what came before it was forgotten, since more than {self.slots} producers and partitions are in use (producer-slots)"
+        return "what came before it is not known here"
+
+    def statistics(self) -> SequenceStatistics:
+        return SequenceStatistics(known=len(self._known), forgotten=self._forgotten, refused=self._refused)
+
+
+def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
+    """Where a batch went that comes again."""
+    for outer in lineage.window:
+        if outer.base == stamp.base_sequence and (outer.crc, outer.size) == stamp.identity and outer.inner == inner:
+            return Placed(outer.first, outer.appended, outer.base_offset, again=True)
+    return None
+
+
+def _out_of_order(stamp: OuterStamp, why: str) -> Misplaced:
+    return Misplaced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{_told(stamp)} is out of order: {why}")
+
+
+def _told(stamp: OuterStamp) -> str:
+    return f"sequence {stamp.base_sequence} of producer id {stamp.producer_id}, epoch {stamp.epoch}"

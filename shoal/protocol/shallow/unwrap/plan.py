@@ -1,0 +1,397 @@
+"""Produce side: what one partition of a ProduceRequest becomes when there are envelopes in it.
+
+The plan is a list of items in the order of the outer records. An envelope is the batches in it, each with a producible
+header; a row of consecutive plain records is one re-encoded batch. A stock broker takes one batch per partition and
+request, so the items go out batch by batch (progress.py); order inside the partition is strict.
+
+A record set without an envelope is no business of ours: it is forwarded untouched, and so are look-alikes. Only tokens (token.py) are
+taken off its records, also those of a former process: in the same batch, which is encoded anew. To find that out costs two memory searches where the outer batch is uncompressed, and a bounded decompression where it is not. What cannot be
+looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on. Nothing has been
+appended of what is refused.
+
+Damage is always the mirror's to retry: each envelope's value is checked against the checksum in its key, the plain
+records against that of their outer batch, and the inner batches keep a CRC that is patched, never recomputed.
+"""
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from operator import sub
+from typing import NamedTuple
+
+from shoal.protocol.records.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    UNPRODUCIBLE,
+    BatchHeader,
+    NewRecord,
+    Stored,
+    body_crc,
+    encode_batch,
+    produced_again,
+    read_batch_header,
+    read_stored,
+)
+from shoal.protocol.records.producible import produce_all_again
+from shoal.protocol.records.record import Headers, Record, read_records
+from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
+from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
+from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
+from shoal.protocol.shallow.token import edited, holds_token, take_token
+from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, outer_stamp
+from shoal.protocol.wire.compression import Codec, decompress
+from shoal.protocol.wire.crc import Buffer, crc32c
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
+
+__all__ = [
+    "MAX_OUTER_BYTES",
+    "MAX_OUTER_RECORDS",
+    "Item",
+    "Plan",
+    "Refused",
+    "Returned",
+    "Stripped",
+    "SubBatch",
+    "plan_record_set",
+]
+
+# Of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes of the
+# most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and sends halves.
+MAX_OUTER_BYTES = 64 * 1024 * 1024
+# Of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in the process goes on
+# meanwhile. A mirror's batch has far fewer, since envelopes are large; who sends more is answered as above.
+MAX_OUTER_RECORDS = 100_000
+
+_NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
+_LAST_CODEC = max(Codec)
+_COPIED_BELOW = 16 * 1024  # bytes of a batch, on average
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An envelope (`key`), or a row of plain records (`key` is None). `identity` is equal in a retry of the same bytes only.
+
+    `headers`: those of the envelope's record (facts.py).
+    """
+
+    identity: Hashable
+    key: EnvelopeKey | None
+    batches: BatchRow
+    headers: Headers = ()
+
+
+class Returned(NamedTuple):
+    """A token that came back, and its record without it."""
+
+    token: bytes
+    timestamp: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stripped:
+    """No envelope, but tokens: the record set to go on with instead. A retry of the same bytes gives the same bytes."""
+
+    record_set: bytes
+    tokens: tuple[Returned, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`outer_records`: how many records the mirror's producer believes to send. With a `stamp` it is idempotent, and nothing may
+    be sent before its batches are stamped (mirror_producers.py)."""
+
+    items: tuple[Item, ...]
+    outer_records: int
+    stamp: OuterStamp | None = None
+    tokens: tuple[Returned, ...] = ()
+    opened: int = 0  # bytes that were decompressed, and are kept as long as the plan
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal in a retry of the same outer batch only."""
+        return tuple(item.identity for item in self.items)
+
+    @property
+    def sender(self) -> Hashable:
+        """Whose sequence it goes in: the source cluster. Not the connection or its client: a mirror that was restarted, on whatever host,
+        is the same sender, and fences what its old life has in flight. Nor the source topic: a mirror may merge several into one."""
+        return next(item.key.cluster for item in self.items if item.key)
+
+    @property
+    def several(self) -> bool:
+        """More than one batch for the broker."""
+        return len(self.items) > 1 or len(self.items[0].batches) > 1
+
+    @property
+    def envelopes(self) -> tuple[EnvelopeKey, ...]:
+        return tuple(item.key for item in self.items if item.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The partition is answered with this error; nothing of it may be sent on."""
+
+    error_code: int
+    message: str
+
+
+class _Outer(NamedTuple):
+    """The outer batch: where it is, and its records' bytes."""
+
+    frame: Buffer
+    span: Span
+    header: BatchHeader
+    payload: memoryview
+
+
+def plan_record_set(
+    frame: Buffer,
+    start: int,
+    end: int,
+    *,
+    plain_codec: Codec | None = None,
+    limit: int = MAX_OUTER_BYTES,
+    most_records: int = MAX_OUTER_RECORDS,
+) -> Plan | Stripped | Refused | None:
+    """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
+
+    Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
+    outer batch's codec. At most `limit` bytes are decompressed per outer batch, and at most `most_records` are looked at.
+    """
+    try:
+        spans = split(frame, start, end)
+    except RemoteProtocolError as error:
+        return _unreadable(frame, start, end, str(error))
+    if spans.tail != end and _holds_magic(frame, spans.tail, end):
+        return Refused(error_code=ErrorCode.INVALID_RECORD, message="the record set is cut off inside an envelope")
+    found: Plan | Stripped | None = None
+    for span in spans.spans:
+        planned = _plan_batch(frame, span, plain_codec, limit, most_records)
+        if isinstance(planned, Refused):
+            return planned
+        found = found or planned
+    if found and (len(spans.spans) > 1 or spans.tail != end):
+        return Refused(
+            error_code=ErrorCode.INVALID_RECORD,
+            message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one",
+        )
+    return found
+
+
+def _plan_batch(
+    frame: Buffer, span: Span, plain_codec: Codec | None, limit: int, most_records: int
+) -> Plan | Stripped | Refused | None:
+    if span.magic != 2:  # no mirror that gets envelopes (they have headers) writes it, and Produce v3+ refuses it
+        return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
+    try:
+        outer = _open(frame, span, limit)
+    except RemoteProtocolError as error:
+        return _unopened(frame, span, error)
+    has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
+    if not has_magic and not holds_token(outer.payload):
+        return None
+    if outer.header.record_count > most_records:
+        what = f"{outer.header.record_count} records in a batch that seems to hold an envelope: at most {most_records} are searched"
+        return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
+    if not has_magic:
+        return _stripped(outer)
+    tokens: list[Returned] = []
+    try:
+        items, count = _items(outer, plain_codec or Codec.NONE, tokens)
+    except _Damaged as error:
+        return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message=str(error))
+    except RemoteProtocolError as error:
+        return _blame(outer, f"an envelope that cannot be opened: {error}")
+    if not any(item.key for item in items):
+        return _stripped(outer) if tokens else None
+    stamp = outer_stamp(outer.header)
+    opened = len(outer.payload) if outer.header.codec else 0
+    plan = Plan(items=tuple(items), outer_records=count, stamp=stamp, tokens=tuple(tokens), opened=opened)
+    return _vet(outer) or plan
+
+
+def _stripped(outer: _Outer) -> Stripped | Refused | None:
+    """The outer batch without tokens."""
+    header, tokens = outer.header, list[Returned]()
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
+        return _blame(outer, "CRC mismatch")
+
+    def strip(record: Record) -> Record:
+        headers, token = take_token(record.headers)
+        if token is None:
+            return record
+        stripped = record._replace(headers=tuple(headers))
+        tokens.append(Returned(token, header.timestamp(record), stripped))
+        return strip(stripped)
+
+    try:
+        batch = edited(header, outer.payload, strip, header.codec)
+    except RemoteProtocolError:
+        return None  # the broker's to refuse
+    return Stripped(record_set=batch, tokens=tuple(tokens)) if tokens else None
+
+
+def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
+    """The broker refuses it, too. But some brokers take what comes before the damage."""
+    return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
+
+
+def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
+    header = read_batch_header(frame, span.start, span.end)
+    payload = memoryview(frame)[span.start + HEADER_SIZE : span.end]
+    if header.codec:
+        payload = memoryview(decompress(header.codec, payload, limit))
+    return _Outer(frame, span, header, payload)
+
+
+def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
+    """A damaged batch comes again, one too large comes in halves; one that its producer made wrong never gets better."""
+    if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
+        return Refused(
+            error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}"
+        )
+    code = ErrorCode.MESSAGE_TOO_LARGE if isinstance(error, TooLarge) else ErrorCode.INVALID_RECORD
+    return Refused(error_code=code, message=f"cannot be searched for envelopes: {error}")
+
+
+def _blame(outer: _Outer, problem: str) -> Refused:
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != outer.header.crc:
+        return Refused(
+            error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {problem}"
+        )
+    return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem)
+
+
+def _vet(outer: _Outer) -> Refused | None:
+    """What the outer batch itself must be."""
+    header = outer.header
+    if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
+        return _blame(outer, "CRC mismatch")
+    if header.is_control or (header.producer_id < 0 and header.is_transactional):
+        return Refused(
+            error_code=ErrorCode.INVALID_RECORD, message="envelopes in a control batch, or in a transaction of nobody"
+        )
+    if header.producer_id >= 0 and header.record_count != header.last_offset_delta + 1:
+        return Refused(
+            error_code=ErrorCode.INVALID_RECORD, message="an idempotent producer's batch that leaves out offsets"
+        )
+    return None
+
+
+_find_magic = re.compile(re.escape(MAGIC)).search
+
+
+def _holds_magic(buf: Buffer, start: int, end: int) -> bool:
+    if isinstance(buf, memoryview):
+        return _find_magic(buf, start, end) is not None
+    return buf.find(MAGIC, start, end) >= 0
+
+
+class _Damaged(Exception):
+    """The value of an envelope is not what its key says."""
+
+
+def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[list[Item], int]:
+    """Items in the order of the records, and the number of the records. Tokens are taken off plain ones."""
+    header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
+    codec = header.codec or plain_codec
+    for record in read_records(outer.payload, header.record_count):
+        count += 1
+        key = decode_key(record.key) if record.key is not None else None
+        if key is None:
+            headers, token = take_token(record.headers)
+            if token is not None:
+                tokens.append(Returned(token, header.timestamp(record), record._replace(headers=tuple(headers))))
+            plain.append(NewRecord(header.timestamp(record), record.key, record.value, headers))
+            continue
+        if plain:
+            items.append(_plain_item(outer, plain, codec, len(items)))
+            plain = []
+        batches = _inner_batches(key, record)
+        items.append(Item(identity=key, key=key, batches=batches, headers=record.headers))
+    if plain and items:
+        items.append(_plain_item(outer, plain, codec, len(items)))
+    return items, count
+
+
+def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
+    """Consecutive records beside an envelope. The same place in the same outer batch's bytes: the same item, sent again.
+
+    The place `at` counts: equal records may stand on both sides of an envelope, and each is to be appended.
+    """
+    batch = encode_batch(records, codec=codec)
+    digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
+    digest.update(at.to_bytes(4, "big"))
+    source = f"plain records at {records[0].timestamp} ms beside an envelope"
+    sub = SubBatch((batch,), len(records), codec, source)
+    return Item(identity=digest.digest(), key=None, batches=BatchRow.of((sub,)))
+
+
+def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
+    """The batches of an envelope, checked against its key and against what a broker appends."""
+    value = memoryview(record.value or b"")
+    if len(value) != key.payload or crc32c(value) != key.payload_crc:
+        raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
+    origin = f"{key.cluster}/{key.topic}-{key.partition}"
+    bounds, stored = _stored(value, origin)
+    _require_wrappable(stored, origin)
+    offsets, counts = [header[0] for header in stored], [header[8] for header in stored]
+    ends = (offsets[0], offsets[-1] + counts[-1] - 1) if stored else None
+    found = len(stored), sum(counts), ends, bounds[-1]
+    if found != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
+        raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
+    return BatchRow.of_envelope(origin, _producible(value, bounds, stored), bounds, counts, offsets)
+
+
+def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
+    """Where each batch of a value begins, and where the last one ends; their headers."""
+    bounds, stored, at, end = [0], list[Stored](), 0, len(value)
+    while at <= end - HEADER_SIZE:
+        header = read_stored(value, at)
+        stop = at + LOG_OVERHEAD + header[1]
+        if header[2] != 2 or not at + HEADER_SIZE <= stop <= end:
+            raise RemoteProtocolError(f"{origin}: a batch of magic {header[2]} and {header[1]} bytes at {header[0]}")
+        stored.append(header)
+        bounds.append(stop)
+        at = stop
+    return bounds, stored
+
+
+def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
+    """RemoteProtocolError for the first batch that no Shoal wraps."""
+    if _are_wrappable(stored):
+        return
+    for base_offset, _, _, _, attributes, last_delta, _, _, count in stored:
+        if base_offset < 0 or not 0 < count == last_delta + 1 or attributes & _NEVER_WRAPPED:
+            raise RemoteProtocolError(f"a batch of {origin} at {base_offset} should never have been wrapped")
+        if attributes & CODEC_MASK > _LAST_CODEC:
+            raise RemoteProtocolError(f"a batch of {origin} at {base_offset} has an unknown codec")
+
+
+def _are_wrappable(stored: Sequence[Stored]) -> bool:
+    """Is it clear at a glance that all of them are? Asked by column, as in wrap/glance.py."""
+    if not stored:
+        return False
+    offsets, _, _, _, attributes, deltas, _, _, counts = zip(*stored, strict=True)
+    return (
+        min(offsets) >= 0
+        and min(counts) > 0
+        and set(map(sub, counts, deltas)) == {1}
+        and not any(bits & _NEVER_WRAPPED or bits & CODEC_MASK > _LAST_CODEC for bits in set(attributes))
+    )
+
+
+def _producible(
+    value: memoryview, bounds: Sequence[int], stored: Sequence[Stored]
+) -> Sequence[tuple[Buffer, ...]] | memoryview:
+    """The batches of a value with producible headers. Tiny ones in a copy: two buffers for each of them would cost more."""
+    if len(value) >= _COPIED_BELOW * len(stored):
+        spans = zip(stored, bounds, bounds[1:], strict=False)
+        return [(produced_again(header), value[at + HEADER_SIZE : stop]) for header, at, stop in spans]
+    copy = bytearray(value)
+    produce_all_again(copy, bounds[:-1], stored)
+    return memoryview(copy)

@@ -1,0 +1,125 @@
+"""What is never wrapped: it is delivered raw, and the mirror handles it as it does today.
+
+One rule per line, with its reason; the first that applies counts. A batch that no rule names can be appended by a stock
+broker as it is, apart from its stamps (`LogValidator`, `UnifiedLog`), and a consumer that is given it whole loses nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader
+from shoal.protocol.records.recordset import LOG_OVERHEAD
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.errors import LocalProtocolError
+
+__all__ = ["PLAIN_ATTRIBUTES", "Measure", "Reason", "Topics", "is_plain", "raw_reason"]
+
+
+class Reason(StrEnum):
+    """Why something stayed raw, as the operator reads it."""
+
+    # a batch
+    INSIDE = "the mirror starts inside the batch"
+    HOLES = "compaction left holes in the batch"
+    CONTROL = "control batch (transaction marker)"
+    LOG_APPEND_TIME = "the topic has LogAppendTime"
+    DELETE_HORIZON = "the cleaner has set a delete horizon"
+    OLD_MAGIC = "message format older than v2"
+    EMPTY = "empty batch"
+    CODEC = "unknown codec"
+    TOO_LARGE = "batch over the run limit"
+    BAD_CRC = "bad CRC (left to the mirror to complain about)"
+    FIRST = "first batch after a start or seek"
+    REFUSED = "the target refused the batch before"
+    # a partition, a topic
+    SMALL = "batches below min-batch-bytes"
+    DAMAGED = "unreadable record set"
+    INTERNAL_TOPIC = "internal topic"
+    DEEP_TOPIC = "listed in deep-topics"
+    UNKNOWN_TOPIC = "topic id not known yet"
+    UNKNOWN_OFFSET = "fetch offset not known"
+    LARGE_ANSWER = "answer larger than what is held"
+    # a flow
+    UNKNOWN_CLUSTER = "not known yet whether source and target are two clusters"
+    NO_EVIDENCE = "no evidence yet that the mirror produces through Shoal"
+
+
+class Measure(NamedTuple):
+    """What a batch is measured by: the first offset the consumer has not seen, and the bytes an envelope may carry."""
+
+    fetch_offset: int
+    payload_limit: int
+
+
+_RULES: tuple[tuple[Reason, Callable[[BatchHeader, Measure], bool]], ...] = (
+    # A consumer skips the records before its position; a mirror would copy them again (KIP-712, first-batch trimming).
+    (Reason.INSIDE, lambda batch, measure: batch.base_offset < measure.fetch_offset),
+    # LogValidator: "Clients are not allowed to write control records". Consumers need the markers themselves.
+    (Reason.CONTROL, lambda batch, _: batch.is_control),
+    # LogValidator: a batch must have records. It delivers none, so the consumer itself skips it.
+    (Reason.EMPTY, lambda batch, _: batch.record_count == 0),
+    # LogValidator: "Inconsistent batch offset range and count".
+    (Reason.HOLES, lambda batch, _: batch.record_count != batch.last_offset_delta + 1),
+    # INVALID_TIMESTAMP, or (3.6+) the producers' original times come back instead of what the mirror copies today.
+    (Reason.LOG_APPEND_TIME, lambda batch, _: batch.is_log_append_time),
+    # baseTimestamp is not a timestamp then (KIP-534).
+    (Reason.DELETE_HORIZON, lambda batch, _: batch.has_delete_horizon),
+    (Reason.CODEC, lambda batch, _: batch.attributes & 0x07 > Codec.ZSTD),
+    # RecordTooLargeException kills a mirror's task: max.request.size counts the whole envelope.
+    (Reason.TOO_LARGE, lambda batch, measure: batch.size > measure.payload_limit),
+)
+
+# What attributes may be without any rule applying: a known codec, in a transaction or not.
+PLAIN_ATTRIBUTES = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
+
+
+def is_plain(fields: tuple[int, ...], measure: Measure) -> bool:
+    """Is it clear at a glance that no rule applies to the batch with these `BatchHeader` fields? Nearly always it is, and then
+    its offsets and counts are not negative either. Where it is not, the rules decide."""
+    return (
+        fields[0] >= measure[0] >= 0  # base offset
+        and 0 < fields[12] == fields[6] + 1  # record count, last offset delta
+        and fields[5] in PLAIN_ATTRIBUTES
+        and fields[1] + LOG_OVERHEAD <= measure[1]  # batch length
+    )
+
+
+DELIVERS_NOTHING = frozenset({Reason.CONTROL, Reason.EMPTY})
+
+
+def raw_reason(batch: BatchHeader, measure: Measure) -> Reason | None:
+    """Why the batch (magic 2) must stay raw; None = it may be wrapped. Its CRC is not looked at."""
+    for reason, applies in _RULES:
+        if applies(batch, measure):
+            return reason
+    return None
+
+
+_INTERNAL = re.compile(r"^__|^\.|[.-]internal$")  # ReplicationPolicy.isInternalTopic
+
+MAX_REMEMBERED_TOPICS = 10_000  # names seen, with their verdict; forgotten all at once
+
+
+class Topics:
+    """Topics that are never wrapped: internal ones, and those that match one of the `deep-topics` patterns (searched)."""
+
+    def __init__(self, deep: Iterable[str] = ()) -> None:
+        self._verdicts: dict[str, Reason | None] = {}
+        try:
+            self._deep = [re.compile(pattern) for pattern in deep]
+        except re.error as error:
+            raise LocalProtocolError(f"deep-topics: {error.pattern!r} is no regular expression: {error}") from error
+
+    def raw_reason(self, topic: str) -> Reason | None:
+        if topic not in self._verdicts:
+            if len(self._verdicts) >= MAX_REMEMBERED_TOPICS:
+                self._verdicts.clear()
+            self._verdicts[topic] = self._judge(topic)
+        return self._verdicts[topic]
+
+    def _judge(self, topic: str) -> Reason | None:
+        if _INTERNAL.search(topic):
+            return Reason.INTERNAL_TOPIC
+        return Reason.DEEP_TOPIC if any(pattern.search(topic) for pattern in self._deep) else None

@@ -1,0 +1,203 @@
+"""Fetch side: which rows of batches may travel in an envelope together, and why the rest stays raw.
+
+A run is a maximal row of consecutive eligible batches. Offset gaps between its batches are fine, since retention and
+compaction remove whole batches too, and each batch is dense in itself.
+
+Where the consumer reads committed data, it drops the batches of aborted transactions itself, by producer id and
+transactional bit (CompletedFetch.java). So there a transactional run is of one producer id and epoch, keeps both and the
+bit in its header, and has no gap: a gap may be a transaction marker that compaction removed, and the consumer would judge the
+data before it by the fate of the transaction after it. For a consumer that reads uncommitted data these are erased.
+
+Batches may be tiny, so this is counted in tenths of a microsecond per batch. A record set in which no batch is special, as nearly all
+are, is judged whole (glance.py) and only cut into runs here. In another one each header is looked at by itself; `is_plain` answers for
+most of them, and only a batch that it does not know goes through the rules. Payloads are looked at when it is clear that the
+partition is worth it. A batch that turns out to be damaged is rare, and the rows are then made once more without it.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader, body_crcs, read_fields
+from shoal.protocol.records.key_sample import KeySampler
+from shoal.protocol.records.recordset import entries
+from shoal.protocol.shallow.envelope import Header
+from shoal.protocol.shallow.refused import Offsets, overlaps
+from shoal.protocol.shallow.wrap.eligible import DELIVERS_NOTHING, Measure, Reason, is_plain, raw_reason
+from shoal.protocol.shallow.wrap.glance import MAX_OFFSET, Glance, glance
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.errors import RemoteProtocolError
+
+__all__ = ["Found", "Row", "WrapContext", "find_rows", "rows_by_rules"]
+
+# The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints, and the
+# header of the synthetic batch (61).
+_OVERHEAD = 61 + 640
+
+_Fields: TypeAlias = tuple[int, ...]  # those of a BatchHeader, by its order
+# A batch: where it starts and ends, its header (None below magic 2), its last offset, and why it stays raw.
+_Judged: TypeAlias = tuple[int, int, _Fields | None, int, Reason | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapContext:
+    """One partition of one response. `serials` gives a new envelope serial at each call; sizes are bytes."""
+
+    cluster: str
+    topic: str
+    partition: int
+    fetch_offset: int
+    flow: int
+    serials: Callable[[], int]
+    read_committed: bool = False
+    first_raw: bool = False  # the first response after a start or seek: mirrors need an offset sync at its first batch
+    run_limit: int = 512 * 1024
+    min_batch_bytes: int = 4096
+    partitions: int | None = None  # number of partitions, for a mirror that chooses the partition by key hash
+    tags: tuple[Header, ...] = ()  # headers that all envelopes have: application tags, provenance
+    sampler: KeySampler | None = None  # which batches are looked into for keys; None: none
+    refused: Sequence[Offsets] = ()  # of this partition, what the target does not take
+
+    @property
+    def payload_limit(self) -> int:
+        """Bytes of batches in one envelope, so that the synthetic batch stays within `run_limit`."""
+        tags = sum(len(name) + len(value) + 4 for name, value in self.tags)
+        names = len(self.cluster.encode()) + len(self.topic.encode())
+        return self.run_limit - _OVERHEAD - names - tags
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """Adjacent batches: a run, or batches that stay raw. Of a run, the start and the header of each are known."""
+
+    start: int
+    end: int
+    is_run: bool
+    starts: list[int] = field(default_factory=list)
+    headers: list[_Fields] = field(default_factory=list)
+
+    @property
+    def ends(self) -> list[int]:
+        """Of its batches."""
+        return [*self.starts[1:], self.end]
+
+
+class Found(NamedTuple):
+    """`next_offset`: -1 where there are no batches; `raw_next`: after the last record that stays raw (None: none does)."""
+
+    rows: Sequence[Row]
+    raw: Counter[Reason]
+    next_offset: int
+    raw_next: int | None
+
+
+def find_rows(frame: Buffer, start: int, end: int, context: WrapContext) -> Found:
+    """The rows of the record set `frame[start:end]`, in order. RemoteProtocolError where it cannot be read."""
+    found = _rows_at_a_glance(frame, start, end, context) or rows_by_rules(frame, start, end, context, ())
+    runs = [row for row in found.rows if row.is_run]
+    batches = sum(len(row.starts) for row in runs)
+    if sum(row.end - row.start for row in runs) < context.min_batch_bytes * batches:
+        return _all_raw(found, batches)
+    damaged = [at for row in runs for at in _damaged(frame, row)]
+    return rows_by_rules(frame, start, end, context, frozenset(damaged)) if damaged else found
+
+
+def _rows_at_a_glance(frame: Buffer, start: int, end: int, context: WrapContext) -> Found | None:
+    """None: the rules have to be asked."""
+    measure = Measure(context.fetch_offset, context.payload_limit)
+    seen = glance(frame, start, end, measure, committed=context.read_committed)
+    if seen is None:
+        return None
+    first, last = seen.headers[0], seen.headers[-1]
+    following = last[0] + last[6] + 1
+    if overlaps(context.refused, first[0], following - 1):
+        return None
+    if not context.first_raw:
+        return Found(list(_runs(seen, 0, measure.payload_limit)), Counter(), following, None)
+    rows = [Row(seen.starts[0], seen.ends[0], is_run=False), *_runs(seen, 1, measure.payload_limit)]
+    return Found(rows, Counter({Reason.FIRST: 1}), following, first[0] + first[6] + 1)
+
+
+def _runs(seen: Glance, at: int, limit: int) -> Iterator[Row]:
+    """All batches from the one numbered `at` on, in as few runs as the limit allows."""
+    starts, ends, headers = seen
+    while at < len(starts):
+        stop = bisect_right(ends, starts[at] + limit)
+        yield Row(starts[at], ends[stop - 1], is_run=True, starts=starts[at:stop], headers=headers[at:stop])
+        at = stop
+
+
+def rows_by_rules(frame: Buffer, start: int, end: int, context: WrapContext, damaged: Collection[int]) -> Found:
+    """Batch by batch. Those that start at `damaged` stay raw; no other checksum is looked at."""
+    return _found(_judged(frame, start, end, context, damaged), context)
+
+
+def _judged(frame: Buffer, start: int, end: int, context: WrapContext, damaged: Collection[int]) -> Iterator[_Judged]:
+    """Headers only. A log's offsets ascend; a run takes its first and last offset from that."""
+    measure = Measure(context.fetch_offset, context.payload_limit)
+    position, is_first = -1, context.first_raw
+    for at, stop, magic, base in entries(frame, start, end):
+        if magic == 2:
+            header: _Fields | None = (fields := read_fields(frame, at))
+            last, reason = base + fields[6], None if is_plain(fields, measure) else _judge(fields, measure)
+        else:
+            header, last, reason = None, base, Reason.OLD_MAGIC
+        if base <= position or last > MAX_OFFSET:
+            raise RemoteProtocolError(f"offsets {base}..{last} after {position}")
+        position = last
+        if reason is None and overlaps(context.refused, base, last):
+            reason = Reason.REFUSED
+        if at in damaged:
+            reason = Reason.BAD_CRC
+        if is_first and reason not in DELIVERS_NOTHING:
+            is_first, reason = False, reason or Reason.FIRST
+        yield at, stop, header, last, reason
+
+
+def _judge(fields: _Fields, measure: Measure) -> Reason | None:
+    header = BatchHeader._make(fields)
+    header.require_positive()
+    return raw_reason(header, measure)
+
+
+def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
+    """Cut where raw and wrapped meet, and runs where they may not go on."""
+    limit, committed = context.payload_limit, context.read_committed
+    rows, raw, last, raw_next = list[Row](), Counter[Reason](), -2, None
+    row = Row(0, 0, is_run=False)
+    for at, stop, header, last, reason in judged:
+        if reason is not None or header is None:
+            raw[reason or Reason.OLD_MAGIC] += 1
+            raw_next = raw_next if reason in DELIVERS_NOTHING else last + 1
+            if row.is_run or not rows:
+                rows.append(row := Row(at, stop, is_run=False))
+        else:
+            if not row.is_run or stop - row.start > limit or (committed and not _may_follow(row.headers[-1], header)):
+                rows.append(row := Row(at, stop, is_run=True))
+            row.starts.append(at)
+            row.headers.append(header)
+        row.end = stop
+    return Found(rows, raw, last + 1, raw_next)
+
+
+def _may_follow(one: _Fields, two: _Fields) -> bool:
+    """For a reader of committed data: nothing of which it could judge the one by the fate of the other."""
+    if not (one[5] | two[5]) & TRANSACTIONAL:
+        return True
+    same_producer = one[9:11] == two[9:11] and not (one[5] ^ two[5]) & TRANSACTIONAL
+    return same_producer and two[0] == one[0] + one[6] + 1  # the base offset is the last one and 1
+
+
+def _all_raw(found: Found, batches: int) -> Found:
+    last = max(row.headers[-1][0] + row.headers[-1][6] for row in found.rows if row.is_run)
+    raw = found.raw + Counter({Reason.SMALL: batches})
+    return found._replace(rows=(), raw=raw, raw_next=max(last + 1, found.raw_next or 0))
+
+
+def _damaged(frame: Buffer, row: Row) -> list[int]:
+    """The starts of batches whose checksum is wrong: the one pass over the payloads."""
+    stated = [header[4] for header in row.headers]
+    found = body_crcs(frame, row.starts, row.ends)
+    return [] if found == stated else [at for at, is_, be in zip(row.starts, found, stated, strict=True) if is_ != be]

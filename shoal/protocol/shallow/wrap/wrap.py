@@ -1,0 +1,153 @@
+"""Fetch side: runs of whole batches (runs.py) become envelopes, in place.
+
+The synthetic batch around the envelope has the offset of the run's last record, so a consumer's position after it,
+`last offset + 1`, is where the run ends, and a committed position is always a batch boundary. Its timestamp is the largest of the run.
+Where the consumer reads committed data, the producer id, epoch and transactional bit of a run stay in its header.
+
+The checksum of the value is computed once over the whole run, and folded by linearity (wire/crc.py) into that of the synthetic batch.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.protocol.records.aborted import AbortedTransactions
+from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_batch_header, synthetic_header
+from shoal.protocol.records.key_sample import KeySampler, has_keys
+from shoal.protocol.records.record import encode_single_record_head
+from shoal.protocol.records.recordset import entries
+from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
+from shoal.protocol.shallow.facts import facts_of
+from shoal.protocol.shallow.wrap.eligible import Reason
+from shoal.protocol.shallow.wrap.runs import Row, WrapContext, find_rows
+from shoal.protocol.wire.crc import Buffer, combine, crc32c
+from shoal.protocol.wire.errors import RemoteProtocolError
+
+__all__ = ["WrapContext", "Wrapped", "delivered", "next_offset", "wrap_record_set"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapped:
+    """`parts` is the new record set, None = forward it unchanged. Counts of batches; `wrapped_bytes` are of batches.
+
+    `next_offset` is where the consumer will fetch next, `raw_next` the offset after the last record it is given raw
+    (None: none is). Both are -1 and None where the record set is unreadable.
+    """
+
+    parts: list[Buffer] | None
+    envelopes: tuple[EnvelopeKey, ...]
+    wrapped_batches: int
+    wrapped_records: int
+    wrapped_bytes: int
+    raw: Mapping[Reason, int]
+    next_offset: int
+    raw_next: int | None
+
+
+def wrap_record_set(frame: Buffer, start: int, end: int, context: WrapContext) -> Wrapped:
+    """Wrap what may be wrapped of the record set `frame[start:end]`. Never raises for its content: damage stays raw."""
+    try:
+        rows, raw, following, raw_next = find_rows(frame, start, end, context)
+    except RemoteProtocolError:
+        rows, raw, following, raw_next = (), Counter({Reason.DAMAGED: 1}), -1, None
+    else:
+        following = max(following, context.fetch_offset)
+    parts: list[Buffer] = []
+    keys: list[EnvelopeKey] = []
+    view = memoryview(frame)
+    for row in rows:
+        if row.is_run:
+            key, pieces = _envelope(view, row, context)
+            keys.append(key)
+            parts += pieces
+        else:
+            parts.append(view[row.start : row.end])
+    return Wrapped(
+        parts=parts if keys else None,
+        envelopes=tuple(keys),
+        wrapped_batches=sum(key.batches for key in keys),
+        wrapped_records=sum(key.records for key in keys),
+        wrapped_bytes=sum(key.payload for key in keys),
+        raw=raw,
+        next_offset=following,
+        raw_next=raw_next,
+    )
+
+
+def delivered(
+    frame: Buffer, start: int, end: int, envelopes: Sequence[EnvelopeKey], aborted: Sequence[tuple[int, int]]
+) -> Sequence[EnvelopeKey]:
+    """Those of the record set's envelopes that its consumer does not drop, as parts of `aborted` transactions (producer id, first offset)."""
+    if not aborted or not envelopes:
+        return envelopes
+    transactions, dropped, view = AbortedTransactions(aborted), set[int](), memoryview(frame)
+    try:
+        for at, stop, magic, base in entries(frame, start, end):
+            if magic == 2:
+                header = read_batch_header(frame, at, stop)
+                if transactions.includes(header, view[at + HEADER_SIZE : stop]):
+                    dropped.add(base)
+    except RemoteProtocolError:
+        pass
+    return [key for key in envelopes if key.first_offset not in dropped]
+
+
+def next_offset(frame: Buffer, start: int, end: int, fetch_offset: int) -> int:
+    """Where a consumer that is given the record set as it is will fetch next; -1 where it is unreadable."""
+    last = None
+    try:
+        for entry in entries(frame, start, end):
+            last = entry
+        if last is None:
+            return fetch_offset
+        at, stop, magic, base = last
+        return (read_batch_header(frame, at, stop).last_offset if magic == 2 else base) + 1
+    except RemoteProtocolError:
+        return -1
+
+
+def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[EnvelopeKey, list[Buffer]]:
+    first, last = row.headers[0], BatchHeader._make(row.headers[-1])
+    payloads = (view[at + HEADER_SIZE : stop] for at, stop in zip(row.starts, row.ends, strict=True))
+    fields = list(zip(*row.headers, strict=True))
+    facts = facts_of(fields, payloads, has_keys=_looked_into(view, row, context.sampler))
+    value = view[row.start : row.end]
+    value_crc = crc32c(value)
+    key = EnvelopeKey(
+        cluster=context.cluster,
+        topic=context.topic,
+        partition=context.partition,
+        first_offset=first[0],
+        last_offset=last.last_offset,
+        batches=len(row.headers),
+        records=sum(fields[12]),
+        payload=len(value),
+        payload_crc=value_crc,
+        flow=context.flow,
+        serial=context.serials(),
+    )
+    if context.partitions is not None:
+        key = with_partition_nonce(key, context.partitions)
+    headers = facts.headers() + context.tags
+    head, tail = encode_single_record_head(key=encode_key(key), value_length=len(value), headers=headers)
+    body_crc = crc32c(tail, combine(crc32c(head), value_crc, len(value)))
+    keep = context.read_committed and last.is_transactional
+    header = synthetic_header(
+        base_offset=key.last_offset,
+        leader_epoch=last.partition_leader_epoch,
+        attributes=TRANSACTIONAL if keep else 0,
+        max_timestamp=max(fields[8]),
+        producer_id=last.producer_id if keep else -1,
+        producer_epoch=last.producer_epoch if keep else -1,
+        body_length=len(head) + len(value) + len(tail),
+        crc_of_body=body_crc,
+    )
+    return key, [header + head, value, tail]
+
+
+def _looked_into(view: memoryview, row: Row, sampler: KeySampler | None) -> bool | None:
+    """Whether there are keys, where a batch of the row is one that is looked into."""
+    picks = sampler.picks(len(row.starts)) if sampler is not None else ()
+    spans = [(row.headers[at][5], row.starts[at] + HEADER_SIZE, row.ends[at]) for at in picks]
+    seen = [has_keys(attributes, view[start:end]) for attributes, start, end in spans]
+    return any(seen) if any(one is not None for one in seen) else None

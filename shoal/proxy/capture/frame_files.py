@@ -1,0 +1,176 @@
+"""Raw capture files on disk: rolled by size, and the oldest of the directory removed above a cap. Used by the capture's thread only.
+
+Frames wait in memory until there are enough for a write, and count as written when they are in the file. Of a write that fails nothing stays
+in it: the file ends whole, and the next one tells anew which connections there are. A disk that stays full costs frames, one line
+in the log, and a try now and then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from shoal.proxy.config.settings import RawCaptureSettings
+
+__all__ = ["RawFiles"]
+
+log = logging.getLogger("shoal.capture")
+
+_RETRY_SECONDS: Final = 10.0
+"""After an error of the disk: until then everything is dropped."""
+_BUFFER: Final = 256 * 1024
+
+
+class RawFiles:
+    """`lost` counts frames that could not be written, `written` and `bytes` what is in files; nothing raises."""
+
+    def __init__(self, settings: RawCaptureSettings, proxy: str) -> None:
+        self.written = self.lost = self.bytes = self.number = 0
+        self._settings = settings
+        self._proxy = proxy
+        self._about: dict[int, str] = {}  # of open connections: what their first packet says
+        self._path = settings.directory
+        self._fd: int | None = None
+        self._size = 0  # of the open file
+        self._waiting: list[bytes] = []  # what comes behind that,
+        self._waiting_bytes = 0
+        self._waiting_frames = 0  # and of how many frames it is
+        self._encoder = Encoder(proxy)
+        self._not_before = 0.0
+        self._failing = False
+
+    def opened(self, connection: int, about: str) -> None:
+        self._about[connection] = about
+
+    def closed(self, time_ns: int, connection: int) -> None:
+        self._about.pop(connection, None)
+        if self._fd is not None and (data := self._encoder.closed(time_ns, connection)):
+            self._append(data, frames=0)
+
+    def write(self, frames: Sequence[CapturedFrame]) -> None:
+        for frame in frames:
+            if self._is_open():
+                self._append(self._encoded(frame), frames=1)
+            else:
+                self.lost += 1
+
+    def flush(self) -> None:
+        """What waits goes into the file, or is lost."""
+        if self._fd is None or not self._waiting:
+            return
+        data, frames = memoryview(b"".join(self._waiting)), self._waiting_frames
+        self._forget_waiting()
+        try:
+            rest = data
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            self.lost += frames
+            self._failed(error)
+            return
+        self._size += len(data)
+        self.bytes += len(data)
+        self.written += frames
+        if self._failing:
+            self._failing = False
+            log.info("raw capture: written again, to %s (%d frames are missing)", self._settings.directory, self.lost)
+
+    def close(self) -> None:
+        self.flush()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _encoded(self, frame: CapturedFrame) -> bytes:
+        if self._encoder.knows(frame.connection):
+            return self._encoder.frame(frame)
+        about = self._about.get(frame.connection, "")
+        start = self._encoder.opened(frame.time_ns, frame.connection, frame.node, about)
+        return start + self._encoder.frame(frame)
+
+    def _append(self, data: bytes, *, frames: int) -> None:
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        self._waiting_frames += frames
+        if self._size + self._waiting_bytes >= self._settings.max_file_bytes:
+            self.close()
+        elif self._waiting_bytes >= _BUFFER:
+            self.flush()
+
+    def _forget_waiting(self) -> None:
+        self._waiting, self._waiting_bytes, self._waiting_frames = [], 0, 0
+
+    def _is_open(self) -> bool:
+        if self._fd is None and time.monotonic() >= self._not_before:
+            try:
+                self._open_next()
+            except OSError as error:
+                self._failed(error)
+        return self._fd is not None
+
+    def _open_next(self) -> None:
+        self._make_room()
+        self._path = self._settings.directory / f"shoal-{self._proxy}-{self.number + 1:08d}.pcapng"
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self.number += 1
+        self._size, self._encoder = 0, Encoder(self._proxy)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # while it is open: so others see that it is not done
+
+    def _make_room(self) -> None:
+        """The cap holds for the files of all processes, and for the one that begins now."""
+        files = sorted((_age_and_size(path), path) for path in self._settings.directory.glob("shoal-*.pcapng"))
+        excess = sum(size for (_, size), _ in files) + self._settings.max_file_bytes - self._settings.max_bytes
+        for (_, size), path in files:
+            if excess > 0 and _removed(path):
+                excess -= size
+
+    def _failed(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            what = (
+                "raw capture: cannot write to %s: %s: frames are lost until it can (capture.raw.directory): make room"
+            )
+            log.error(what, self._settings.directory, error.strerror or error)
+        self._not_before = time.monotonic() + _RETRY_SECONDS
+        if self._fd is not None:
+            self._cut()
+            os.close(self._fd)
+            self._fd = None
+
+    def _cut(self) -> None:
+        """To what was written whole; a file without that is none."""
+        assert self._fd is not None
+        with suppress(OSError):
+            os.ftruncate(self._fd, self._size)
+            if not self._size:
+                self._path.unlink()
+                self.number -= 1
+
+
+def _age_and_size(path: Path) -> tuple[float, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0.0, 0
+    return found.st_mtime, found.st_size
+
+
+def _removed(path: Path) -> bool:
+    """Unless somebody writes it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""The opt-in raw capture: whole frames as clients sent and got them, into pcapng files (docs/capture.md).
+
+    client's socket ──► FrameTap: frames ──► queue (bounded by bytes) ──► thread: Picker ──► RawFiles
+         event loop                                                        filters, cuts credentials, encodes, writes
+
+Traffic never waits: a frame that finds the queue full is lost and counted. Answers are those that the client got (rewritten
+addresses, envelopes), so a capture shows what the client saw, and can be replayed to Shoal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final, Self
+
+from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
+from shoal.protocol.capture.frames.picking import Picker, Wanted
+from shoal.proxy.capture.frame_files import RawFiles
+from shoal.proxy.capture.frame_tap import FrameTap, Tap, TappedClient
+from shoal.proxy.capture.index import require_directory
+from shoal.proxy.statistics import RawStatistics
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+
+    from shoal.proxy.config.settings import RawCaptureSettings
+
+__all__ = ["RawCapture"]
+
+log = logging.getLogger("shoal.capture")
+
+_OVERHEAD: Final = 512
+"""Bytes of memory that a frame costs beyond its own."""
+_CLOSE_SECONDS: Final = 10.0
+_FLUSH_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    connection: int
+    about: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Closed:
+    time_ns: int
+    connection: int
+
+
+class RawCapture:
+    """A context: the thread lives inside. `tap` may be called only there."""
+
+    def __init__(self, settings: RawCaptureSettings, proxy: str, frame_limit: int) -> None:
+        """Raises OperatorError."""
+        require_directory(settings, "capture.raw.directory")
+        self._settings = settings
+        self._proxy = proxy
+        self._frame_limit = frame_limit
+        self._queue: SimpleQueue[CapturedFrame | _Opened | _Closed | None] = SimpleQueue()
+        self._taken = 0  # bytes, by the event loop
+        self._done = 0  # bytes, by the thread
+        self._lost = 0
+        self._files = RawFiles(settings, proxy)
+        wanted = Wanted(topics=settings.topics, clients=settings.clients, apis=settings.apis)
+        self._picker = Picker(wanted)
+        self._thread = Thread(target=self._run, name="raw capture", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        log.warning("raw capture: frames, with the records in them, are written to %s", self._settings.directory)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            log.error("raw capture: the disk did not take the rest within %g s", _CLOSE_SECONDS)
+        log.info("raw capture: %s", self.statistics())
+
+    def statistics(self) -> RawStatistics:
+        files = self._files
+        return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
+
+    def tap(self, client: socket.socket, number: int, node: int | None, about: str) -> socket.socket:
+        """-> what to use in the socket's place. `number`: of the connection; `node`: the broker that the client wants; `about`: for who
+        reads the capture."""
+        node_id = -1 if node is None else node
+        self._queue.put(_Opened(connection=number, about=about))
+        return TappedClient.of(
+            client, Tap(partial(self._half, number, node_id), time.time_ns, partial(self._gone, number))
+        )
+
+    def _half(self, number: int, node: int, sender: Sender) -> FrameTap:
+        template = CapturedFrame(0, self._proxy, number, sender, b"", None, node)
+        return FrameTap(template, self._frame_limit, self._claim, self._put)
+
+    def _gone(self, number: int, begun: list[int]) -> None:
+        self._taken -= sum(size + _OVERHEAD for size in begun)
+        self._queue.put(_Closed(time_ns=time.time_ns(), connection=number))
+
+    def _claim(self, size: int) -> bool:
+        cost = size + _OVERHEAD
+        if self._taken - self._done + cost > self._settings.queue_bytes:
+            return False
+        self._taken += cost
+        return True
+
+    def _put(self, captured: CapturedFrame) -> bool:
+        """False: there is not even room for the headers of what is lost."""
+        if captured.withheld is not None:
+            self._lost += 1
+            self._taken += len(captured.frame) - 4 + _OVERHEAD
+            if self._taken - self._done > 2 * self._settings.queue_bytes:
+                return False
+        self._queue.put(captured)
+        return True
+
+    # -- in the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (event := self._next()) is not None:
+                self._handle(event)
+        except Exception:
+            log.exception("raw capture: an error in Shoal itself: it has ended")
+        finally:
+            self._files.close()
+
+    def _next(self) -> CapturedFrame | _Opened | _Closed | None:
+        try:
+            return self._queue.get(timeout=_FLUSH_SECONDS)
+        except Empty:
+            self._files.flush()
+            return self._queue.get()
+
+    def _handle(self, event: CapturedFrame | _Opened | _Closed) -> None:
+        match event:
+            case CapturedFrame():
+                self._files.write(self._picker.take(event))
+                self._done += len(event.frame) - 4 + _OVERHEAD
+            case _Opened():
+                self._files.opened(event.connection, event.about)
+            case _Closed():
+                self._files.write(self._picker.closed(self._proxy, event.connection))
+                self._files.closed(event.time_ns, event.connection)

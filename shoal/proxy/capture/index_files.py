@@ -1,0 +1,132 @@
+"""The index files of this process, one after the other, and the cap on all index files of the directory.
+
+Everything here blocks, and runs in a thread. An open file is locked (flock), so that another process that makes room for its own files
+can tell it from one that is done; a lock ends with its process, however that ends. A write that fails leaves the file as it was
+before it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.protocol.capture.index.blocks import BlockType, encode_object
+from shoal.protocol.capture.index.columns import ROW_SIZE, VERSION
+from shoal.proxy.config.identity import host_name, shoal_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from shoal.proxy.config.settings import CaptureSettings
+
+__all__ = ["SUFFIX", "IndexFiles"]
+
+SUFFIX = ".kxb"
+
+
+class _Other(NamedTuple):
+    written: float  # when it was last written to, seconds
+    path: Path
+    size: int
+
+
+class IndexFiles:
+    def __init__(self, settings: CaptureSettings, tags: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._tags = dict(tags)
+        self.proxy = secrets.token_hex(4)
+        self.number = 0
+        self.size = 0  # of the open file
+        self.removed = 0  # files, to keep the cap
+        self._fd = -1
+        self._started_ns = time.time_ns()
+
+    @property
+    def is_there(self) -> bool:
+        """A file is open, and nobody has deleted it."""
+        return self._fd >= 0 and os.fstat(self._fd).st_nlink > 0
+
+    def open(self) -> None:
+        """The next file. Raises OSError."""
+        self._make_room()
+        self.number += 1
+        path = self._settings.directory / f"shoal-{self.proxy}-{self.number:08d}{SUFFIX}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            self._fd, self.size = fd, 0
+            self._write(encode_object(BlockType.START, self._start()))
+        except OSError:
+            self._fd = -1
+            os.close(fd)
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+    def _start(self) -> dict[str, object]:
+        return {
+            "version": VERSION,
+            "row_size": ROW_SIZE,
+            "proxy": self.proxy,
+            "host": host_name(),
+            "shoal": shoal_version(),
+            "pid": os.getpid(),
+            "started_ns": self._started_ns,
+            "number": self.number,
+            "tags": self._tags,
+        }
+
+    def append(self, blocks: bytes) -> None:
+        """All of it, or nothing and an OSError."""
+        if self._fd < 0:
+            self.open()
+        self._write(blocks)
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self.size)
+            raise
+        self.size += len(data)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.size = 0
+
+    def _make_room(self) -> None:
+        """Remove the oldest files that nobody writes, so that the next one fits below the cap."""
+        files, total = [], self._settings.max_file_bytes
+        for path in self._settings.directory.glob(f"shoal-*{SUFFIX}"):
+            with suppress(FileNotFoundError):
+                stat = path.stat()
+                files.append(_Other(stat.st_mtime, path, stat.st_size))
+                total += stat.st_size
+        for file in sorted(files):
+            if total <= self._settings.max_bytes:
+                return
+            with suppress(OSError):
+                total -= file.size if self._remove(file.path) else 0
+
+    def _remove(self, path: Path) -> bool:
+        """-> whether it was nobody's open file."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        self.removed += 1
+        return True

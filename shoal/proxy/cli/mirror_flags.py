@@ -1,0 +1,149 @@
+"""The flags of `shoal mirror` -> `Settings`: a wrap listener on the source, paired with an unwrap listener on the target."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.proxy.cli.arguments import written
+from shoal.proxy.config.checks import check_settings
+from shoal.proxy.config.settings import (
+    Address,
+    CaptureSettings,
+    ClusterSettings,
+    ListenerSettings,
+    Mode,
+    MultiBatch,
+    PortRange,
+    RawCaptureSettings,
+    Settings,
+    ShallowSettings,
+)
+from shoal.proxy.errors import OperatorError, Problem
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["adopt_former_state", "default_state_dir", "in_flags", "mirror_listeners", "mirror_settings"]
+
+log = logging.getLogger("shoal.listener")
+
+_BROKER_PORTS = 100  # after the port of the listener, unless --*-ports says otherwise
+_SIDES = ("source", "target")
+
+
+def mirror_settings(flags: argparse.Namespace) -> Settings:
+    """Raises `OperatorError` that names the flag."""
+    settings = Settings(
+        clusters=(
+            ClusterSettings(name="source", bootstrap=flags.source, multi_batch=MultiBatch.NEVER),
+            ClusterSettings(name="target", bootstrap=flags.target, **written(flags, "cluster")),
+        ),
+        listeners=mirror_listeners(flags),
+        capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
+        raw_capture=_raw_capture(flags),
+        tags=dict(flags.tag),
+        state_dir=flags.state_dir,
+    )
+    if problems := check_settings(settings, _flag):
+        raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
+    return settings
+
+
+def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
+    if flags.capture_raw is not None:
+        return RawCaptureSettings(directory=flags.capture_raw, topics=frozenset(flags.capture_topic))
+    if flags.capture_topic:
+        raise OperatorError.of("--capture-topic", "needs --capture-raw: the index holds all topics")
+    return None
+
+
+def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
+    """(wrap, unwrap), as far as the flags tell: `shoal check` has no clusters and no ports of brokers."""
+    shallow = ShallowSettings.of(**written(flags, "shallow"), tags=dict(flags.tag))
+    wrap, unwrap = (
+        ListenerSettings(
+            name=side,
+            cluster=side,
+            host=getattr(flags, f"{side}_listen").host,
+            port=getattr(flags, f"{side}_listen").port,
+            advertised_host=flags.advertise,
+            nodes=_ports(flags, side),
+            mode=mode,
+            pair=pair,
+            producers_file=_producers_file(flags, side) if mode is Mode.UNWRAP else None,
+            shallow=shallow,
+        )
+        for side, mode, pair in (("source", Mode.WRAP, "target"), ("target", Mode.UNWRAP, None))
+    )
+    return wrap, unwrap
+
+
+def _ports(flags: argparse.Namespace, side: str) -> PortRange:
+    port: int = getattr(flags, f"{side}_listen").port
+    written: PortRange | None = getattr(flags, f"{side}_ports", None)
+    first, last = (written.first, written.last) if written else (port + 1, min(port + _BROKER_PORTS, 65535))
+    bootstrap: tuple[Address, ...] = getattr(flags, side, ())
+    return PortRange(first=first, last=last, state_file=_state_file(flags, side, port, bootstrap))
+
+
+def _producers_file(flags: argparse.Namespace, side: str) -> Path | None:
+    state_file = _ports(flags, side).state_file
+    return state_file and state_file.with_suffix(".producers")
+
+
+def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:
+    """One file per listener. Of which cluster it is stands in it: a host more in the bootstrap list makes no other cluster."""
+    if not bootstrap:
+        return None
+    directory: Path = flags.state_dir or default_state_dir()
+    return directory / f"{side}-{port}.json"
+
+
+def adopt_former_state(flags: argparse.Namespace) -> None:
+    """The files of Shoal 0.1 had the hash of the bootstrap list in their names. Nothing is written over."""
+    directory: Path = flags.state_dir or default_state_dir()
+    for side in _SIDES:
+        port, bootstrap = getattr(flags, f"{side}_listen").port, getattr(flags, side)
+        former = f"{side}-{port}-{zlib.crc32(','.join(sorted(map(str, bootstrap))).encode()):08x}"
+        for suffix in (".json", ".producers"):
+            old, new = directory / f"{former}{suffix}", directory / f"{side}-{port}{suffix}"
+            with suppress(OSError):
+                if old.exists() and not new.exists():
+                    old.rename(new)
+                    log.info("%s is called %s now", old, new.name)
+
+
+def default_state_dir() -> Path:
+    """XDG Base Directory Specification: state that should persist between restarts."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "shoal"
+
+
+_FLAGS = {"listen": "--{}-listen", "ports": "--{}-ports", "cluster": "--{}", "pair": "--{}-listen"}
+
+
+_DIRECTORIES = {
+    "capture.directory": "--capture",
+    "capture.raw.directory": "--capture-raw",
+    "state-dir": "--state-dir",
+}
+
+
+def _flag(index: int, key: str) -> str:
+    return _FLAGS.get(key, f"--{key.rpartition('.')[2]}").format(_SIDES[index])
+
+
+def in_flags(problem: Problem) -> Problem:
+    """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
+    if problem.where in _DIRECTORIES:
+        return problem._replace(where=_DIRECTORIES[problem.where])
+    for side in _SIDES:
+        if problem.where == f"listener {side!r}":
+            what = re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what)
+            return problem._replace(what=what.replace("same-cluster = true", "--same-cluster"))
+    return problem

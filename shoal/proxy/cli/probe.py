@@ -1,0 +1,216 @@
+"""`shoal probe`: every broker of a cluster, one after the other, each over a connection of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from shoal.protocol.multibatch import messages
+from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, Ended, unknown
+from shoal.protocol.multibatch.login import login
+from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
+from shoal.protocol.multibatch.proof import Proof, Result
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.settings import Address, Limits
+from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.connect import UpstreamUnreachable
+from shoal.proxy.net.link import Link, LinkLost, open_link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.multibatch.dialogue import Talk
+    from shoal.protocol.multibatch.messages import Metadata
+    from shoal.protocol.wire.sasl import Credentials
+
+__all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json", "to_text"]
+
+T = TypeVar("T")
+
+EXIT_CODES = {Result.PROVEN: 0, Result.REFUSED: 1, Result.UNSAFE: 4, Result.UNKNOWN: 5}
+"""Of the worst result of all brokers; 2 and 3 are those of every command."""
+
+_WORST_FIRST = (Result.UNSAFE, Result.UNKNOWN, Result.REFUSED, Result.PROVEN)
+_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReport:
+    """`node_id` None: the bootstrap broker, where the cluster did not get as far as naming its brokers."""
+
+    node_id: int | None
+    address: Address
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    cluster_id: str | None
+    brokers: tuple[BrokerReport, ...]
+
+    @property
+    def result(self) -> Result:
+        results = {broker.proof.result for broker in self.brokers}
+        return next(result for result in _WORST_FIRST if result in results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prober:
+    """`seconds`: for one broker."""
+
+    topic: str | None
+    credentials: Credentials | None
+    seconds: float
+
+    async def metadata(self, bootstrap: Sequence[Address]) -> Metadata:
+        """Raises Ended."""
+        with trio.move_on_after(self.seconds):
+            async with open_link(bootstrap, _LIMITS) as link:
+                await self._log_in(link)
+                return await converse(link, _ask_metadata())
+        raise unknown(f"no answer within {self.seconds:g} s")
+
+    async def judge(self, node_id: int, address: Address) -> Proof:
+        token = os.urandom(8)
+        plan = ProbePlan(node_id=node_id, topic=self.topic, token=token, now=time.time_ns() // 1_000_000)
+        probe = Probe(plan)
+        try:
+            proof = await self._run(probe, address)
+        except Ended as ended:
+            proof = ended.proof
+        except UpstreamUnreachable as error:
+            return unknown(str(error)).proof
+        if probe.left_behind and proof.closed:
+            left = await self._clean_up(address, probe.left_behind)
+            return Proof(result=proof.result, why=proof.why, remedy=proof.remedy, closed=True, left_behind=left)
+        return proof
+
+    async def _run(self, probe: Probe, address: Address) -> Proof:
+        with trio.move_on_after(self.seconds):
+            async with open_link([address], _LIMITS) as link:
+                await self._log_in(link)
+                step = probe.start()
+                while isinstance(step, Ask):
+                    await trio.sleep(step.pause)
+                    try:
+                        step = probe.answered(await link.exchange(step.frame))
+                    except LinkLost:
+                        step = probe.lost()
+                    except RemoteProtocolError as error:
+                        raise unknown(f"the broker's answer to {probe.doing} cannot be read: {error}") from None
+                return step
+        why = f"no answer to {probe.doing} within {self.seconds:g} s"
+        return Proof(result=Result.UNKNOWN, why=why, closed=True, left_behind=probe.left_behind)
+
+    async def _clean_up(self, address: Address, topics: tuple[str, ...]) -> tuple[str, ...]:
+        """After a broker that closed the connection."""
+        with trio.move_on_after(self.seconds):
+            try:
+                async with open_link([address], _LIMITS) as link:
+                    await self._log_in(link)
+                    return tuple(await converse(link, clean_up(list(topics))))
+            except (UpstreamUnreachable, Ended):
+                pass
+        return topics
+
+    async def _log_in(self, link: Link) -> None:
+        if self.credentials is not None:
+            await converse(link, login(self.credentials, os.urandom(18).hex()))
+
+
+def _ask_metadata() -> Talk[Metadata]:
+    dialogue = Dialogue()
+    yield from dialogue.learn_versions()
+    frame, version = yield from dialogue.ask(ApiKey.METADATA, messages.metadata_request(()))
+    return messages.metadata(frame, version)
+
+
+async def converse(link: Link, talk: Talk[T]) -> T:
+    """A dialogue to its end. Raises Ended, whatever goes wrong."""
+    try:
+        step = next(talk)
+        while True:
+            await trio.sleep(step.pause)
+            try:
+                frame = await link.exchange(step.frame)
+            except LinkLost:
+                step = talk.throw(ConnectionEnded())
+            else:
+                step = talk.send(frame)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    except ConnectionEnded:
+        remedy = "does this port want SASL (--sasl-mechanism)? Or TLS, which Shoal does not speak?"
+        raise unknown("the broker closed the connection before it had answered", remedy, closed=True) from None
+    except RemoteProtocolError as error:
+        raise unknown(f"the broker's answer cannot be read: {error}") from None
+
+
+async def probe_cluster(
+    bootstrap: Sequence[Address], *, topic: str | None, credentials: Credentials | None, seconds: float
+) -> ClusterReport:
+    """Raises OperatorError when no bootstrap address can be reached."""
+    prober = _Prober(topic=topic, credentials=credentials, seconds=seconds)
+    try:
+        metadata = await prober.metadata(bootstrap)
+    except UpstreamUnreachable as error:
+        raise OperatorError.of(",".join(map(str, bootstrap)), str(error)) from None
+    except Ended as ended:
+        only = BrokerReport(node_id=None, address=bootstrap[0], proof=ended.proof)
+        return ClusterReport(cluster_id=None, brokers=(only,))
+    reports = []
+    for broker in sorted(metadata.brokers):
+        address = Address(broker.host, broker.port)
+        proof = await prober.judge(broker.node_id, address)
+        reports.append(BrokerReport(node_id=broker.node_id, address=address, proof=proof))
+    if not reports:
+        raise OperatorError.of(",".join(map(str, bootstrap)), "the cluster names no brokers")
+    return ClusterReport(cluster_id=metadata.cluster_id, brokers=tuple(reports))
+
+
+def to_json(report: ClusterReport) -> str:
+    brokers = [
+        {
+            "node_id": one.node_id,
+            "address": str(one.address),
+            "result": one.proof.result.value,
+            "why": one.proof.why,
+            "remedy": one.proof.remedy,
+            "left_behind": list(one.proof.left_behind),
+        }
+        for one in report.brokers
+    ]
+    document = {"cluster_id": report.cluster_id, "result": report.result.value, "brokers": brokers}
+    return json.dumps(document, indent=2) + "\n"
+
+
+_MEANING = {
+    Result.PROVEN: "Every broker stores sets: Shoal sends it several batches per partition in one request.",
+    Result.REFUSED: (
+        "Brokers that refuse sets get one batch per partition and request: correct, but slow for small batches.\n"
+        "The Java agent (docs/multi-batch.md) makes an unmodified Apache Kafka 3.9 to 4.3 take them."
+    ),
+    Result.UNSAFE: "UNSAFE: a broker answers success and loses or changes records. Shoal never sends it a set. Nor should others.",
+    Result.UNKNOWN: "A broker that could not be tried counts as one that refuses: it gets one batch per partition and request.",
+}
+
+
+def to_text(report: ClusterReport) -> str:
+    count = len(report.brokers)
+    lines = [f"cluster {report.cluster_id or '(unknown)'}: {count} broker{'s' if count > 1 else ''}", ""]
+    width = max(len(str(one.address)) for one in report.brokers)
+    for one in report.brokers:
+        name = "broker ?" if one.node_id is None else f"broker {one.node_id}"
+        lines.append(f"  {name}  {one.address!s:<{width}}  {one.proof.result.upper():<7}  {one.proof.why}")
+        if one.proof.remedy:
+            lines.append(f"      way out: {one.proof.remedy}")
+        if one.proof.left_behind:
+            lines.append(f"      left behind, delete it: {', '.join(one.proof.left_behind)}")
+    return "\n".join([*lines, "", _MEANING[report.result], ""])

@@ -1,0 +1,151 @@
+"""One upstream cluster: where its brokers are, and what its topics' ids are called."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.cluster.multi_batch import MultiBatchProofs
+from shoal.proxy.net.connect import UpstreamUnreachable
+from shoal.proxy.net.link import LinkLost, open_link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.protocol.capture.index.tap import Tap
+    from shoal.protocol.messages.metadata import MetadataResponse
+    from shoal.protocol.wire.types import Topic
+    from shoal.proxy.capture.index import Capture
+    from shoal.proxy.config.settings import Address, ClusterSettings, Limits
+    from shoal.proxy.net.transport import Transport
+
+__all__ = ["Cluster", "NotLearned", "NotReached"]
+
+log = logging.getLogger("shoal.cluster")
+
+# Ids of topics that clients asked for: a large cluster has 10,000 topics; an entry is ~200 bytes.
+_TOPIC_LIMIT = 100_000
+# With topic ids, known to all brokers since 2.8; topics are never created by it.
+_METADATA_VERSION = 10
+_CLIENT_ID = "shoal"
+
+
+class NotLearned(Exception):
+    """The cluster did not tell its metadata; the message says why."""
+
+
+class NotReached(NotLearned):
+    """No broker could be connected to."""
+
+
+class Cluster:
+    def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
+        self.name = settings.name
+        self.bootstrap = settings.bootstrap
+        self.limits = limits
+        self.cluster_id: str | None = None
+        self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
+        self.first_question: trio.Event | None = None  # set when the question at the start is answered, or was in vain
+        self.brokers: dict[int, Address] = {}
+        self.proofs = MultiBatchProofs(settings)
+        self.capture: Capture | None = None  # the index of what passes
+        self.when_made_anew: list[Callable[[str], None]] = []  # called with the name of a topic that has another id now
+        self._names: OrderedDict[bytes, str] = OrderedDict()
+        self._ids: OrderedDict[str, bytes] = OrderedDict()
+        self._partition_counts: OrderedDict[str, int] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.name!r}>"
+
+    def addresses(self, node_id: int | None) -> Sequence[Address]:
+        """Where to connect to for a broker; None, or one that is not known yet: the bootstrap addresses."""
+        known = None if node_id is None else self.brokers.get(node_id)
+        return (known,) if known else self.bootstrap
+
+    def watched(
+        self, upstream: Transport, listener: str, node_id: int | None, number: int
+    ) -> tuple[Tap | None, Transport]:
+        """A new connection to a broker, for client connection `number`: what the index sees of it, and through what its bytes go."""
+        if self.capture is None:
+            return None, upstream
+        node = -1 if node_id is None else node_id
+        return self.capture.tap(upstream, Place(connection=number, listener=listener, cluster=self.name, node=node))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes | None:
+        return self._ids.get(name)
+
+    def partition_name(self, topic: Topic, partition: int) -> str:
+        """For people."""
+        name = self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
+        return f"{name}-{partition}"
+
+    def partition_count(self, topic: str) -> int | None:
+        return self._partition_counts.get(topic)
+
+    def learn(self, metadata: MetadataResponse) -> None:
+        """Take the cluster's id, its topics' ids and their numbers of partitions from a Metadata answer."""
+        if metadata.cluster_id and metadata.cluster_id != self.cluster_id:
+            self._identified(metadata.cluster_id)
+        names, ids, counts = self._names, self._ids, self._partition_counts
+        for (name, topic_id), count in zip(metadata.topics, metadata.partition_counts, strict=True):
+            if name is not None and topic_id is not None:
+                is_new = topic_id not in names  # else a broker that lags behind may name a deleted topic
+                names[topic_id] = name
+                before = ids.get(name)
+                if before is None or is_new:
+                    ids[name] = topic_id
+                if before is not None and before != ids[name]:
+                    self._made_anew(name)
+            if name is not None and count:
+                counts[name] = count
+        for known in (names, ids, counts):
+            while len(known) > _TOPIC_LIMIT:
+                known.popitem(last=False)
+
+    def _identified(self, cluster_id: str) -> None:
+        if self.cluster_id is not None:
+            what = "cluster %r has another id than before: %s, and it was %s. Do its bootstrap addresses lead to two clusters?"
+            log.error(what, self.name, cluster_id, self.cluster_id)
+        self.cluster_id = cluster_id
+        for identified in self.when_identified:
+            identified(cluster_id)
+
+    async def asked(self) -> None:
+        """Until its id is known as soon as it can be: what Shoal has kept in files may be another cluster's."""
+        if self.first_question is not None and self.cluster_id is None:
+            await self.first_question.wait()
+
+    def _made_anew(self, name: str) -> None:
+        """The topic was deleted, and there is one with its name."""
+        log.info("topic %s of cluster %r was made anew", name, self.name)
+        for forget in self.when_made_anew:
+            forget(name)
+
+    async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
+        """Ask a bootstrap broker over a connection of its own, without authentication; None = all topics.
+
+        Raises NotLearned: a cluster that wants SASL or TLS does not answer.
+        """
+        request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
+        try:
+            with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
+                async with open_link(self.bootstrap, self.limits) as link:
+                    frame = await link.exchange(request)
+            metadata = read_metadata_response(frame, _METADATA_VERSION)
+        except trio.TooSlowError:
+            raise NotLearned("no answer in time") from None
+        except UpstreamUnreachable as error:
+            raise NotReached(str(error)) from error
+        except (LinkLost, RemoteProtocolError) as error:
+            raise NotLearned(str(error)) from error
+        self.learn(metadata)
+        return metadata

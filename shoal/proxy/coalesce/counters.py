@@ -1,0 +1,78 @@
+"""What coalescing did so far: the counters of one listener, and a frozen snapshot for whoever prints them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config.quantities import added, counted, reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["CoalesceStatistics", "CoalesceTally"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoalesceStatistics:
+    """One moment of a `CoalesceTally`."""
+
+    taken: int = 0  # produce requests of clients that were joined
+    batches: int = 0  # in joined requests; again where a set was split
+    requests: int = 0  # joined requests that were sent
+    request_bytes: int = 0
+    split_sets: int = 0  # refused as a whole, and sent again batch by batch
+    errors: int = 0  # partitions answered with an error
+    alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that went their own way: why -> how many
+
+    def since(self, earlier: PathStatistics | None) -> CoalesceStatistics:
+        before = earlier if isinstance(earlier, CoalesceStatistics) else CoalesceStatistics()
+        counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
+        return CoalesceStatistics(**counts, alone=added(self.alone, before.alone))
+
+    @property
+    def happened(self) -> bool:
+        return False  # nothing without traffic
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        yield from ()
+
+    def details(self) -> Iterator[str]:
+        if self.taken:
+            yield f"joined {counted(self.taken, 'produce request')} into {self.requests:,}"
+        if self.alone:
+            yield f"{counted(sum(self.alone.values()), 'produce request')} alone ({reasons(self.alone)})"
+
+    def values(self) -> dict[str, object]:
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**{f"coalesced_{name}": count for name, count in counts.items()}, "alone": self.alone}
+
+
+_COUNTS = tuple(one.name for one in fields(CoalesceStatistics) if one.name != "alone")
+
+
+@dataclass(slots=True, kw_only=True)
+class CoalesceTally:
+    """The counters, written where things happen. `alone` is keyed by the reason (a closed list)."""
+
+    taken: int = 0
+    batches: int = 0
+    requests: int = 0
+    request_bytes: int = 0
+    split_sets: int = 0
+    errors: int = 0
+    alone: Counter[str] = field(default_factory=Counter)
+
+    def statistics(self) -> CoalesceStatistics:
+        return CoalesceStatistics(
+            taken=self.taken,
+            batches=self.batches,
+            requests=self.requests,
+            request_bytes=self.request_bytes,
+            split_sets=self.split_sets,
+            errors=self.errors,
+            alone=dict(self.alone),
+        )

@@ -1,0 +1,60 @@
+"""What the index holds of joined requests: each client's batches, with its name and connection, as if it had sent them alone.
+
+The lane's own connection makes no rows, or each batch would be there twice.
+"""
+
+from __future__ import annotations
+
+from time import time_ns
+from typing import TYPE_CHECKING, cast
+
+from shoal.protocol.capture.index.columns import Handling
+from shoal.protocol.capture.index.pending import Note, Request, Treatment
+from shoal.protocol.capture.index.record_sets import PartitionRows
+from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, row_of
+from shoal.protocol.schema.api import ApiKey
+
+if TYPE_CHECKING:
+    from shoal.protocol.coalesce.answer import Answer
+    from shoal.protocol.coalesce.joinable import LaneKey, Part
+    from shoal.protocol.coalesce.joiner import Batch, Joined
+    from shoal.proxy.coalesce.member import Taken
+
+__all__ = ["JoinedCapture"]
+
+_NOTE = Note(treatment=Treatment(handling=Handling.COALESCED))
+_SIZE_UNKNOWN = -1
+_BASE_OFFSET = slice(6, 14)  # of an element of PartitionResponses: behind Index and ErrorCode
+
+
+class JoinedCapture:
+    """One joined request: make it when the request is sent."""
+
+    def __init__(self, key: LaneKey) -> None:
+        self._key = key
+        self._sent_ns = time_ns()
+
+    def answered(self, joined: Joined, answer: Answer) -> None:
+        """Batches of a set that was refused as a set are not told: they are sent again."""
+        answered = Answered(at_ns=time_ns(), throttle_ms=answer.throttle_ms)
+        for target, verdicts in answer.verdicts.items():
+            for batch, (error, content) in zip(joined.sets[target], verdicts, strict=True):
+                offset = int.from_bytes(content[_BASE_OFFSET], "big", signed=True)
+                self._tell(batch, answered, error, offset)
+
+    def lost(self, joined: Joined) -> None:
+        """Nobody knows what the broker has done."""
+        for batches in joined.sets.values():
+            for batch in batches:
+                self._tell(batch, NO_ANSWER, UNKNOWN_ERROR, -1)
+
+    def _tell(self, batch: Batch, answered: Answered, error: int, offset: int) -> None:
+        taken, part = cast("Taken", batch.owner), cast("Part", batch.content)
+        tap = taken.member.connection.tap
+        if tap is None:
+            return
+        request = Request(ApiKey.PRODUCE, taken.version, taken.correlation_id, size=_SIZE_UNKNOWN, number=taken.number)
+        request.sent_ns, request.acks, request.note = self._sent_ns, self._key.acks, _NOTE
+        request.client = (taken.member.connection.client_id or "").encode()
+        topic, partition = part.target
+        tap.joined(request, answered, PartitionRows(topic, partition, error, [row_of(part.batch, offset)]))

@@ -1,0 +1,371 @@
+"""What a listener with `coalesce = true` plugs in: produce requests of many clients become few (design section 2).
+
+    client A ──produce──┐                         ┌── Member A: its answers, in order
+    client B ──produce──┼── CoalescePath ── Lane ─┼── Member B
+    client C ──produce──┘   take, or let pass     └── Member C
+        └────── everything else: the client's own connection, as on a plain listener ──────> broker
+
+For each produce request, looked at as soon as it lies whole in the receive buffer, one of three things is decided:
+
+    taken    its batches go into the lane of this broker and key; the lane's answer comes back by the Member
+    alone    it passes over the client's own connection: not joinable (`WhyAlone`), larger than what gains by it, of a client that
+             has authenticated, or perhaps a retry
+    wait     nothing more is read from this client until the obstacle is gone: taken requests and such as travel alone never
+             overtake each other, neither in one connection nor in one partition (a retry comes over a new connection),
+             and what is taken is bounded (`queue_bytes`)
+
+Clients that authenticate (SASL) are not joined: a lane's connection would have to be authenticated as they are, and a proxy that
+passes authentication through cannot do that in their place. Lending the connection of one of them was rejected: its end, its expired
+session and its waiting would be everybody's (docs/coalescing.md). All others are the same principal to the broker.
+
+A request may be a retry when its producer id and sequence say so (`Sequences`; a partition is known by its topic's name, since a retry
+may say the id where the first said the name: connection/topic_names.py), and, for those without ids, for some time after the
+client was told of an error, or after a connection of this client (address and client id) ended with something unanswered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.coalesce.joinable import OLDEST, Target, WhyAlone, read_joinable
+from shoal.protocol.coalesce.joiner import Batch, JoinLimits
+from shoal.protocol.coalesce.sequences import Sequences
+from shoal.protocol.messages.produce import read_produce_response
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_header, write_request_header
+from shoal.protocol.transform.addresses import rewrite_endpoints
+from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.wire.types import write_int32
+from shoal.proxy.capture.annotations import OWN, raw
+from shoal.proxy.cluster.ports import NoPort
+from shoal.proxy.coalesce.counters import CoalesceTally
+from shoal.proxy.coalesce.lane import Lane
+from shoal.proxy.coalesce.member import Member
+from shoal.proxy.coalesce.sets import ProvenSets
+from shoal.proxy.connection.in_flight import Asked, InFlight
+from shoal.proxy.connection.routes import Route, Verdict, Wait, table
+from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
+from shoal.proxy.plain import PLAIN_ROUTES
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part
+    from shoal.protocol.coalesce.joiner import Joined
+    from shoal.protocol.wire.types import Buffer, Topic
+    from shoal.proxy.cluster.bound_port import Door
+    from shoal.proxy.coalesce.member import Taken
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.in_flight import Answer
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["CoalescePath"]
+
+log = logging.getLogger("shoal.coalesce")
+
+_PREFIX = Struct(
+    ">"
+    "i"  # size of what follows
+    "h"  # RequestApiKey
+    "h"  # RequestApiVersion
+    "i"  # CorrelationId
+)
+_SIZE_BYTES = 4
+LARGEST_REQUEST = (
+    64 * 1024
+)  # of a client: a larger one gains nothing by company (and is more than a pump may look at whole)
+MAX_LANES = 256  # two connections and two tasks each, in flight up to `in_flight` of them
+_SETTLE_SECONDS = (
+    15.0  # for so long a client's next requests may be retries: reconnect.backoff.max.ms is 10 s at most by default
+)
+_MAX_UNSETTLED = 10_000
+_KEEP_ALIVE_SECONDS = 120.0  # a client's own, unused connection: connections.max.idle.ms of a broker is 600 s
+
+RETRY = "possible retry"
+LARGE = "large"
+OLD = "old version"
+TOO_MANY = "too many kinds of requests"
+SILENT = "acks=0 behind one that went alone"
+NAMELESS = "unknown topic id"
+BOOTSTRAP = "over a bootstrap port"
+AUTHENTICATED = "authenticated client"
+
+_AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
+
+_plain_produce = PLAIN_ROUTES[ApiKey.PRODUCE].decide
+_plain_handshake = PLAIN_ROUTES[ApiKey.SASL_HANDSHAKE].decide
+
+
+class CoalescePath:
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.settings = listener.settings.coalescing
+        self.tally = CoalesceTally()
+        self.held_bytes = 0  # of batches that were taken and are not answered
+        own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
+        sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
+        self.routes = table({**PLAIN_ROUTES, **own, **sasl})
+        self._limits = JoinLimits(
+            linger=self.settings.linger,
+            request_bytes=self.settings.request_bytes,
+            request_batches=self.settings.request_batches,
+            set_batches=self.settings.set_batches,
+            in_flight=self.settings.in_flight,
+            patience=self.settings.patience,
+        )
+        self._members: dict[Connection, Member] = {}
+        self._lanes: dict[tuple[Door, LaneKey], Lane] = {}
+        self._sequences = Sequences()
+        self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
+        self.sets = ProvenSets()
+        self._moved = trio.Event()  # something was answered or withdrawn
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        member = connection.backlog = self._members[connection] = Member(connection)
+        if connection.door.node_id is None or connection.provisional:
+            member.own_way = BOOTSTRAP
+
+    def end(self) -> None:
+        pass
+
+    def closed(self, connection: Connection) -> None:
+        member = self._members.pop(connection)
+        if member.unanswered:
+            self._unsettle(connection)
+        member.end()
+        self.sets.closed(connection)
+        for lane in list(self._lanes.values()):
+            if lane.door is connection.door:
+                lane.withdraw(member, silent=False)
+            if not self._members:
+                lane.end_soon()
+
+    def _unsettle(self, connection: Connection) -> None:
+        client = connection.peer.host, connection.client_id
+        self._unsettled[client] = trio.current_time() + _SETTLE_SECONDS
+        self._unsettled.move_to_end(client)
+        if len(self._unsettled) > _MAX_UNSETTLED:
+            self._unsettled.popitem(last=False)
+
+    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+        self._members[connection].own_way = AUTHENTICATED
+        self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
+        is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
+        return _plain_handshake(connection, first) if is_handshake and _plain_handshake else None
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
+
+    def tick(self, now: float) -> None:
+        """Keep the clients' own connections from being closed as idle."""
+        for connection, member in self._members.items():
+            used = connection.responses.received
+            if used != member.heard:
+                member.heard, member.heard_at = used, now
+            elif now - member.heard_at >= _KEEP_ALIVE_SECONDS and self._may_ask(connection):
+                member.heard_at = now
+                self._keep_alive(connection)
+
+    @staticmethod
+    def _may_ask(connection: Connection) -> bool:
+        requests = connection.requests
+        return connection.responses.quiet and requests.waiting and not requests.mid_frame
+
+    @staticmethod
+    def _keep_alive(connection: Connection) -> None:
+        header = write_request_header(ApiKey.API_VERSIONS, 0, 0, connection.client_id)
+        connection.in_flight.append(InFlight(0, ApiKey.API_VERSIONS, 0, Asked()))
+        connection.asked += 1
+        if connection.tap is not None:
+            connection.tap.note(0, OWN)
+        if connection.upstream_out.gather_now([write_int32(len(header)), header]):
+            connection.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _decide(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+        member = self._members[connection]
+        size, _, version, _ = _PREFIX.unpack_from(first)
+        if member.own_way is not None:
+            return self._pass(member, first, member.own_way)
+        if version < OLDEST or size > LARGEST_REQUEST:
+            return self._pass(member, first, OLD if version < OLDEST else LARGE)
+        if len(first) < _SIZE_BYTES + size:
+            return Verdict.MORE
+        header = read_request_header(first)
+        found = read_joinable(first, header)
+        if isinstance(found, WhyAlone):
+            return self._pass(member, first, found)
+        if self.settings.ignore_client_ids:
+            found = found.with_any_client_id()
+        unknown = unknown_ids(connection, (part.target.topic for part in found.parts))
+        if unknown and not member.asked_names:
+            return Wait(partial(self._learn_names, member, header.client_id, unknown))
+        member.asked_names = False
+        if why := self._why_alone(member, found, unknown):
+            return self._pass_alone(member, first, found, why)
+        return self._take(member, found, header.correlation_id)
+
+    async def _learn_names(self, member: Member, client_id: str | None, unknown: list[Topic]) -> None:
+        """Instead of reading this client's next request. Raises UpstreamLost and UpstreamFault."""
+        with member.connection.handling_request():
+            await learn_names(member.connection, client_id, unknown)
+        member.asked_names = True
+
+    def _why_alone(self, member: Member, found: Joinable, unknown: list[Topic]) -> str | None:
+        if unknown:
+            self._unsettle(member.connection)  # what follows may be a retry, under the topic's name
+            return NAMELESS
+        now = trio.current_time()
+        client = member.connection.peer.host, member.connection.client_id
+        if now < member.alone_until or (self._unsettled and now < self._unsettled.get(client, now)):
+            return RETRY
+        if not all(self._sequences.is_new(self._place(member, part), part.header) for part in found.parts):
+            return RETRY
+        full = len(self._lanes) >= MAX_LANES and (member.connection.door, found.key) not in self._lanes
+        return TOO_MANY if full else None
+
+    def _pass_alone(
+        self, member: Member, first: memoryview, found: Joinable, why: str
+    ) -> Answer | Verdict | Wait | None:
+        """Behind what was taken for its partitions, whoever sent that."""
+        since = member.behind if member.behind is not None else trio.current_time()
+        targets = [target for part in found.parts for target in self._spellings(member, part)]
+        ahead = partial(self._holds, member.connection.door, targets, since)
+        if ahead():
+            member.behind = since
+            return Wait(partial(self._while, ahead))
+        decision = self._pass(member, first, why)
+        if not isinstance(decision, Wait):
+            member.behind = None
+            for part in found.parts:
+                self._saw(member, part)
+        return decision
+
+    def _pass(self, member: Member, first: memoryview, why: str) -> Answer | Verdict | Wait | None:
+        """Over the client's own connection, behind what was taken from it."""
+        if member.unanswered:
+            return Wait(member.settled)
+        assert _plain_produce is not None
+        decision = _plain_produce(member.connection, first)
+        if decision is not Verdict.MORE:
+            self.tally.alone[str(why)] += 1
+            if member.connection.tap is not None:
+                member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
+        if decision is Verdict.SILENT and member.own_way is None:
+            member.own_way = SILENT  # nobody will say when the broker has worked on it
+        return decision
+
+    def _take(self, member: Member, found: Joinable, correlation_id: int) -> Verdict | Wait:
+        connection = member.connection
+        if self._is_full():
+            return Wait(partial(self._while, self._is_full))
+        if member.is_full:
+            return Wait(member.until_room)
+        if not member.unanswered and not connection.responses.quiet:
+            return Wait(connection.requests.until_quiet)
+        lane = self._lanes.get((connection.door, found.key)) or self._new_lane(connection.door, found.key)
+        if member.unanswered and member.lane is not lane:  # lanes overtake each other
+            return Wait(member.settled)
+        if self._gains_by_sets(lane, found):
+            return Wait(partial(self.sets.ask, connection))
+        member.behind = None
+        member.lane = lane
+        taken, now = member.take(found, correlation_id), trio.current_time()
+        self.tally.taken += 1
+        for part in found.parts:
+            self._saw(member, part)
+            self.held_bytes += len(part.content)
+            lane.add(Batch(part.target, len(part.content), now, taken, part, part.lone))
+        return Verdict.TAKEN
+
+    @staticmethod
+    def _place(member: Member, part: Part) -> Target:
+        """The partition, whatever the request calls its topic."""
+        return Target(topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition)
+
+    def _saw(self, member: Member, part: Part) -> None:
+        self._sequences.saw(self._place(member, part), part.header)
+
+    def _spellings(self, member: Member, part: Part) -> set[Target]:
+        """What the lanes may call the partition: each has requests of one version."""
+        place = self._place(member, part)
+        known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
+        return {part.target, place, part.target._replace(topic=known or part.target.topic)}
+
+    def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
+        if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.door):
+            return False
+        return any(not part.lone and lane.joiner.holds(part.target) for part in found.parts)
+
+    def _new_lane(self, door: Door, key: LaneKey) -> Lane:
+        lane = self._lanes[door, key] = Lane(self, door, key, self._limits)
+        return lane
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _holds(self, door: Door, targets: Iterable[Target], before: float) -> bool:
+        lanes = [lane for lane in self._lanes.values() if lane.door is door]
+        return any(lane.joiner.holds(target, before) for target in targets for lane in lanes)
+
+    def _is_full(self) -> bool:
+        return self.held_bytes >= self.settings.queue_bytes
+
+    async def _while(self, obstacle: Callable[[], bool]) -> None:
+        while obstacle():
+            await self._moved.wait()
+
+    # -- what lanes tell -------------------------------------------------------------------------------------------
+
+    def sent(self, joined: Joined) -> None:
+        self.tally.requests += 1
+        self.tally.batches += joined.batches
+        self.tally.request_bytes += joined.size
+
+    def released(self, size: int) -> None:
+        """So much of what was taken is answered, or withdrawn."""
+        self.held_bytes -= size
+        self._moved.set()
+        self._moved = trio.Event()
+
+    def refused(self, taken: Taken, target: Target, error_code: int, frame: bytes | None) -> Buffer:
+        """A client is told of an error; -> the broker addresses of the answer `frame`, as this client must see them."""
+        self.tally.errors += 1
+        member = taken.member
+        member.alone_until = trio.current_time() + _SETTLE_SECONDS
+        if taken.silent:  # as a broker does, so that the client asks for metadata
+            why = f"{error_name(error_code)} for {target.topic!r}-{target.partition}, and acks=0"
+            member.connection.abort(CloseCause.UPSTREAM_CLOSED, why)
+        return b"" if frame is None or member.ended else self._endpoints(member.connection, taken.version, frame)
+
+    @staticmethod
+    def _endpoints(connection: Connection, version: int, frame: bytes) -> Buffer:
+        try:
+            edited = rewrite_endpoints(ApiKey.PRODUCE, version, frame, connection.lookup)
+        except NoPort:  # said by the listener; the client asks for metadata
+            return b""
+        whole = edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
+        place = read_produce_response(whole, version).node_endpoints
+        return b"" if place is None else bytes(whole[slice(*place)])
+
+    def lane_ended(self, lane: Lane) -> None:
+        if self._lanes.get((lane.door, lane.key)) is lane:
+            del self._lanes[lane.door, lane.key]
+
+    def broken(self, lane: Lane, why: str) -> None:
+        """A lane has failed in a way that nobody thought of: nobody may wait for it."""
+        self.lane_ended(lane)
+        self.released(lane.joiner.held_bytes)
+        for connection, member in list(self._members.items()):
+            if member.unanswered:
+                connection.abort(CloseCause.INTERNAL, why)

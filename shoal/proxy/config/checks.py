@@ -1,0 +1,275 @@
+"""What settings must agree on with each other, wherever they were written (TOML or flags): one rule per function."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.protocol.wire.errors import LocalProtocolError
+from shoal.proxy.config.identity import envelope_headers
+from shoal.proxy.config.parse import WILDCARDS, did_you_mean, listed
+from shoal.proxy.config.settings import ENVELOPE_OVERHEAD, KIB, MAX_PRODUCER_SLOTS, MIB, Mode, PortMap, PortRange
+from shoal.proxy.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.proxy.config.settings import (
+        CaptureSettings,
+        CoalesceSettings,
+        LegacySettings,
+        Limits,
+        ListenerSettings,
+        RawCaptureSettings,
+        Settings,
+        ShallowSettings,
+    )
+
+__all__ = ["Where", "check_settings", "run_limit_problem"]
+
+Where = Callable[[int, str], str]  # (index of the listener, key) -> how the setting is called where it was written
+
+
+def check_settings(settings: Settings, where: Where) -> list[Problem]:
+    """Everything that does not fit together; empty when all is well."""
+    return [
+        *_names(settings),
+        *_clusters_exist(settings, where),
+        *_pairs(settings, where),
+        *_same_cluster(settings, where),
+        *_port_conflicts(settings, where),
+        *_positive(settings, where),
+        *_sizes(settings, where),
+        *_headers(settings, where),
+        *_coalescing(settings, where),
+        *_legacy(settings, where),
+        *_capture(settings),
+        *_log(settings),
+    ]
+
+
+def _names(settings: Settings) -> Iterator[Problem]:
+    named = (("cluster", [c.name for c in settings.clusters]), ("listener", [x.name for x in settings.listeners]))
+    for table, names in named:
+        if not names:
+            yield Problem(table, f"there is none: write a [[{table}]] table")
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                other = names.index(name)
+                yield Problem(
+                    f"{table}[{index}].name", f'"{name}" is the name of {table}[{other}] too: names must differ'
+                )
+
+
+def _clusters_exist(settings: Settings, where: Where) -> Iterator[Problem]:
+    names = [cluster.name for cluster in settings.clusters]
+    for index, listener in enumerate(settings.listeners):
+        if listener.cluster not in names:
+            what = f'there is no cluster "{listener.cluster}"; {did_you_mean(listener.cluster, names)}known: {listed(names)}'
+            yield Problem(where(index, "cluster"), what)
+
+
+def _pairs(settings: Settings, where: Where) -> Iterator[Problem]:
+    unwraps = [listener.name for listener in settings.listeners if listener.mode == Mode.UNWRAP]
+    for index, listener in enumerate(settings.listeners):
+        if problem := _pair_problem(listener, unwraps):
+            yield Problem(where(index, "pair"), problem)
+
+
+def _same_cluster(settings: Settings, where: Where) -> Iterator[Problem]:
+    """As far as it is to be seen here: brokers are asked for their cluster's id at the start (shallow/cluster_pair.py)."""
+    clusters = {cluster.name: set(cluster.bootstrap) for cluster in settings.clusters}
+    sides = {listener.name: listener.cluster for listener in settings.listeners}
+    for index, listener in enumerate(settings.listeners):
+        target = sides.get(listener.pair or "")
+        if target is None or listener.shallow.same_cluster or not {target, listener.cluster} <= clusters.keys():
+            continue
+        if shared := clusters[listener.cluster] & clusters[target]:
+            what = (
+                f"{min(shared)} is a broker of the target, too: a mirror of a cluster into itself may copy its copies for ever. Is an address "
+                f"wrong? If it is meant (the copies have other names), say so with {_SAME_CLUSTER}"
+            )
+            yield Problem(where(index, "cluster"), what)
+
+
+_SAME_CLUSTER = "same-cluster = true (shoal mirror: --same-cluster)"
+
+
+def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
+    unpaired = listener.shallow.unpaired
+    if listener.mode != Mode.WRAP:
+        return 'only a listener with mode = "wrap" has a pair: remove it here' if listener.pair is not None else None
+    if listener.pair is None and not unpaired:
+        return (
+            "is missing: name the unwrap listener through which the mirror produces, so that envelopes are opened "
+            f"(known: {listed(unwraps)}); or write unpaired = true under [listener.shallow] when another Shoal process opens them"
+        )
+    if listener.pair is not None and unpaired:
+        return "either a pair or unpaired = true, not both"
+    if listener.pair is not None and listener.pair not in unwraps:
+        hint = did_you_mean(listener.pair, unwraps)
+        return f'there is no listener "{listener.pair}" with mode = "unwrap"; {hint}known: {listed(unwraps)}'
+    return None
+
+
+def _headers(settings: Settings, where: Where) -> Iterator[Problem]:
+    """What each envelope carries."""
+    for index, listener in enumerate(settings.listeners):
+        if listener.mode is Mode.WRAP and listener.shallow.tags:
+            try:
+                envelope_headers(listener)
+            except LocalProtocolError as error:
+                yield Problem(where(index, "shallow.tags"), str(error))
+
+
+class _Binding(NamedTuple):
+    host: str
+    first: int
+    last: int
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}" if self.last > self.first else f"{self.first}"
+
+
+def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    bindings = [b for i, listener in enumerate(settings.listeners) for b in _bindings(listener, i, where)]
+    for one, other in itertools.combinations(bindings, 2):
+        same_host = one.host == other.host or {one.host, other.host} & set(WILDCARDS)
+        if same_host and one.first <= other.last and other.first <= one.last:
+            shared = max(one.first, other.first)
+            what = f"port {shared} is taken by {one.where} ({one}) too: choose ports that do not overlap"
+            yield Problem(f"{other.where} ({other})", what)
+
+
+def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[_Binding]:
+    yield _Binding(listener.host, listener.port, listener.port, where(index, "listen"))
+    if isinstance(listener.nodes, PortRange):
+        yield _Binding(listener.host, listener.nodes.first, listener.nodes.last, where(index, "ports"))
+    elif isinstance(listener.nodes, PortMap):
+        for port in listener.nodes.ports.values():
+            yield _Binding(listener.host, port, port, where(index, "ports"))
+
+
+# 0 turns these off; everything else must be above 0.
+_MAY_BE_ZERO = (
+    "min-batch-bytes",
+    "drain-seconds",
+    "linger-seconds",
+    "close-seconds",
+    "stall-report",
+    "stall-exit",
+    "coalescing.linger",
+    "patience",
+    "has-keys-sample",
+)
+
+
+def _positive(settings: Settings, where: Where) -> Iterator[Problem]:
+    numbers = [(f"limits.{name}", value) for name, value in _numbers(settings.limits)]
+    for index, listener in enumerate(settings.listeners):
+        numbers += [(where(index, f"shallow.{name}"), value) for name, value in _numbers(listener.shallow)]
+        if listener.coalesce:
+            numbers += [(where(index, f"coalescing.{name}"), value) for name, value in _numbers(listener.coalescing)]
+        if listener.legacy:
+            numbers += [
+                (where(index, f"legacy-options.{name}"), value) for name, value in _numbers(listener.legacy_options)
+            ]
+        numbers.append((where(index, "max-connections"), listener.max_connections))
+    if settings.capture is not None:
+        numbers += [(f"capture.{name}", value) for name, value in _numbers(settings.capture)]
+    if settings.raw_capture is not None:
+        numbers += [(f"capture.raw.{name}", value) for name, value in _numbers(settings.raw_capture)]
+    for place, value in numbers:
+        if not value > 0 and not (value == 0 and place.endswith(_MAY_BE_ZERO)):  # nan is not above 0
+            yield Problem(place, f"{value} is too small: it must be above 0")
+    for index, listener in enumerate(settings.listeners):
+        if listener.shallow.producer_slots > MAX_PRODUCER_SLOTS:
+            what = f"{listener.shallow.producer_slots} is too large: at most {MAX_PRODUCER_SLOTS}, which take 512 MB"
+            yield Problem(where(index, "shallow.producer-slots"), what)
+
+
+def _numbers(
+    values: Limits | ShallowSettings | CoalesceSettings | LegacySettings | CaptureSettings | RawCaptureSettings,
+) -> Iterator[tuple[str, float]]:
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield field.name.replace("_", "-"), value
+
+
+def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.coalesce and listener.mode != Mode.PLAIN:
+            what = f'needs mode = "plain": a mirror\'s requests are not joined in mode "{listener.mode}"'
+            yield Problem(where(index, "coalesce"), what)
+        limits = listener.coalescing
+        if limits.request_bytes > limits.queue_bytes:
+            what = (
+                f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could become so large"
+            )
+            yield Problem(where(index, "coalescing.request-bytes"), what)
+
+
+_CHUNKS = range(16 * KIB, MIB + 1)
+
+
+def _legacy(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.legacy:
+            for key, what in _legacy_problems(listener, settings.limits):
+                yield Problem(where(index, key), what)
+
+
+def _legacy_problems(listener: ListenerSettings, limits: Limits) -> Iterator[tuple[str, str]]:
+    options = listener.legacy_options
+    if listener.mode != Mode.PLAIN:
+        yield (
+            "legacy",
+            f'needs mode = "plain": the client of a listener in mode "{listener.mode}" is a mirror, and a new one',
+        )
+    if options.chunk_bytes not in _CHUNKS:
+        yield "legacy-options.chunk-bytes", f"{options.chunk_bytes} is not from 16KiB to 1MiB"
+    if options.fetch_bytes > limits.held_response_bytes:
+        what = f"{options.fetch_bytes} is above limits.held-response-bytes ({limits.held_response_bytes}): such a response could not be held"
+        yield "legacy-options.fetch-bytes", what
+    if (least := options.fetch_bytes + 2 * options.chunk_bytes) > options.budget_bytes:
+        what = f"{options.budget_bytes} is too small for one answer: fetch-bytes and two chunks are {least}"
+        yield "legacy-options.budget-bytes", what
+
+
+def _capture(settings: Settings) -> Iterator[Problem]:
+    for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
+        if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
+            what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): the open file and one more"
+            yield Problem(f"{place}.max-bytes", what)
+
+
+def _log(settings: Settings) -> Iterator[Problem]:
+    if not settings.log.report_every >= 0:  # nan is not
+        yield Problem("log.report-every", f"{settings.log.report_every} is too small: 0 means never")
+
+
+def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        shallow = listener.shallow
+        if listener.mode == Mode.WRAP and shallow.min_batch_bytes > shallow.run_limit:
+            what = f"{shallow.min_batch_bytes} is above run-limit ({shallow.run_limit}): nothing would ever be wrapped"
+            yield Problem(where(index, "shallow.min-batch-bytes"), what)
+        if listener.mode == Mode.WRAP and (problem := run_limit_problem(shallow, settings.limits)) is not None:
+            yield Problem(where(index, "shallow.run-limit"), problem)
+        elif listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
+            limit = settings.limits.held_response_bytes
+            what = f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): such a response could not be held"
+            yield Problem(where(index, "shallow.fetch-max-bytes"), what)
+
+
+def run_limit_problem(shallow: ShallowSettings, limits: Limits) -> str | None:
+    """An envelope is held whole on both sides: in the answer that it is made of, and in the request that brings it back."""
+    for name, limit in (("response", limits.held_response_bytes), ("request", limits.held_request_bytes)):
+        if shallow.run_limit + ENVELOPE_OVERHEAD > limit:
+            most = limit - ENVELOPE_OVERHEAD
+            return f"{shallow.run_limit} is too large: a {name} with such an envelope could not be held (limits.held-{name}-bytes is {limit}). At most {most}"
+    return None

@@ -1,0 +1,137 @@
+"""Text that a person writes (in a flag or in TOML) -> a value. Every error is a `ValueError` that says what was expected."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config.settings import Address, PortMap, PortRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "LOOPBACK",
+    "WILDCARDS",
+    "check_regex",
+    "check_topic",
+    "did_you_mean",
+    "listed",
+    "parse_address",
+    "parse_addresses",
+    "parse_ports",
+    "parse_size",
+]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARDS = ("0.0.0.0", "::")
+
+_UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?\Z|\*\Z")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_SCHEMES = re.compile(r"[A-Za-z_]+://")
+
+
+def parse_address(text: str) -> Address:
+    """`host:port`, `10.0.0.1:9092` or `[::1]:9092`."""
+    entry = text.strip()
+    if scheme := _SCHEMES.match(entry):
+        raise ValueError(f"{entry!r}: write host:port without {scheme.group()!r}")
+    host, colon, port = entry.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"{entry!r} has no port: write host:port, for example {_example(entry)}")
+    return Address(_host(host, entry), _port(port, entry))
+
+
+def _example(entry: str) -> str:
+    """What was probably meant: a number alone is the port."""
+    bare = entry.strip(":")
+    return f"127.0.0.1:{bare}" if bare.isdigit() else f"{bare or 'localhost'}:9092"
+
+
+def _host(host: str, entry: str) -> str:
+    if host.startswith("[") and host.endswith("]"):
+        if not _IPV6.match(host[1:-1]):
+            raise ValueError(f"{entry!r}: {host} is not an IPv6 address")
+        return host[1:-1]
+    if ":" in host:
+        raise ValueError(f"{entry!r}: put the IPv6 address into brackets, for example [::1]:9092")
+    if not _HOST.match(host):
+        raise ValueError(f"{entry!r}: {host!r} is not a host name")
+    return "0.0.0.0" if host == "*" else host
+
+
+def _port(port: str, entry: str) -> int:
+    if not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
+        raise ValueError(f"{entry!r}: port {port!r} is not a number from 1 to 65535")
+    return int(port)
+
+
+def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
+    """`a:9092,b:9092` or a list of such entries; at least one, none twice."""
+    entries = [entry for part in ([text] if isinstance(text, str) else text) for entry in part.split(",")]
+    addresses = tuple(parse_address(entry) for entry in entries if entry.strip())
+    if not addresses:
+        raise ValueError("no address given: write host:port[,host:port...]")
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise ValueError(f"{address} is listed twice")
+    return addresses
+
+
+def parse_ports(value: str | Mapping[str, int]) -> PortRange | PortMap:
+    """`19093-19192`, or a table of node id -> port."""
+    if not isinstance(value, str):
+        return PortMap(ports={_node_id(node): _port(str(port), f"node {node}") for node, port in value.items()})
+    first, dash, last = value.replace(" ", "").partition("-")
+    if not dash:
+        raise ValueError(f"{value!r} is not a range: write first-last, for example 19093-19192")
+    bounds = PortRange(first=_port(first, value), last=_port(last, value))
+    if bounds.last < bounds.first:
+        raise ValueError(f"{value!r} ends before it begins")
+    return bounds
+
+
+def _node_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not a node id: write the number of the broker, for example {{ 1 = 19093 }}")
+    return int(text)
+
+
+def parse_size(value: int | str) -> int:
+    """Bytes: `524288` or `"512KiB"`."""
+    if isinstance(value, int):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise ValueError(f'{value!r} is not a size: write bytes or, for example, "512KiB" or "8MiB"')
+    return int(match.group(1)) * _UNITS[match.group(2).lower()]
+
+
+def check_regex(text: str) -> str:
+    """`text` itself, if it is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+def check_topic(text: str) -> str:
+    """`text` itself, if it may be the name of a topic."""
+    if not _TOPIC.match(text) or text in (".", ".."):
+        raise ValueError(f"{text!r} cannot be the name of a topic: letters, digits, '.', '_' and '-', at most 249")
+    return text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean "x"? ` or nothing."""
+    by_form = {name.lower().replace("_", "-"): name for name in known}
+    close = difflib.get_close_matches(word.lower().replace("_", "-"), by_form, n=1, cutoff=0.6)
+    return f'did you mean "{by_form[close[0]]}"? ' if close else ""
+
+
+def listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "(none)"

@@ -1,0 +1,131 @@
+"""How settings are written, in `shoal.toml` and in flags: a key for each field of the classes of `settings.py`, by the type of the field.
+
+A key is the name of its field with hyphens. What is not written has the default of the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from shoal.protocol.schema.api import API
+from shoal.proxy.config.parse import (
+    check_regex,
+    check_topic,
+    did_you_mean,
+    listed,
+    parse_address,
+    parse_addresses,
+    parse_ports,
+    parse_size,
+)
+from shoal.proxy.config.settings import (
+    Address,
+    ApiKey,
+    CaptureSettings,
+    Directory,
+    NodePorts,
+    Regex,
+    Size,
+    Tags,
+    TopicName,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Form", "Key", "choices_of", "form_of", "is_table", "item_of", "keys_of"]
+
+
+class Form(NamedTuple):
+    written: Any  # the type in TOML
+    parse: Callable[[Any], Any]  # raises ValueError
+
+
+class Key(NamedTuple):
+    field: str
+    kind: Any  # its type, without None; None: of another class
+    required: bool
+
+
+_FORMS: Mapping[Any, Form] = {
+    Size: Form(int | str, parse_size),
+    Regex: Form(str, check_regex),
+    TopicName: Form(str, check_topic),
+    Directory: Form(str, lambda text: Path(text).expanduser()),
+    Tags: Form(dict[str, str], dict),
+    Address: Form(str, parse_address),
+    tuple[Address, ...]: Form(str | list[str], parse_addresses),
+    NodePorts: Form(str | dict[str, int], parse_ports),
+}
+
+# Fields whose key is another; without one they are made of others.
+_KEYS = {
+    "clusters": "cluster",
+    "listeners": "listener",
+    "host": "listen",
+    "port": None,
+    "nodes": "ports",
+    "advertised_host": "advertise",
+    "producers_file": None,
+    "raw_capture": None,
+}
+_KINDS: Mapping[str, Any] = {"host": Address}
+_REQUIRED = {"host", "nodes"}
+_FURTHER: Mapping[type, dict[str, Key]] = {CaptureSettings: {"raw": Key("raw_capture", None, required=False)}}
+
+_hints = cache(partial(get_type_hints, include_extras=True))
+
+
+def keys_of(settings: type) -> Mapping[str, Key]:
+    """The keys of the table that `settings` are written in, in the order of the fields."""
+    keys = {}
+    for field in dataclasses.fields(settings):
+        if name := _KEYS.get(field.name, field.name.replace("_", "-")):
+            kind = _KINDS.get(field.name) or _without_none(_hints(settings)[field.name])
+            has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+            keys[name] = Key(field.name, kind, not has_default or field.name in _REQUIRED)
+    return keys | _FURTHER.get(settings, {})
+
+
+def _without_none(kind: Any) -> Any:
+    several = [one for one in get_args(kind) if one is not type(None)]
+    return several[0] if type(None) in get_args(kind) else kind
+
+
+def choices_of(kind: Any) -> Mapping[str, Any]:
+    """The words that may be written, each with its value; none where it is not a choice."""
+    if kind is ApiKey:
+        return {api.name: key for key, api in API.items()}
+    if get_origin(kind) is Literal:
+        return {word: word for word in get_args(kind)}
+    return {one.value: one for one in kind} if isinstance(kind, type) and issubclass(kind, StrEnum) else {}
+
+
+def item_of(kind: Any) -> Any:
+    """The type of the elements of an array; None where it is none."""
+    return get_args(kind)[0] if get_origin(kind) in (tuple, frozenset) and kind not in _FORMS else None
+
+
+def is_table(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind)
+
+
+def form_of(kind: Any) -> Form:
+    """Of one value; the elements of an array and the keys of a table have their own."""
+    if is_table(kind):
+        return Form(dict[str, Any], dict)
+    if item := item_of(kind):
+        return Form(list[form_of(item).written], get_origin(kind))  # type: ignore[misc]
+    if known := choices_of(kind):
+        return Form(str, partial(_chosen, known))
+    return _FORMS.get(kind) or Form(kind, kind)
+
+
+def _chosen(known: Mapping[str, Any], word: str) -> Any:
+    if word not in known:
+        raise ValueError(f'"{word}" is not known; {did_you_mean(word, known)}write one of: {listed(known)}')
+    return known[word]

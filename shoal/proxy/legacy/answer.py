@@ -1,0 +1,145 @@
+"""One answer to a legacy client: its size is said before most of it exists (KIP-283).
+
+    fill    of one partition after the other a first portion is made, about a chunk in all; partitions that are not reached get an
+            empty set, and come first next time
+    promise size of a set = what its first portion has, and as much more as its source may give, within the client's limits
+    send    heads and portions; the next portion is made when the kernel has taken the one before
+    pad     what is missing at the end of a set is a message that does not end, which clients drop (protocol/legacy/fetch/overflow.py)
+
+A client's first answer gives way where others wait for the budget: one piece, then its source is for whoever comes next. So a crowd that
+comes at once (a restart) is served within seconds, each with something, and not one after the other with all.
+
+So what is held of an answer for a client that does not read is one portion, and its source. The source goes when others need the room
+(budget.py); then the broker is asked again for the rest when the client has read the portion. Whatever keeps a set from
+being completed (the leader has moved, damage further on, the broker is gone) ends it there: the client has whole messages up
+to some offset, asks for the next, and is told then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from shoal.protocol.legacy.fetch.overflow import overflow
+from shoal.proxy.connection.in_flight import UpstreamLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shoal.protocol.legacy.fetch.fetch import Wanted
+    from shoal.proxy.legacy.counters import LegacyTally
+    from shoal.proxy.legacy.held import Held
+    from shoal.proxy.legacy.source import Source
+    from shoal.proxy.net.transport import Buffer, Outlet
+
+__all__ = ["ClientLeft", "Part", "Sending", "Sources", "fill"]
+
+
+class ClientLeft(Exception):
+    """Nobody reads the rest."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Part:
+    """One partition of an answer. `size`: of its record set, as promised."""
+
+    wanted: Wanted
+    error_code: int = 0
+    high_watermark: int = -1
+    source: Source | None = None
+    portion: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
+    """First portions and promises, for parts in turn. The first that has something gives a message, whatever the limits are. In a
+    `hurry`, one piece is enough."""
+    made = 0
+    for part in parts:
+        if part.source is None or made >= (1 if hurry else chunk):
+            continue
+        limit = max(min(part.wanted.max_bytes, max_bytes), 0)
+        room = min(limit, chunk - made) if made else limit
+        part.portion = await part.source.portion(room, 0 if hurry else chunk - made, whole=not made)
+        size = sum(map(len, part.portion))
+        if size:
+            made += size
+            part.size = max(size + part.source.owed, min(limit, size + part.source.left))
+            max_bytes -= part.size
+        elif not part.source.ended:  # its next piece is too large for what is left
+            return
+
+
+class Sources(Protocol):
+    async def again(self, part: Part) -> Source | None:
+        """A source for the rest of a part, whose source was dropped or `wants` more; None where there can be none."""
+
+    async def stay(self) -> None:
+        """The broker's connection may have been quiet for long."""
+
+
+class Sending:
+    """Of one answer. A checkpoint where the client must read first. UpstreamLost: the connection must end, for a message was begun."""
+
+    def __init__(self, outlet: Outlet, held: Held, sources: Sources, chunk: int, tally: LegacyTally) -> None:
+        self._outlet = outlet
+        self._held = held
+        self._sources = sources
+        self._chunk = chunk
+        self._tally = tally
+        self._out: list[Buffer] = []  # made, and not given to the kernel
+        self._gives_way = False
+
+    async def send(self, heads: Sequence[bytes], parts: Sequence[Part], *, gives_way: bool = False) -> None:
+        """`gives_way`: others have their turn behind the first portion. Raises ClientLeft, UpstreamLost."""
+        self._gives_way = gives_way
+        for head, part in zip(heads, parts, strict=True):
+            self._out.append(head)
+            await self._send(part)
+        await self._flush()
+
+    async def _send(self, part: Part) -> None:
+        portion, part.portion = part.portion, []
+        left = part.size
+        while portion:
+            self._out += portion
+            left -= sum(map(len, portion))
+            portion.clear()  # what was sent is not kept while the next one is waited for
+            if left:
+                await self._flush()
+            portion = await self._next(part, left) if left else []
+        if left:
+            self._tally.padding_bytes += left
+            self._out += overflow(left)
+
+    async def _next(self, part: Part, room: int) -> list[bytes]:
+        """Raises UpstreamLost where a message cannot be given to its end."""
+        await self._sources.stay()
+        owed = 0 if part.source is None else part.source.owed
+        portion: list[bytes] = []
+        if part.source is not None and part.source.dropped:
+            await self._resume(part)
+        while part.source is not None:
+            portion = await part.source.portion(room, self._chunk)
+            if portion or not part.source.wants:
+                break
+            await self._resume(part)
+        if owed and not portion:
+            place = f"{part.wanted.topic!r}-{part.wanted.partition}"
+            raise UpstreamLost(f"a message of {place} was begun, and its last {owed} bytes cannot be had any more")
+        return portion
+
+    async def _resume(self, part: Part) -> None:
+        self._tally.resumed += 1
+        part.source = await self._sources.again(part)
+
+    async def _flush(self) -> None:
+        out, self._out = self._out, []
+        self._held.idle()
+        await self._outlet.send_all(out)
+        if self._gives_way:
+            self._gives_way = False
+            await self._held.give_way()
+        self._held.busy()
+        if self._outlet.discarding:
+            raise ClientLeft

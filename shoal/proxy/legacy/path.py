@@ -1,0 +1,145 @@
+"""What a listener with `legacy = true` plugs in: clients of Kafka 0.8-0.10 on brokers that no longer know their requests (KIP-896).
+
+    Fetch v0-v3              -> fetch.py: fetched in a newer version, converted piece by piece (KIP-283)
+    Produce v0-v2            -> produce.py: converted to v2 batches, produced as v3
+    ListOffsets v0, ...      -> translated.py: the same question in newer words (protocol/legacy/translate.py)
+    ApiVersions              -> minima reach down to what is translated
+    Metadata v0-v2, ...      pass; only error codes that such a client does not know are replaced (protocol/legacy/answers.py)
+    everything else          the path below: plain, or coalescing
+
+Newer versions of these APIs pass as they do on the listener below, so old and new clients may share one. Requests behind one
+that is translated wait until it is answered: a broker works on the requests of a connection one after the other, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from shoal.protocol.legacy.answers import CHECKED, say_known
+from shoal.protocol.legacy.errors import SPOKEN, known, newest_spoken
+from shoal.protocol.legacy.translate import CONVERSATIONS
+from shoal.protocol.legacy.versions import BECOMES, lower_minima
+from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.connection.in_flight import Edit
+from shoal.proxy.connection.routes import Route, Verdict, Wait, table
+from shoal.proxy.legacy.clients import LegacyClients
+from shoal.proxy.legacy.counters import LegacyTally
+from shoal.proxy.legacy.fetch import LegacyFetches
+from shoal.proxy.legacy.produce import LegacyProduces
+from shoal.proxy.legacy.translated import answer_translated
+from shoal.proxy.plain import PlainPath
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.wire.types import Buffer
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.in_flight import Answer, InFlight
+    from shoal.proxy.connection.routes import RouteTable
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.plain import Path
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["LegacyPath"]
+
+_VERSION = Struct(">h").unpack_from
+_VERSION_AT = 6
+
+_SERVED_BELOW = {**BECOMES, ApiKey.FETCH: 4}
+"""API -> the first version that is not ours; from Fetch v4 on record sets are those of the log."""
+
+
+class LegacyPath:
+    """`base` (by default the plain path) serves what needs no translation; `settings` are those of `[listener.legacy-options]`."""
+
+    def __init__(self, listener: Listener, base: Path | None = None) -> None:
+        self.listener = listener
+        self.base: Path = base or PlainPath(listener)
+        self.settings = listener.settings.legacy_options
+        self.clients = LegacyClients(listener.name)
+        self.tally = LegacyTally()
+        self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown)
+        self._handles = {
+            ApiKey.FETCH: self.fetches.handle,
+            ApiKey.PRODUCE: LegacyProduces(self.tally, self.clients.shown).handle,
+            **dict.fromkeys(CONVERSATIONS, self._translate),
+        }
+        own = {key: self._spoken(key) for key in SPOKEN}
+        own[ApiKey.API_VERSIONS] = self._versions()
+        self.routes: RouteTable = table({**self.base.routes, **own})
+
+    # -- routes ----------------------------------------------------------------------------------------------------
+
+    def _spoken(self, key: int) -> Route:
+        """Old versions of an API are held for its handle, or pass with their error codes checked; new ones go the way of the base."""
+        below = self.base.routes.get(key) or Route()
+        ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
+        checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
+
+        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+            (version,) = _VERSION(first, _VERSION_AT)
+            decision = _of_base(below, connection, first, version)
+            if not 0 <= version <= newest or decision is Verdict.MORE or isinstance(decision, Wait):
+                return decision
+            self.clients.asked(connection, key, version)
+            return Verdict.HOLD if version < ours else checked or decision
+
+        return Route(decide=decide, handle=self._handles.get(key), takes=below.takes)
+
+    def _versions(self) -> Route:
+        below = self.base.routes[ApiKey.API_VERSIONS]
+
+        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+            (version,) = _VERSION(first, _VERSION_AT)
+            decision = _of_base(below, connection, first, version)
+            if not isinstance(decision, Edit):
+                return decision
+            if 0 <= version <= newest_spoken(ApiKey.API_VERSIONS):
+                self.clients.asked(connection, ApiKey.API_VERSIONS, version)
+            return Edit(partial(_offer, decision))
+
+        return Route(decide=decide, handle=below.handle)
+
+    async def _translate(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await answer_translated(connection, frame, header, self.clients.shown(connection))
+
+    def _say(
+        self, below: Answer | None, connection: Connection, entry: InFlight, frame: Buffer
+    ) -> Buffer | Sequence[Buffer]:
+        key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)
+        said = say_known(frame, key, version, lambda code: known(key, version, code, at_least))
+        return below.edit(connection, entry, said) if isinstance(below, Edit) else said
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        self.base.opened(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.fetches.closed(connection)
+        self.clients.closed(connection)
+        self.base.closed(connection)
+
+    def tick(self, now: float) -> None:
+        self.clients.tick(now)
+        self.base.tick(now)
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.fetches.statistics(), *self.base.statistics())
+
+    def end(self) -> None:
+        self.clients.tick(float("inf"))
+        self.base.end()
+
+
+def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Verdict | Wait | None:
+    if version < below.since:
+        return None
+    return below.answer if below.decide is None else below.decide(connection, first)
+
+
+def _offer(below: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return below.edit(connection, entry, lower_minima(frame, entry.api_version))

@@ -1,0 +1,252 @@
+"""Produce v0-v2 of clients that write messages of magic 0 and 1 (KIP-896 took these versions from brokers, KIP-724 the formats).
+
+    hold the request -- convert each partition's set --+-- forward as v3; the answer is written anew when it passes
+                                                       +-- a large batch: ask, and cut what the broker finds too large
+                                                       +-- nothing to send: answer in the broker's place
+
+Converting costs some 4 us per message: small requests on the spot, others in a thread, one at a time in the whole process. So at
+most two sets are open at once, of at most MAX_PLAIN bytes, whatever wrappers say of themselves.
+
+A message set could be larger than a topic's max.message.bytes, which counted for each message; as one batch it counts as a whole.
+Kafka's own up-conversion fails there (RecordTooLargeException). Here a large batch that the broker finds too large is cut in halves,
+sent one after the other, and nothing of the connection is sent in between. Where a later half fails, the client is told of an
+error though the first was appended: it sends all again, as it does after a lost answer. With acks = 0 nobody answers, so nothing
+is cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from time import thread_time
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+from trio.lowlevel import checkpoint
+
+from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.produce.produce import (
+    Produced,
+    Refused,
+    convert,
+    encode_for_broker,
+    encode_for_client,
+    read_legacy_answer,
+    read_legacy_produce,
+)
+from shoal.protocol.records.rebatch import MAX_DECOMPRESSED, split_batch
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import write_request_header
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import write_int32
+from shoal.proxy.connection.in_flight import Edit, blaming_the_broker
+from shoal.proxy.connection.routes import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from shoal.protocol.legacy.errors import Release
+    from shoal.protocol.legacy.produce.produce import Place
+    from shoal.protocol.legacy.produce.up import UpConverted
+    from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.legacy.counters import LegacyTally
+    from shoal.proxy.net.transport import Buffer
+
+    Conversion = Mapping[Place, UpConverted | Refused]
+    Sets = Mapping[Place, Sequence[Buffer]]
+
+__all__ = ["LegacyProduces"]
+
+log = logging.getLogger("shoal.legacy")
+
+MAX_PLAIN = MAX_DECOMPRESSED
+_BYTES_HERE = 32 * 1024  # of a request that is converted on the spot: some 2 ms of small messages
+_PLAIN_HERE = 64 * 1024  # of each of its sets
+_LARGE = 256 * 1024  # a batch that may be above a topic's max.message.bytes (by default 1 MiB)
+
+_NOBODY_ASKED = 0  # acks
+
+_thread = trio.CapacityLimiter(1)
+T = TypeVar("T")
+
+
+class LegacyProduces:
+    """Those of one listener. `shown`: what a connection's client has shown itself to be, for the error codes that it is told."""
+
+    def __init__(self, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
+        self._tally = tally
+        self._shown = shown
+
+    async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        request = read_legacy_produce(frame, header)
+        conversion = await self._converted(frame, request)
+        self._count(request, conversion)
+        _tell_refused(connection, header, conversion)
+        sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
+        own = {place: _said_by_shoal(one) for place, one in conversion.items()}
+        await _Request(connection, header, request, own, self._shown(connection)).run(sets)
+
+    async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
+        if len(frame) <= _BYTES_HERE:
+            here, seconds = _timed(frame, request, _PLAIN_HERE)
+            self._tally.up_seconds += seconds
+            await checkpoint()  # there may be hundreds of requests in the receive buffer
+            if not any(
+                isinstance(one, Refused) and one.error_code == ErrorCode.MESSAGE_TOO_LARGE for one in here.values()
+            ):
+                return here
+        there, seconds = await _in_thread(partial(_timed, frame, request, MAX_PLAIN))
+        self._tally.up_seconds += seconds
+        return there
+
+    def _count(self, request: ProduceRequest, conversion: Conversion) -> None:
+        tally = self._tally
+        tally.produces += 1
+        for one, (_, _, start, end) in zip(conversion.values(), request.partitions, strict=True):
+            if isinstance(one, Refused):
+                tally.up_errors += 1
+            elif one.records:
+                tally.up_conversions += 1
+                tally.up_records += one.records
+                tally.up_source_bytes += end - start
+                tally.up_converted_bytes += sum(map(len, one.parts))
+
+
+def _timed(frame: bytearray, request: ProduceRequest, limit: int) -> tuple[Conversion, float]:
+    start = thread_time()
+    return convert(frame, request, limit=limit), thread_time() - start
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(work, limiter=_thread)
+
+
+def _tell_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
+    """One line, however many there are."""
+    refused = [(place, one.reason) for place, one in conversion.items() if isinstance(one, Refused)]
+    if refused:
+        (topic, partition), reason = refused[0]
+        more = f" (and {len(refused) - 1} more of this request)" if len(refused) > 1 else ""
+        what = f"produced by client {header.client_id!r} to {topic!r}-{partition}, refused: {reason}{more}"
+        connection.listener.complain(f"message set {what}")
+
+
+def _said_by_shoal(one: UpConverted | Refused) -> Produced | None:
+    """None: it is the broker who answers."""
+    if isinstance(one, Refused):
+        return Produced(one.error_code)
+    return None if one.records else Produced(ErrorCode.NONE)
+
+
+class _Request:
+    """One request. `own`: its partitions in their order, with what Shoal says of each. The sets themselves are not kept: a client may
+    have thousands of requests under way."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: ProduceRequest,
+        own: Mapping[Place, Produced | None],
+        at_least: Release,
+    ) -> None:
+        self._connection = connection
+        self._header = header
+        self._request = request
+        self._own = own
+        self._at_least = at_least
+        self._is_refused = any(one is not None and one.error_code for one in own.values())
+
+    async def run(self, sets: Sets) -> None:
+        if self._request.acks == _NOBODY_ASKED:
+            await self._run_unanswered(sets)
+        elif not sets:
+            await self._connection.reply([self._answer({})])
+        elif any(sum(map(len, parts)) > _LARGE for parts in sets.values()):
+            await self._run_cutting(sets)
+        else:
+            await self._connection.forward([self._encode(sets)], Edit(self._answered))
+
+    def _encode(self, sets: Sets) -> bytes:
+        return encode_for_broker(self._header, self._request, sets)
+
+    async def _run_unanswered(self, sets: Sets) -> None:
+        """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that
+        the broker answers something else, so that what was sent to it has arrived."""
+        if sets:
+            await self._connection.forward([self._encode(sets)], Verdict.SILENT)
+        if self._is_refused:
+            question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
+            await self._connection.ask([write_int32(len(question)) + question])
+            raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
+
+    async def _run_cutting(self, sets: Sets) -> None:
+        left = _Left(sets)
+        throttle_ms = 0
+        while turn := left.next_sets():
+            frame = await self._connection.ask([self._encode(turn)])
+            with blaming_the_broker():
+                answer = read_legacy_answer(frame)
+            throttle_ms = max(throttle_ms, answer.throttle_ms)
+            for place in turn:
+                await left.take(place, answer.places.get(place, Produced(ErrorCode.UNKNOWN_SERVER_ERROR)))
+        await self._connection.reply([self._answer(left.said, throttle_ms)])
+
+    def _answered(self, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
+        answer = read_legacy_answer(frame)
+        return self._answer(answer.places, answer.throttle_ms)
+
+    def _answer(self, said: Mapping[Place, Produced], throttle_ms: int = 0) -> bytes:
+        """`said` by the broker, of what was sent to it."""
+        header = self._header
+        places = [(place, own or self._told(said.get(place))) for place, own in self._own.items()]
+        return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
+
+    def _told(self, said: Produced | None) -> Produced:
+        """Of what was sent to the broker."""
+        if said is None:
+            return Produced(ErrorCode.UNKNOWN_SERVER_ERROR)
+        code = known(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
+        return said._replace(error_code=code)
+
+
+class _Left:
+    """The batches of a request that are still to be sent, each partition's one after the other, and what was said of those that were."""
+
+    def __init__(self, sets: Sets) -> None:
+        self._batches = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
+        self.said: dict[Place, Produced] = {}
+
+    def next_sets(self) -> dict[Place, list[Buffer]]:
+        return {place: [batches[0]] for place, batches in self._batches.items()}
+
+    async def take(self, place: Place, said: Produced) -> None:
+        """The broker's answer for the first batch of a partition."""
+        batches = self._batches[place]
+        if said.error_code == ErrorCode.MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
+            batches.popleft()
+            batches.extendleft(reversed(halves))
+            return
+        if said.error_code == ErrorCode.NONE:
+            self.said.setdefault(place, said)
+            batches.popleft()
+        else:
+            self.said[place] = said
+            batches.clear()
+        if not batches:
+            del self._batches[place]
+
+
+async def _halves(batch: bytes) -> list[bytes]:
+    """Nothing where it is one record."""
+    cut = partial(split_batch, batch, 0, len(batch), limit=len(batch), max_decompressed=2 * MAX_PLAIN)
+    try:
+        halves = await _in_thread(cut)
+    except RemoteProtocolError:
+        return []
+    return halves if len(halves) > 1 else []

@@ -1,0 +1,105 @@
+"""Requests of legacy clients that are asked of the broker in newer words: ListOffsets v0, OffsetCommit v0-v1, OffsetFetch v0-v1, ...
+
+OffsetCommit v0 and OffsetFetch v0 went to any broker, because ZooKeeper was behind each of them; their clients do not look for a
+coordinator. Where the client's own broker is not that of its group, Shoal asks the one that is, over a connection of its own, once for each
+such request. (Clients that authenticate are of 0.9 and later, and find their coordinator themselves.)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.translate import CONVERSATIONS, error_codes, say_errors
+from shoal.protocol.legacy.versions import BECOMES
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.composer import compose
+from shoal.protocol.schema.decomposer import decompose
+from shoal.protocol.schema.headers import response_body, write_request_header, write_response_header
+from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import write_int32
+from shoal.proxy.config.settings import Address
+from shoal.proxy.connection.in_flight import UpstreamFault, blaming_the_broker
+from shoal.proxy.net.connect import UpstreamUnreachable
+from shoal.proxy.net.link import LinkLost, open_link
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from shoal.protocol.legacy.errors import Release
+    from shoal.protocol.schema.composer import Values
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.wire.types import Buffer
+    from shoal.proxy.connection.connection import Connection
+
+__all__ = ["answer_translated"]
+
+_ANY_BROKERS = {(ApiKey.OFFSET_COMMIT, 0), (ApiKey.OFFSET_FETCH, 0)}
+
+
+async def answer_translated(connection: Connection, frame: bytearray, header: RequestHeader, at_least: Release) -> None:
+    """`at_least`: what is known of the client's release. Raises RemoteProtocolError, UpstreamLost, UpstreamFault."""
+    key, version = header.api_key, header.api_version
+    request = decompose(MESSAGES[f"{API[key].name}Request"], version, frame, header.body, len(frame))
+    answer = await _converse(connection, header, CONVERSATIONS[key](version, request))
+    say_errors(answer, partial(_say, key, version, at_least))
+    body = compose(MESSAGES[f"{API[key].name}Response"], version, answer)
+    head = write_response_header(key, version, header.correlation_id)
+    await connection.reply([write_int32(len(head) + len(body)) + head + body])
+
+
+def _say(key: int, version: int, at_least: Release, code: int) -> int:
+    return known(key, version, code, at_least)
+
+
+async def _converse(
+    connection: Connection, header: RequestHeader, conversation: Generator[Values, dict[str, Any], dict[str, Any]]
+) -> dict[str, Any]:
+    try:
+        question = next(conversation)
+        while True:
+            question = conversation.send(await _ask(connection, header, question))
+    except StopIteration as end:
+        answer: dict[str, Any] = end.value
+        return answer
+
+
+async def _ask(connection: Connection, header: RequestHeader, question: Values) -> dict[str, Any]:
+    key, version = header.api_key, BECOMES[header.api_key]
+    request = _framed(header, key, version, question)
+    answer = _read(key, version, await connection.ask([request]))
+    if (key, header.api_version) in _ANY_BROKERS and ErrorCode.NOT_COORDINATOR in error_codes(answer):
+        return await _ask_coordinator(connection, header, request, question["GroupId"]) or answer
+    return answer
+
+
+async def _ask_coordinator(
+    connection: Connection, header: RequestHeader, request: bytes, group: str
+) -> dict[str, Any] | None:
+    """The answer of the group's own broker; None: it cannot be had now, and the client may come again."""
+    question = _framed(header, ApiKey.FIND_COORDINATOR, 0, {"Key": group})
+    found = _read(ApiKey.FIND_COORDINATOR, 0, await connection.ask([question]))
+    if found["ErrorCode"]:
+        return None
+    address = Address(found["Host"], found["Port"])
+    try:
+        async with open_link([address], connection.limits) as link:
+            return _read(header.api_key, BECOMES[header.api_key], await link.exchange(request))
+    except (LinkLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
+        connection.listener.complain(f"offsets of group {group!r} are with the broker at {address}: {error}")
+        return None
+
+
+def _framed(header: RequestHeader, key: int, version: int, values: Values) -> bytes:
+    body = compose(MESSAGES[f"{API[key].name}Request"], version, values)
+    head = write_request_header(key, version, header.correlation_id, header.client_id)
+    return write_int32(len(head) + len(body)) + head + body
+
+
+def _read(key: int, version: int, frame: Buffer) -> dict[str, Any]:
+    with blaming_the_broker():
+        start = response_body(frame, key, version)
+        return decompose(MESSAGES[f"{API[key].name}Response"], version, frame, start, len(frame))

@@ -1,0 +1,169 @@
+"""Sockets as the pumps use them, and the one receive buffer that all of them share.
+
+A pump reads into `VIEW` and sends from it without awaiting in between, so the whole process needs one such buffer, however many
+connections there are: with a buffer per connection and direction, 1,000 idle connections would hold half a gigabyte. What a
+short send leaves over is copied before anything awaits.
+
+`Transport` is what a pump asks of a socket. A plain non-blocking `socket.socket` is one; TLS will be another, made by the same
+two places that make sockets (`listeners.py` and `connect.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import suppress
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from trio.lowlevel import wait_writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shoal.proxy.config.settings import Limits
+
+__all__ = [
+    "BUFFER_SIZE",
+    "VIEW",
+    "Buffer",
+    "Outlet",
+    "PeerLost",
+    "Transport",
+    "has_nothing_to_say",
+    "make_reset",
+    "peer_has_left",
+    "tune",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+BUFFER_SIZE = 512 * 1024
+VIEW = memoryview(bytearray(BUFFER_SIZE))
+
+_IOV_MAX = 1024  # Linux: more buffers in one sendmsg() are EMSGSIZE
+_TCP_ESTABLISHED = 1  # include/net/tcp_states.h
+_LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
+
+
+class Transport(Protocol):
+    """Non-blocking: `BlockingIOError` when it would have to wait, another `OSError` when the peer is gone."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def send(self, data: Buffer, /) -> int: ...
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class PeerLost(Exception):
+    """A peer reset its connection, or is gone. `side` is the socket it was lost on."""
+
+    def __init__(self, side: Transport, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.side = side
+        self.is_reset = error.errno in (errno.ECONNRESET, errno.EPIPE)
+
+
+def tune(sock: socket.socket, limits: Limits) -> None:
+    """Non-blocking, no Nagle, keepalive. Buffer sizes are left to the kernel, whose autotuning a fixed size would end."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.keepalive_idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, limits.keepalive_interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, limits.keepalive_count)
+
+
+def peer_has_left(sock: socket.socket) -> bool:
+    """True when the peer has closed or reset the connection, even if not all that it sent before was read (Linux)."""
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+
+
+def make_reset(sock: socket.socket) -> None:
+    """What closes it is to be a reset, not a FIN: what is unsent is discarded, as is what the peer has not read."""
+    with suppress(OSError):  # it has gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+
+
+def has_nothing_to_say(sock: socket.socket) -> bool:
+    """Of a peer whose socket is readable: it has closed or reset the connection."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
+
+
+class Outlet:
+    """The sending side of a socket. One task at a time may send; every method raises `PeerLost`."""
+
+    __slots__ = ("blocked", "discarding", "fd", "sent", "tolerant", "transport")
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.fd = transport.fileno()
+        self.sent = 0
+        self.blocked = False  # waits for the peer to read
+        self.tolerant = False  # the peer may go: what is sent to it is dropped from then on
+        self.discarding = False  # it has gone
+
+    def send_now(self, data: Buffer) -> int:
+        """How much of `data` the kernel took at once; 0 when it must wait."""
+        if self.discarding:
+            return len(data)
+        try:
+            sent = self.transport.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lost(error)
+            return len(data)
+        self.sent += sent
+        return sent
+
+    def gather_now(self, buffers: Sequence[Buffer]) -> bytes:
+        """Send what the kernel takes at once, and return a copy of what it did not."""
+        if self.discarding:
+            return b""
+        try:
+            sent = self.transport.sendmsg(buffers[:_IOV_MAX])
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._lost(error)
+            return b""
+        self.sent += sent
+        return b"".join(_after(buffers, sent))
+
+    async def send_all(self, buffers: Sequence[Buffer]) -> None:
+        """Send `buffers`, which must not be parts of the shared buffer. A checkpoint only when the kernel must wait."""
+        rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        while rest and not self.discarding:
+            try:
+                sent = self.transport.sendmsg(rest[:_IOV_MAX])
+            except BlockingIOError:
+                self.blocked = True
+                await wait_writable(self.fd)
+                self.blocked = False
+            except OSError as error:
+                self._lost(error)
+            else:
+                self.sent += sent
+                rest = _after(rest, sent)
+
+    def _lost(self, error: OSError) -> None:
+        if not self.tolerant:
+            raise PeerLost(self.transport, error) from error
+        self.discarding = True
+
+
+def _after(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+    rest = []
+    for buffer in buffers:
+        if sent >= len(buffer):
+            sent -= len(buffer)
+        else:
+            rest.append(memoryview(buffer)[sent:])
+            sent = 0
+    return rest

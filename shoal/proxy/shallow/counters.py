@@ -1,0 +1,124 @@
+"""What shallow mirroring did so far: the counters of one listener, and a frozen snapshot for whoever prints them.
+
+Bytes are those of the record batches as they lie in the log (compressed). A wrap listener counts wrapped and raw batches, an
+unwrap listener counts what it opened; the fields of the other side stay 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config.quantities import added, counted, megabytes, rate, reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["ShallowStatistics", "ShallowTally"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShallowStatistics:
+    """One moment of a `ShallowTally`."""
+
+    envelopes: int = 0  # handed out by a wrap listener
+    wrapped_batches: int = 0  # source batches inside them
+    wrapped_records: int = 0
+    wrapped_bytes: int = 0
+    raw_batches: Mapping[str, int] = field(default_factory=dict)  # served to the mirror as they are: why -> how many
+    opened_envelopes: int = 0  # taken apart by an unwrap listener
+    unwrapped_batches: int = 0  # appended to the target, answered without an error
+    unwrapped_records: int = 0
+    unwrapped_bytes: int = 0
+    produce_requests: int = 0  # sent to the target for them
+    retries_suppressed: int = 0  # batches of a client's retry that were known to be appended already
+    partition_errors: int = 0  # answers with an error that the target gave to an unwrapped partition
+    reconciled_envelopes: int = 0  # appended whole, with as many offsets at the target as they have records
+    mismatches: Mapping[str, int] = field(
+        default_factory=dict
+    )  # what does not reconcile (protocol/shallow/unwrap/reconcile.py)
+
+    def since(self, earlier: PathStatistics | None) -> ShallowStatistics:
+        before = earlier if isinstance(earlier, ShallowStatistics) else ShallowStatistics()
+        counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
+        return ShallowStatistics(
+            **counts,
+            raw_batches=added(self.raw_batches, before.raw_batches),
+            mismatches=added(self.mismatches, before.mismatches),
+        )
+
+    @property
+    def happened(self) -> bool:
+        return any(self.values().values())
+
+    def values(self) -> dict[str, object]:
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**counts, "raw_batches": self.raw_batches, "mismatches": self.mismatches}
+
+    def flow(self, seconds: float) -> Iterator[str]:
+        if self.envelopes:
+            data = _data(self.wrapped_batches, self.wrapped_records, self.wrapped_bytes, seconds)
+            yield f"wrapped {data} in {counted(self.envelopes, 'envelope')}"
+        if self.opened_envelopes or self.unwrapped_batches:
+            data = _data(self.unwrapped_batches, self.unwrapped_records, self.unwrapped_bytes, seconds)
+            requests = counted(self.produce_requests, "request")
+            yield f"opened {counted(self.opened_envelopes, 'envelope')}, appended {data} in {requests}"
+
+    def details(self) -> Iterator[str]:
+        if self.raw_batches:
+            yield f"{counted(sum(self.raw_batches.values()), 'batch')} raw ({reasons(self.raw_batches)})"
+        if self.retries_suppressed:
+            yield f"{counted(self.retries_suppressed, 'batch')} of retries not appended twice"
+        if self.partition_errors:
+            yield f"{counted(self.partition_errors, 'partition error')} from the target"
+        if self.mismatches:
+            yield f"{counted(sum(self.mismatches.values()), 'mismatch')} ({reasons(self.mismatches)})"
+
+
+def _data(batches: int, records: int, size: int, seconds: float) -> str:
+    return f"{counted(batches, 'batch')} ({records:,} records, {megabytes(size)}, {rate(size, seconds)})"
+
+
+_REASONS = ("raw_batches", "mismatches")
+_COUNTS = tuple(one.name for one in fields(ShallowStatistics) if one.name not in _REASONS)
+
+
+@dataclass(slots=True, kw_only=True)
+class ShallowTally:
+    """The counters, written where things happen. `raw_batches` and `mismatches` are keyed by the reason (closed lists)."""
+
+    envelopes: int = 0
+    wrapped_batches: int = 0
+    wrapped_records: int = 0
+    wrapped_bytes: int = 0
+    raw_batches: Counter[str] = field(default_factory=Counter)
+    opened_envelopes: int = 0
+    unwrapped_batches: int = 0
+    unwrapped_records: int = 0
+    unwrapped_bytes: int = 0
+    produce_requests: int = 0
+    retries_suppressed: int = 0
+    partition_errors: int = 0
+    reconciled_envelopes: int = 0
+    mismatches: Counter[str] = field(default_factory=Counter)
+
+    def statistics(self) -> ShallowStatistics:
+        return ShallowStatistics(
+            envelopes=self.envelopes,
+            wrapped_batches=self.wrapped_batches,
+            wrapped_records=self.wrapped_records,
+            wrapped_bytes=self.wrapped_bytes,
+            raw_batches=dict(self.raw_batches),
+            opened_envelopes=self.opened_envelopes,
+            unwrapped_batches=self.unwrapped_batches,
+            unwrapped_records=self.unwrapped_records,
+            unwrapped_bytes=self.unwrapped_bytes,
+            produce_requests=self.produce_requests,
+            retries_suppressed=self.retries_suppressed,
+            partition_errors=self.partition_errors,
+            reconciled_envelopes=self.reconciled_envelopes,
+            mismatches=dict(self.mismatches),
+        )

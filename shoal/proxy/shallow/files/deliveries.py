@@ -1,0 +1,72 @@
+"""What an unwrap listener knows to be appended (protocol/shallow/unwrap/delivery.py), over an orderly stop.
+
+A part of an envelope may be appended when Shoal stops: its broker refused the next batch, or did not answer before the time to drain was
+over. The mirror's retry comes to the next Shoal, which must not append that part again. Nothing that the file says ever becomes false,
+since an envelope's key is that of one copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
+from shoal.protocol.shallow.unwrap.delivery import Delivered, Refusal, Target
+from shoal.proxy.shallow.files.kept_lines import KeptLines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from pathlib import Path
+
+    from shoal.protocol.shallow.unwrap.delivery import Deliveries
+
+__all__ = ["decode_identity", "encode_identity", "load_deliveries", "save_deliveries"]
+
+_LOST = "an envelope that is appended in part may be appended twice after a restart"
+
+
+def save_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+    """Logs what goes wrong, and calls `failed`."""
+    _file(path, failed).save(
+        [*target, *encode_identity(identity), *done] for (target, identity), done in deliveries.items()
+    )
+
+
+def load_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+    """And remove the file. Logs what goes wrong, and calls `failed`."""
+    for target, identity, done in _file(path, failed).take(_decode):
+        deliveries.record(target, identity, done)
+
+
+def _file(path: Path, failed: Callable[[], None]) -> KeptLines:
+    return KeptLines(path=path, first="shoal deliveries 1", lost=_LOST, failed=failed)
+
+
+def _decode(row: Any) -> tuple[Target, Hashable, Delivered]:
+    """Raises ValueError, TypeError, RemoteProtocolError."""
+    topic, partition, kind, said, *numbers, refusal = row
+    batches, records, first, last = map(int, numbers)
+    done = Delivered(batches, records, first, last, _refusal(refusal))
+    return Target(str(topic), int(partition)), decode_identity(kind, said), done
+
+
+def _refusal(said: list[Any] | None) -> Refusal | None:
+    if said is None:
+        return None
+    error_code, texts, batches = said
+    return Refusal(int(error_code), tuple(map(str, texts)), int(batches))
+
+
+def encode_identity(identity: Hashable) -> tuple[str, str]:
+    """Of an item of a plan: an envelope's key, or the digest of plain records beside an envelope."""
+    if isinstance(identity, EnvelopeKey):
+        return "envelope", encode_key(identity).hex()
+    assert isinstance(identity, bytes)
+    return "plain", identity.hex()
+
+
+def decode_identity(kind: str, said: str) -> Hashable:
+    """Raises ValueError, TypeError, RemoteProtocolError."""
+    identity = decode_key(bytes.fromhex(said)) if kind == "envelope" else bytes.fromhex(said)
+    if identity is None:
+        raise ValueError("a key that is damaged")
+    return identity

@@ -1,0 +1,84 @@
+"""A file that one process leaves for the next at an orderly stop: a first line that says what it is, then a line of JSON per row.
+
+It is read once, and removed before anything is made of it, for good: after a kill there is none, and none that was read before comes back
+when the machine stops. What goes wrong is logged and costs the memory over the restart, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal.protocol.wire.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+__all__ = ["KeptLines"]
+
+log = logging.getLogger("shoal.unwrap")
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLines:
+    """`first` is the first line; `lost` says what follows where the rows are not kept; `failed` is called then."""
+
+    path: Path
+    first: str
+    lost: str
+    failed: Callable[[], None] = lambda: None
+
+    def save(self, rows: Iterable[object]) -> None:
+        """Without rows there is no file."""
+        lines = [json.dumps(row) for row in rows]
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            if self.path.exists() and not self._is_ours(self.path.read_text()):
+                return self._not_kept("it is not Shoal's: move it away, or choose another state-dir")
+            self.path.unlink(missing_ok=True)
+            if lines:
+                new.write_text("".join(f"{line}\n" for line in (self.first, *lines)))
+                new.replace(self.path)
+        except (OSError, ValueError) as error:
+            with suppress(OSError):
+                new.unlink()
+            self._not_kept(f"{error}: make room, or choose another state-dir")
+
+    def _not_kept(self, why: str) -> None:
+        self.failed()
+        log.warning("cannot write %s (%s): %s", self.path, why, self.lost)
+
+    def take(self, decode: Callable[[Any], Row]) -> list[Row]:
+        """All rows, or none. `decode` may raise ValueError, TypeError, RemoteProtocolError."""
+        try:
+            if not self.path.exists():
+                return []
+            text = self.path.read_text()
+            if not self._is_ours(text):
+                raise ValueError("it is not Shoal's")
+            rows = [decode(json.loads(line)) for line in text.splitlines()[1:]]
+            self._remove()
+        except (OSError, ValueError, TypeError, RemoteProtocolError, RecursionError) as error:
+            self.failed()
+            log.warning("cannot read %s (%s): %s", self.path, error, self.lost)
+            return []
+        return rows
+
+    def _remove(self) -> None:
+        self.path.unlink()
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _is_ours(self, text: str) -> bool:
+        """An empty one, too: where the machine has stopped, a file may have its name and not its content."""
+        return not text or text.startswith(f"{self.first}\n")

@@ -1,0 +1,285 @@
+"""The file that keeps the sequence map of an unwrap listener over a restart (protocol/shallow/unwrap/sequence_slots.py).
+
+    4096 bytes   what the file is, and its version; of which cluster; how many slots; the boot of the machine in which it was
+                 written, or that it was closed in order: a line each, the rest zeros
+    slots
+
+The map works in memory, and each piece of it that changes is written here, too, before anything is sent: what is written is in
+the file at once as far as this machine is concerned, so a killed Shoal finds all of it again, and no disk is waited for. Not so
+when the machine itself stops: then some pages are older than others, and what is too old could let a batch pass with a number that
+means another one. So a file that was neither closed in order nor written since this boot begins anew.
+
+The file is not mapped: a store to a page for which the disk has no room, or behind the end that somebody else has cut off, kills the
+process (SIGBUS). Its room is taken when it is made. That does not suffice everywhere (a file system that copies on each write needs
+room for it each time), and disks fail: then the file is given up, and emptied, since it is out of date from that moment on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.protocol.shallow.unwrap.mirror_producers import DEFAULT_SLOTS
+from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.protocol.wire.crc import Buffer
+
+__all__ = ["ProducersFile"]
+
+log = logging.getLogger("shoal.unwrap")
+
+VERSION = 2
+_READABLE = (1, VERSION)  # 1 had neither cluster nor slots
+_HEAD = 4096
+_PIECE = 64 * SLOT_SIZE
+_MODE = 0o644
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MAGIC = b"shoal producers "
+_CLOSED = "closed in order"
+_SLOTS_OF_1 = 16_384
+_FIRST = re.compile(rb"shoal producers (\d{1,9})\n")
+# File systems that cannot take room ahead of time; the zeros are written then.
+_CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_GIVEN_UP = "listener %r: cannot write %s (%s): Shoal goes on without it, and %s. Make room, or choose another state-dir, and restart Shoal%s"
+_LOST = "a restart of Shoal makes exactly-once mirrors abort their transactions"
+
+
+class _Head(NamedTuple):
+    written: str  # the boot in which it was, or _CLOSED
+    slots: int
+    cluster: str | None = None
+
+    def encode(self) -> bytes:
+        cluster = [f"cluster {self.cluster}"] if self.cluster else []
+        lines = [f"{_MAGIC.decode()}{VERSION}", *cluster, f"slots {self.slots}", self.written]
+        return "".join(f"{line}\n" for line in lines).encode().ljust(_HEAD, b"\0")
+
+
+class _Unusable(Exception):
+    """One of ours, of no use any more; the message says why."""
+
+
+class ProducersFile:
+    """`slots` is what the map works in; `write` is told of each piece that it changes there. Without a path, or where the file cannot be
+    had, `slots` lasts as long as the process. A file that has more slots than are asked for keeps them."""
+
+    def __init__(
+        self,
+        listener: str,
+        path: Path | None,
+        *,
+        slots: int = DEFAULT_SLOTS,
+        gave_up: Callable[[], None] = lambda: None,
+        boot: Path = _BOOT,
+    ) -> None:
+        self.slots = bytearray(slots * SLOT_SIZE)
+        self._gave_up = gave_up
+        self._listener = listener
+        self._path = path
+        self._fd: int | None = None  # with the lock
+        self._is_ours = False  # what is in the file
+        self._is_kept = False  # what is written goes into the file
+        self._head = _Head(_this_boot(boot), slots)
+        if path is not None:
+            self._begin(path)
+
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster of which the map is; None: not known."""
+        return self._head.cluster
+
+    def _begin(self, path: Path) -> None:
+        """Raises OperatorError."""
+        try:
+            self._open(path)
+        except BlockingIOError:
+            self._let_go()
+            what = f"{path} is in use by another process: has it ended? Or give each a state-dir of its own"
+            raise OperatorError.of(f"listener {self._listener!r}", what) from None
+        except NotOurs as error:
+            self._let_go()
+            raise OperatorError.of(f"listener {self._listener!r}", str(error)) from None
+        except OSError as error:
+            self._give_up(error)
+        else:
+            self._is_kept = True
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock(path)
+        assert self._fd is not None
+        if os.fstat(self._fd).st_size:
+            try:
+                self._load(self._fd)
+            except _Unusable as error:
+                self._put_away(path, str(error))
+                self._lock(path)
+            else:
+                self._is_ours = True
+                self._take_room()
+                self._put_head()
+                self._sync()
+                log.info("listener %r: loaded %s", self._listener, path)
+                return
+        self._is_ours = True
+        self._put_head()
+        self._sync()  # a file that says what it is, also when the machine stops before the rest is there
+        self._take_room()
+        log.info("listener %r: new: %s", self._listener, path)
+
+    def _lock(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _load(self, fd: int) -> None:
+        """Raises NotOurs, _Unusable."""
+        found = _read_head(os.pread(fd, _HEAD, 0), self._path)
+        if found.written not in (self._head.written, _CLOSED):
+            raise _Unusable("the machine has stopped since, before it was closed: parts of it may be too old")
+        if os.fstat(fd).st_size < _HEAD + found.slots * SLOT_SIZE:
+            raise _Unusable(f"it has ended before its {found.slots} slots have")
+        slots = bytearray(max(self._head.slots, found.slots) * SLOT_SIZE)
+        for at in range(0, found.slots * SLOT_SIZE, _PIECE):
+            piece = os.pread(fd, min(_PIECE, found.slots * SLOT_SIZE - at), _HEAD + at)
+            if piece.strip(b"\0"):  # most of a young file is zeros, which need no memory
+                slots[at : at + len(piece)] = piece
+        self.slots = slots
+        self._head = _Head(self._head.written, len(slots) // SLOT_SIZE, found.cluster)
+
+    def _put_head(self) -> None:
+        assert self._fd is not None
+        if os.pwrite(self._fd, self._head.encode(), 0) < _HEAD:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _sync(self) -> None:
+        assert self._fd is not None
+        os.fsync(self._fd)
+
+    def _take_room(self) -> None:
+        assert self._fd is not None
+        size, wanted = os.fstat(self._fd).st_size, _HEAD + len(self.slots)
+        if size >= wanted:
+            return
+        try:
+            os.posix_fallocate(self._fd, size, wanted - size)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+            while size < wanted:
+                size += os.pwrite(self._fd, bytes(min(_PIECE, wanted - size)), size)
+
+    def write(self, at: int, piece: Buffer) -> None:
+        """`piece` stands at `at` in `slots` now."""
+        if self._fd is None or not self._is_kept:
+            return
+        try:
+            if os.pwrite(self._fd, piece, _HEAD + at) < len(piece):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._give_up(error)
+
+    def of(self, cluster: str) -> bool:
+        """The map turns out to be of this cluster; -> whether it was another's. That one is kept aside, and `slots` are new. May raise
+        OperatorError."""
+        known = self._head.cluster
+        if cluster == known:
+            return False
+        self._head = self._head._replace(cluster=cluster)
+        if known is None:
+            self._put_head_safely()
+            return False
+        self.slots = bytearray(len(self.slots))
+        if self._is_kept and self._path is not None:
+            self._begin_anew(self._path, f"of cluster {known}, and this is {cluster}")
+        return True
+
+    def _put_head_safely(self) -> None:
+        if self._is_kept:
+            try:
+                self._put_head()
+            except OSError as error:
+                self._give_up(error)
+
+    def _begin_anew(self, path: Path, why: str) -> None:
+        self._is_kept = self._is_ours = False
+        try:
+            self._put_away(path, why)
+            self._begin(path)
+        except OperatorError:  # somebody else has begun one in this moment
+            self._give_up(FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)))
+        except OSError as error:
+            self._give_up(error)
+
+    def _put_away(self, path: Path, why: str) -> None:
+        aside = set_aside(path)
+        self._let_go()
+        log.warning("listener %r: discarded %s (%s), kept as %s: %s", self._listener, path, why, aside.name, _LOST)
+
+    def _give_up(self, error: OSError) -> None:
+        """Go on in memory alone. What is in the file is too old from now on; the lock stays."""
+        self._is_kept = False
+        self._gave_up()
+        left = ""
+        try:
+            self._make_useless()
+        except OSError:
+            left = ". Remove the file before the next start: it is out of date, and cannot be emptied"
+        log.error(_GIVEN_UP, self._listener, self._path, error.strerror or error, _LOST, left)
+
+    def _make_useless(self) -> None:
+        """Raises OSError."""
+        assert self._path is not None
+        if self._is_ours and self._fd is not None:
+            os.ftruncate(self._fd, 0)
+        elif self._path.exists():
+            set_aside(self._path)
+
+    def close(self) -> None:
+        """Let another process have the file, on this machine or on another. What is still written goes nowhere else."""
+        if self._is_kept:
+            with suppress(OSError):  # then the next start finds it not closed
+                self._sync()
+                self._head = self._head._replace(written=_CLOSED)
+                self._put_head()
+                self._sync()
+        self._is_kept = False
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)  # and unlocked
+            self._fd = None
+
+
+def _read_head(head: bytes, path: Path | None) -> _Head:
+    """Raises NotOurs, _Unusable."""
+    assert path is not None
+    first = _FIRST.match(head)
+    if first is None:
+        raise NotOurs(path, "a file of the sequence numbers of mirrors")
+    if int(first[1]) not in _READABLE:
+        raise _Unusable(f"it is of version {int(first[1])}, and this Shoal writes {VERSION}")
+    lines = head[first.end() :].rstrip(b"\0").decode("ascii", "replace").splitlines()
+    said = dict(line.split(" ", 1) for line in lines[:-1] if " " in line)
+    slots = said.get("slots", str(_SLOTS_OF_1) if int(first[1]) == 1 else "")
+    if not lines or not slots.isdecimal():
+        raise _Unusable("its head is damaged")
+    return _Head(lines[-1], int(slots), said.get("cluster"))
+
+
+def _this_boot(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # not Linux
+        return f"a boot that nobody knows, of process {os.getpid()}"

@@ -1,0 +1,216 @@
+"""The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
+
+Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second.
+
+Each wrapping listener has an interlock of its own, with its own settings: a topic and partition is one of that listener's cluster. An unwrapping
+listener may be the pair of several (two sources, one target): what comes to it is shown to each (`Interlocks`), and each knows its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from secrets import randbits, token_bytes
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.shallow.fingerprint import fingerprint, produced_fingerprints
+from shoal.protocol.shallow.interlock.evidence import Evidence, EvidenceSettings
+from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind
+from shoal.protocol.shallow.interlock.way_back import WayBack
+from shoal.protocol.shallow.refused import RefusedRanges
+from shoal.proxy.config.settings import Address
+from shoal.proxy.logs import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shoal.protocol.shallow.envelope import EnvelopeKey
+    from shoal.protocol.shallow.interlock.flow import Flow
+    from shoal.protocol.shallow.interlock.rules import Interlock as Rules
+    from shoal.protocol.shallow.unwrap.delivery import Target
+    from shoal.protocol.shallow.unwrap.plan import Returned
+    from shoal.proxy.config.settings import ListenerSettings, ShallowSettings
+    from shoal.proxy.connection.connection import Connection
+
+__all__ = ["Interlock", "Interlocks"]
+
+log = logging.getLogger("shoal.interlock")
+
+_TICK_SECONDS = 1.0
+_SERIAL_BITS = 62  # of the first serial: another process' envelopes have others
+_LEVELS = {
+    EventKind.PROVEN: logging.INFO,
+    EventKind.STOPPED: logging.ERROR,
+    EventKind.STRAYED: logging.ERROR,
+    EventKind.PAUSED: logging.WARNING,
+    EventKind.NO_EVIDENCE: logging.WARNING,
+}
+
+
+class Interlock:
+    """`takes_sets`: the brokers behind the target listener take several batches in one record set, as far as they are known.
+
+    The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: somebody is finding that out.
+    `refused`: what the target does not take; the unwrapping side says so, too, and the wrapping side wraps it no more.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.takes_sets = False
+        self.refused = RefusedRanges()
+        self._learning = 0
+        self._numbers = count(1)
+        self._producers: dict[Connection, int] = {}
+        self._ticked = float("-inf")
+        self._change = trio.Event()
+
+    @classmethod
+    def of_pair(cls, settings: ShallowSettings, target: ListenerSettings) -> Interlock:
+        """Between two listeners of this process; `settings` are those of the wrapping one."""
+        bounds = EvidenceSettings(
+            evidence_seconds=settings.evidence_seconds,
+            evidence_bytes=settings.evidence_bytes,
+            connection_bytes=2 * settings.fetch_max_bytes,
+            any_producer=settings.any_producer,
+            listener=f"the target listener ({Address(target.advertised_host or target.host, target.port)})",
+        )
+        return cls(
+            Evidence(
+                salt=token_bytes(32),
+                first_serial=randbits(_SERIAL_BITS),
+                now=trio.current_time(),
+                settings=bounds,
+            )
+        )
+
+    @classmethod
+    def unpaired(cls) -> Interlock:
+        """The operator vouches for the other end (`unpaired = true`)."""
+        return cls(AlwaysWrap(salt=token_bytes(32), first_serial=randbits(_SERIAL_BITS), token=randbits(_SERIAL_BITS)))
+
+    # -- fetch side --------------------------------------------------------------------------------------------------
+
+    def consumer_opened(self, connection: Connection, client_id: str) -> tuple[Flow, int]:
+        """-> the flow it belongs to, and the connection's number."""
+        number = next(self._numbers)
+        return self.rules.connected(connection.peer.host, client_id, number, trio.current_time()), number
+
+    def consumer_closed(self, flow: Flow, number: int) -> None:
+        self.rules.disconnected(flow, number, trio.current_time())
+        self._tell()
+
+    def tick(self) -> float:
+        """-> now (s)."""
+        now = trio.current_time()
+        if now - self._ticked >= _TICK_SECONDS:
+            self._ticked = now
+            self.rules.tick(now)
+        self._tell()
+        return now
+
+    async def change(self, until: float) -> None:
+        """Until something has come to the target listener, at the latest until `until`."""
+        with trio.move_on_at(until):
+            await self._change.wait()
+
+    @property
+    def learns_sets(self) -> bool:
+        return self._learning > 0 and not self.takes_sets
+
+    @contextmanager
+    def learning_sets(self) -> Iterator[None]:
+        self._learning += 1
+        try:
+            yield
+        finally:
+            self._learning -= 1
+            self._changed()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = trio.Event()
+
+    # -- produce side ------------------------------------------------------------------------------------------------
+
+    def producer_opened(self, connection: Connection) -> None:
+        self._producers[connection] = next(self._numbers)
+
+    def producer_closed(self, connection: Connection) -> None:
+        self.rules.producer_disconnected(self._producers.pop(connection), trio.current_time())
+        self._tell()
+
+    def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
+        now = self.tick()
+        for key in envelopes:
+            self.rules.arrived(key, self._producers[connection], now)
+        self._changed()
+
+    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
+        now, salt = self.tick(), self.rules.salt
+        way = WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", target.topic)
+        for one in tokens:
+            mark = fingerprint(salt, target.partition, one.timestamp, one.record)
+            self.rules.returned(one.token, mark, way, now)
+        self._tell()
+        self._changed()
+
+    def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
+        """Plain records for the target: decoded only while they may be evidence."""
+        if self.rules.listens(topic, partition):
+            marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
+            self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
+            self._tell()
+            self._changed()
+
+    def _tell(self) -> None:
+        for event in self.rules.events():
+            text = f"{event.kind}: {event.text}"
+            fields = told(
+                text, client_id=event.flow.client_id, peer=event.flow.peer, topic=event.topic, text=event.text
+            )
+            log.log(_LEVELS[event.kind], str(event.kind), extra=fields)
+
+
+class Interlocks:
+    """Those of the wrapping listeners of which one unwrapping listener is the pair. None: nobody wraps for it here."""
+
+    def __init__(self, interlocks: Sequence[Interlock]) -> None:
+        self._all = tuple(interlocks)
+        self.paired = bool(self._all)
+        self.refused = RefusedRanges()
+        for one in self._all:
+            one.refused = self.refused
+
+    def say_takes_sets(self, takes_sets: bool) -> None:
+        for one in self._all:
+            one.takes_sets = takes_sets
+
+    @contextmanager
+    def learning_sets(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in self._all:
+                stack.enter_context(one.learning_sets())
+            yield
+
+    def producer_opened(self, connection: Connection) -> None:
+        for one in self._all:
+            one.producer_opened(connection)
+
+    def producer_closed(self, connection: Connection) -> None:
+        for one in self._all:
+            one.producer_closed(connection)
+
+    def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
+        for one in self._all:
+            one.arrived(connection, envelopes)
+
+    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
+        for one in self._all:
+            one.returned(connection, target, tokens)
+
+    def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
+        for one in self._all:
+            one.produced(connection, topic, partition, record_set)

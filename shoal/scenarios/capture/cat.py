@@ -1,0 +1,75 @@
+"""`shoal capture cat`: rows as a table, or as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from shoal.scenarios.capture.batches import record_batches
+from shoal.scenarios.capture.frames.index import raw_batches
+from shoal.scenarios.capture.index import IndexReader
+from shoal.scenarios.capture.schema import COLUMNS, Type, chosen
+from shoal.scenarios.capture.text import aligned, show_time, widths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from shoal.scenarios.capture.files import CaptureFile
+    from shoal.scenarios.capture.selection import Selection
+
+__all__ = ["DEFAULT_COLUMNS", "as_json", "as_table", "rows"]
+
+DEFAULT_COLUMNS: Final = (
+    "time_ns",
+    "client",
+    "direction",
+    "handling",
+    "topic",
+    "partition",
+    "base_offset",
+    "records",
+    "batch_bytes",
+    "codec",
+    "latency_ns",
+)
+_PAGE: Final = 200
+"""Rows after which a table has new widths: a table is printed as it is read."""
+
+
+def rows(files: Iterable[CaptureFile], columns: Sequence[str] | None, selection: Selection) -> Iterator[dict[str, Any]]:
+    """Of all files, one after the other. Raises OSError, ValueError."""
+    for file in files:
+        for batch in _batches(file.path, columns, selection):
+            if isinstance(batch, pa.RecordBatch):
+                yield from batch.to_pylist()
+
+
+def _batches(path: Path, columns: Sequence[str] | None, selection: Selection) -> Iterator[object]:
+    if path.suffix == ".pcapng":
+        return raw_batches(path, columns, selection)
+    return record_batches(IndexReader(path=path), columns, selection)
+
+
+def as_json(found: Iterable[dict[str, Any]]) -> Iterator[str]:
+    return (json.dumps(row, ensure_ascii=False) for row in found)
+
+
+def as_table(found: Iterator[dict[str, Any]], columns: Sequence[str]) -> Iterator[str]:
+    left = [column.type is Type.STRING or column.name == "time_ns" for column in chosen(columns)]
+    sizes = [0] * len(columns)
+    while page := [[_shown(name, row[name]) for name in columns] for row in islice(found, _PAGE)]:
+        titles = [list(columns)] if not any(sizes) else []
+        sizes = [max(pair) for pair in zip(sizes, widths(titles + page), strict=True)]
+        yield from (aligned(row, sizes, left) for row in titles + page)
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name == "time_ns":
+        return show_time(int(str(value)))
+    return str(value).lower() if COLUMNS[name].type is Type.BOOLEAN else str(value)

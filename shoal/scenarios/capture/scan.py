@@ -1,0 +1,98 @@
+"""Blocks of a file that may be large, damaged, and still growing: read by windows, or hopped over.
+
+`scan` checks every block. `hop` reads headers only and trusts their lengths, which is enough to find names and places to split at.
+A length that is wrong shows, since no header follows where it leads: then the blocks behind the last hop are read in full.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shoal.protocol.capture.index.blocks import HEADER_SIZE, MAX_PAYLOAD, Block, Damaged, Torn, peek_block, read_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from io import FileIO
+
+__all__ = ["Hop", "end_of", "hop", "read_at", "scan"]
+
+WINDOW: Final = HEADER_SIZE + MAX_PAYLOAD + 65_536
+"""Bytes read at once. The largest block fits, so one that is cut off by a window's end is whole in the next window."""
+
+
+class Hop(NamedTuple):
+    """A block that was not read: `size` is with its header."""
+
+    start: int
+    kind: int
+    size: int
+
+
+def end_of(block: Block) -> int:
+    return block.start + HEADER_SIZE + len(block.payload)
+
+
+def read_at(file: FileIO, start: int, size: int) -> bytes:
+    """Fewer bytes than `size` only at the file's end."""
+    file.seek(start)
+    pieces = []
+    while size > 0 and (piece := file.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def scan(file: FileIO, start: int, end: int) -> Iterator[Block | Damaged | Torn]:
+    """What is between two positions, of which `end` may be behind the file's end. Neighbouring damage is one."""
+    hit: Damaged | None = None
+    for result in _windows(file, start, end):
+        if isinstance(result, Damaged):
+            hit = Damaged(hit.start if hit else result.start, result.end)
+            continue
+        if hit:
+            yield hit
+            hit = None
+        yield result
+    if hit:
+        yield hit
+
+
+def _windows(file: FileIO, start: int, end: int) -> Iterator[Block | Damaged | Torn]:
+    while start < end:
+        data = read_at(file, start, min(WINDOW, end - start))
+        is_last = len(data) < WINDOW or start + len(data) >= end
+        following = start + len(data)
+        for result in read_blocks(data, base=start):
+            if isinstance(result, Torn) and not is_last:
+                following = result.start
+            else:
+                yield result
+        if is_last:
+            return
+        start = following
+
+
+def hop(file: FileIO, start: int, end: int) -> Iterator[Hop]:
+    """The blocks that lie before `end` as a whole. Where a length was wrong, blocks may be told twice."""
+    last = start
+    while start + HEADER_SIZE <= end:
+        peeked = peek_block(read_at(file, start, HEADER_SIZE))
+        if peeked is None:
+            start = last = yield from _read_on(file, last, start, end)
+            continue
+        kind, size = peeked
+        if start + size > end:
+            yield from _read_on(file, last, end, end)
+            return
+        yield Hop(start, kind, size)
+        last, start = start, start + size
+
+
+def _read_on(file: FileIO, start: int, behind: int, end: int) -> Generator[Hop, None, int]:
+    """Reads in full from `start` until a whole block has ended behind `behind`, and returns where that is."""
+    for result in scan(file, start, end):
+        if isinstance(result, Block):
+            yield Hop(result.start, result.kind, end_of(result) - result.start)
+            if end_of(result) > behind:
+                return end_of(result)
+    return end

@@ -1,0 +1,158 @@
+"""What people read of `audit`: is it complete, and if it is not, what is missing. Knows no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from shoal.scenarios.jobs.report.charts import lines
+from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Found", "audit_report", "complaints", "total"]
+
+_SHOWN: Final = 50
+_YEAR_2000: Final = 946_684_800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`partitions`, `batches`, `minutes`: as the tables; the last two only what is not as it should be. `timeline`: of all topics."""
+
+    clusters: tuple[str, str]
+    partitions: Sequence[Mapping[str, Any]]
+    batches: Listed
+    minutes: Listed
+    timeline: Sequence[Mapping[str, Any]]
+    faults: Sequence[Fact]
+
+
+def total(found: Found, key: str) -> int:
+    """Over all partitions. What is missing or doubled by both ways of counting is the larger of the two."""
+    also = {"missing_records": "short", "doubled_records": "over"}.get(key, key)
+    return sum(max(row[key], row[also]) for row in found.partitions)
+
+
+def complaints(found: Found) -> Iterator[str]:
+    """A line for each thing that is missing or doubled; then one that sums up."""
+    for row in found.batches.rows[:_SHOWN]:
+        if row["state"] != "pending":
+            place = f"{row['topic']}-{row['partition']} offsets {row['base_offset']}-{row['last_offset']}"
+            yield f"{row['state']}: {place} ({row['records']} records)"
+    if found.batches.total > _SHOWN:
+        yield f"... and {found.batches.total - _SHOWN} more batches: see the table batches.parquet"
+    for row in found.partitions:
+        for key, words in (("short", "missing by count"), ("over", "too many by count")):
+            if row[key]:
+                yield f"{words}: {row['topic']}-{row['partition']}: {row[key]} records"
+    missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
+    copied, pending = sum(row["target_records"] for row in found.partitions), total(found, "pending")
+    yield f"{copied:,} records at the target; missing: {missing:,}, doubled: {doubled:,}; batches on their way: {pending:,}"
+
+
+def audit_report(found: Found) -> Report:
+    missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
+    records = sum(row["records"] for row in found.partitions)
+    verdict = "incomplete" if missing else "complete"
+    facts = [
+        Fact(name="The copy is", value=verdict, bad=bool(missing)),
+        Fact(name="Records at the source", value=f"{records:,}"),
+        Fact(name="Missing records", value=f"{missing:,}", bad=bool(missing)),
+        Fact(name="Doubled records", value=f"{doubled:,}", bad=bool(doubled)),
+        *(
+            Fact(name=name, value=f"{total(found, key):,}", bad=bad and bool(total(found, key)))
+            for name, key, bad in _COUNTED
+        ),
+    ]
+    return Report(
+        job="audit",
+        title=f"Audit: from {found.clusters[0] or 'the source'} to {found.clusters[1] or 'the target'}",
+        facts=[*facts, *found.faults],
+        sections=[_timeline(found), _batches(found), _minutes(found), _partitions(found)],
+        tables={"batches": found.batches, "minutes": found.minutes},
+        summary={
+            "audit": {"missing": missing, "doubled": doubled} | {key: total(found, key) for _, key, _ in _COUNTED}
+        },
+    )
+
+
+_COUNTED: Final = (
+    ("Batches on their way", "pending", False),
+    ("Reordered batches", "reordered", True),
+    ("Retries", "retries", False),
+    ("Fetched again", "fetched_again", False),
+)
+
+
+def _timeline(found: Found) -> Section:
+    known = [row for row in found.timeline if row["minute"] and row["minute"].timestamp() >= _YEAR_2000]
+    moments: list[object] = [row["minute"] for row in known]
+    sums = {side: list(accumulate(float(row[side]) for row in known)) for side in ("source", "target")}
+    ahead = [left - right for left, right in zip(sums["source"], sums["target"], strict=True)]
+    chart = lines({"all topics": (moments, ahead)}, label="Minute of the records (UTC)", counted="Records", step=True)
+    return Section(
+        heading="Records by which the target is behind",
+        says="Source minus target, added up over the minutes of the records' own timestamps. It returns to zero in a complete copy; "
+        "a step that stays is what is missing (upwards) or doubled (downwards) since that minute.",
+        content=[Chart(name="behind", figure=chart)],
+    )
+
+
+def _batches(found: Found) -> Section:
+    return Section(
+        heading="Batches that are not as they should be",
+        says="Source offsets against those that each batch at the target says it carries. Unconfirmed: sent, and no answer was "
+        f"seen. Pending: the newest of its partition. {_cut(found.batches)}",
+        content=[Table(columns=_BATCHES, rows=found.batches.rows[:_SHOWN])],
+    )
+
+
+def _minutes(found: Found) -> Section:
+    return Section(
+        heading="Minutes in which the sums differ",
+        says="By more records than the largest batch has, which may straddle two minutes. This finds what is missing where a mirror "
+        f"makes batches of its own. {_cut(found.minutes)}",
+        content=[Table(columns=_MINUTES, rows=found.minutes.rows[:_SHOWN])],
+    )
+
+
+def _partitions(found: Found) -> Section:
+    worst = sorted(found.partitions, key=lambda row: (-max(row["missing_records"], row["short"]), -row["records"]))
+    says = "The worst first, then the largest. Offsets not seen lie between the first and the last fetched one: compacted, or not captured."
+    return Section(heading="Partitions", says=says, content=[Table(columns=_PARTITIONS, rows=worst[:_SHOWN])])
+
+
+def _cut(table: Listed) -> str:
+    return f"The first {_SHOWN} of {table.total:,}." if table.total > _SHOWN else ""
+
+
+_PLACE: Final = (Column(key="topic", heading="Topic"), Column(key="partition", heading="Partition", form="d"))
+_BATCHES: Final = (
+    Column(key="state", heading="State"),
+    *_PLACE,
+    Column(key="base_offset", heading="From offset", form=",d"),
+    Column(key="last_offset", heading="To offset", form=",d"),
+    Column(key="records", heading="Records", form=",d"),
+    Column(key="copies", heading="Copies", form="d"),
+)
+_MINUTES: Final = (
+    *_PLACE,
+    Column(key="minute", heading="Minute (UTC)", form="%Y-%m-%d %H:%M"),
+    Column(key="source_records", heading="Source", form=",d"),
+    Column(key="target_records", heading="Target", form=",d"),
+    Column(key="difference", heading="Behind since the start", form=",d"),
+)
+_PARTITIONS: Final = (
+    *_PLACE,
+    Column(key="batches", heading="Batches", form=",d"),
+    Column(key="records", heading="Records", form=",d"),
+    Column(key="target_records", heading="At the target", form=",d"),
+    Column(key="missing", heading="Missing batches", form=",d"),
+    Column(key="doubled", heading="Doubled", form=",d"),
+    Column(key="reordered", heading="Reordered", form=",d"),
+    Column(key="retries", heading="Retries", form=",d"),
+    Column(key="offsets_not_seen", heading="Offsets not seen", form=",d"),
+)

@@ -1,0 +1,99 @@
+"""How large batches are, who makes the small ones, and what these cost.
+
+Rows are counted where they are read (`fold.py`): by bins of size, and by bins of the time between two requests of a
+connection. Here Spark adds that up (`count_batches`, `count_gaps`); every other table is made of those two. A request may have many
+batches, so requests are counted where they differ from the one before on their connection.
+
+Spark gets what may grow with topics, partitions, hours and connections. What is by client alone is small: it is made where the job runs
+(`costs.py`), since a query takes some tenths of a second of two cores, however few rows it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from shoal.scenarios.jobs.batch_sizes.costs import FLOW
+from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
+from shoal.scenarios.jobs.batch_sizes.gaps import LINK
+from shoal.scenarios.jobs.batch_sizes.shares import GROUP, SIZED, SUMS, sized
+from shoal.scenarios.jobs.folding import Folding
+from shoal.scenarios.jobs.histograms import bin_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["FOLDING", "count_batches", "count_gaps", "sizes"]
+
+FOLDING: Final = Folding(columns=COLUMNS, fold=fold, schema=from_arrow_schema(FOLDED))
+"""What is read, and how it is folded."""
+
+
+def count_batches(folded: DataFrame) -> DataFrame:
+    """By group and by bins of bytes and of records: batches, records, bytes; and of those whose raw size is known, both sizes."""
+    sums = folded.where(F.col("connection").isNull()).withColumn("hour", F.timestamp_seconds(F.col("hour") * 3600))
+    return sums.groupBy(*GROUP, "bytes_bin", "records_bin").agg(*(F.sum(name).alias(name) for name in SUMS))
+
+
+def count_gaps(folded: DataFrame, rows: DataFrame) -> pa.Table:
+    """By client and by bins of microseconds since the last request with records on the same connection; null for its first one.
+
+    `folded`: persisted, since its runs may be others when they are made again. `rows`: those that were folded; they are
+    read again if runs of one connection overlap, which is seldom: so that is asked first, and not planned for.
+    """
+    runs = _lined_up(folded.where(F.col("connection").isNotNull()))
+    joined = runs.select(*FLOW, "is_tangled", F.inline(F.concat("gaps", _joint())))
+    counted = joined.groupBy(*FLOW, "is_tangled", "gap_bin").agg(F.sum("requests").alias("requests")).toArrow()
+    found = [counted.filter(pc.invert(counted["is_tangled"])).drop_columns("is_tangled")]
+    if pc.any(counted["is_tangled"]).as_py():
+        tangled = runs.where("is_tangled").select(*LINK).distinct()
+        found.append(_gaps_by_sorting(rows.join(F.broadcast(tangled), list(LINK), "left_semi")).toArrow())
+    grouped = (
+        pa.concat_tables(found, promote_options="default").group_by([*FLOW, "gap_bin"]).aggregate([("requests", "sum")])
+    )
+    return grouped.rename_columns({"requests_sum": "requests"}).select([*FLOW, "gap_bin", "requests"])
+
+
+def _lined_up(runs: DataFrame) -> DataFrame:
+    """`before`: the end of the run before on its connection. `is_tangled`: runs of this connection overlap."""
+    link = Window.partitionBy(*LINK)
+    before = F.lag(F.struct("last_ns", "last_request")).over(
+        link.orderBy("first_ns", "first_request", "last_ns", "last_request")
+    )
+    overlaps = F.col("before") > F.struct(
+        F.col("first_ns").alias("last_ns"), F.col("first_request").alias("last_request")
+    )
+    known = runs.withColumn("before", before).withColumn("overlaps", F.coalesce(overlaps, F.lit(False)))
+    return known.withColumn("is_tangled", F.max("overlaps").over(link))
+
+
+def _joint() -> Column:
+    """What the first request of a run adds; nothing if the run before has ended with the same one."""
+    gap = bin_of((F.col("first_ns") - F.col("before.last_ns")) / 1000)
+    added = F.array(F.struct(gap.alias("gap_bin"), F.lit(1).cast("long").alias("requests")))
+    is_new = F.col("before").isNull() | (F.col("before.last_request") != F.col("first_request"))
+    return F.when(is_new, added).otherwise(F.slice("gaps", 1, 0))
+
+
+def _gaps_by_sorting(rows: DataFrame) -> DataFrame:
+    """The plain way, for any rows."""
+    ordered = Window.partitionBy(*LINK).orderBy("time_ns", "request")
+    wanted = (F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own")
+    return (
+        rows.where(wanted)
+        .withColumn("last_request", F.lag("request").over(ordered))
+        .withColumn("last_ns", F.lag("time_ns").over(ordered))
+        .where(F.col("last_request").isNull() | (F.col("last_request") != F.col("request")))
+        .groupBy(*FLOW, bin_of((F.col("time_ns") - F.col("last_ns")) / 1000).alias("gap_bin"))
+        .agg(F.count("*").alias("requests"))
+    )
+
+
+def sizes(counts: DataFrame) -> DataFrame:
+    """By cluster, direction, client, topic, partition, codec and hour: `shares.py`. `counts`: of `count_batches`."""
+    return counts.repartition(*GROUP).mapInArrow(sized, from_arrow_schema(SIZED))

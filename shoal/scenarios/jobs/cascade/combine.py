@@ -1,0 +1,97 @@
+"""Batches -> increments, before the shuffle: a few rows for each topic, client and minute in place of some ten thousand batches.
+
+Each task also sends a beat to each bucket: how far the captured time has come is the affair of all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shoal.scenarios.jobs.cascade.cells import COUNTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["AHEAD_SECONDS", "READS", "combine", "combining"]
+
+READS: Final = ["topic", "client", "records", "batch_bytes", "time_ns", "max_timestamp", "direction", "control"]
+AHEAD_SECONDS: Final = 3600
+"""A batch that is so much newer than its capture, or has no time at all, counts as made when it was captured."""
+_TOGETHER: Final = 500_000
+_SCHEMA: Final = pa.schema(
+    [
+        ("beat", pa.int32()),
+        ("topic", pa.string()),
+        ("client", pa.string()),
+        ("window", pa.int64()),
+        ("captured", pa.int64()),
+        *((name, pa.int64()) for name in COUNTERS),
+    ]
+)
+
+
+def combining(seconds: int, buckets: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For `mapInArrow`."""
+
+    def combined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        newest = None
+        for table in _together(batches):
+            sums = combine(table, seconds)
+            newest = max(filter(None, [newest, pc.max(sums["captured"]).as_py()]), default=None)
+            yield from sums.to_batches()
+        if newest is not None:
+            yield _beats(newest, buckets)
+
+    return combined
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= _TOGETHER:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def combine(table: pa.Table, seconds: int) -> pa.Table:
+    """Of columns `topic`, `client`, `records`, `batch_bytes`, `time_ns`, `max_timestamp`; windows of so many seconds."""
+    captured = pc.divide(table["time_ns"], 1_000_000_000)
+    own = pc.divide(table["max_timestamp"], 1000)
+    true = pc.fill_null(pc.and_(pc.greater(own, 0), pc.less(pc.subtract(own, captured), AHEAD_SECONDS)), False)
+    times = pc.if_else(true, own, captured)
+    each = pa.table(
+        {
+            "topic": table["topic"],
+            "client": table["client"],
+            "window": pc.multiply(pc.divide(times, seconds), seconds),
+            "captured": captured,
+            "records": pc.cast(table["records"], pa.int64()),
+            "bytes": pc.cast(table["batch_bytes"], pa.int64()),
+            "restamped": pc.cast(pc.invert(true), pa.int64()),
+        }
+    )
+    sums = [("records", "sum"), ("bytes", "sum"), ("restamped", "sum"), ("captured", "max"), ([], "count_all")]
+    found = each.group_by(["topic", "client", "window"]).aggregate(sums)
+    columns = {
+        "beat": pa.nulls(len(found), pa.int32()),
+        **{name: found[name] for name in ("topic", "client", "window")},
+        "captured": found["captured_max"],
+        "batches": found["count_all"],
+        **{name: found[f"{name}_sum"] for name in ("records", "bytes", "restamped")},
+    }
+    return pa.table([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+
+
+def _beats(newest: int, buckets: int) -> pa.RecordBatch:
+    """Zeros in place of nulls: pandas would make the counters of all rows inexact."""
+    nothing = {
+        field.name: pa.array(["" if pa.types.is_string(field.type) else 0] * buckets, field.type) for field in _SCHEMA
+    }
+    beats = {"beat": pa.array(range(buckets), pa.int32()), "captured": pa.array([newest] * buckets, pa.int64())}
+    return pa.RecordBatch.from_pydict({**nothing, **beats}, schema=_SCHEMA)

@@ -1,0 +1,135 @@
+"""`cascade`: OUT/flows and OUT/abnormal as they grow; the tables `counters` (latest values) and `suspects`, and what people read of them.
+
+--checkpoint DIR    where the state is kept (OUT/checkpoint): the same one goes on where it ended
+--flush SECONDS     goes on for ever, and tells what changed every so often. Without it (--once): what is there, then a report
+--levels S,S,...    windows in seconds (60,600,3600,86400); with --hold S,S,... the higher ones are told less often
+--delay S --grace S --keep S --buckets N         see `levels.py`; a checkpoint keeps its levels and buckets
+--floor RECORDS --times X --peers X              the rule for what is abnormal, see `abnormal.py`
+--no-recount        do not count the captures once more to compare
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from shoal.scenarios.capture.files import capture_files
+from shoal.scenarios.jobs.cascade.abnormal import Rule, worst
+from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
+from shoal.scenarios.jobs.cascade.combine import READS
+from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+from shoal.scenarios.jobs.cascade.report import Found, cascade_report
+from shoal.scenarios.jobs.cascade.streaming import CascadePlace, read_abnormal, read_flows, start
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.report.report import write_report
+from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
+from shoal.scenarios.jobs.task import own_arguments, own_parser
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import DataFrame
+
+    from shoal.scenarios.jobs.task import Task
+
+__all__ = ["run"]
+
+_TURN_BYTES = 256 * 1024 * 1024
+"""Of captures in one turn, 1.5 M rows: what one turn's workers hold is bounded."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def run(task: Task) -> int:
+    given = _arguments(task)
+    settings = _settings(given)
+    if not any(True for _ in capture_files(Path(task.source))):
+        raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
+    task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
+    options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
+    _same_settings(Path(given.checkpoint), settings)
+    place = CascadePlace(out=str(task.out), checkpoint=given.checkpoint, flush_seconds=given.flush)
+    rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
+    start(stream_index(task.spark, task.source, options), place, settings, rule).awaitTermination()
+    found = _found(task, settings, recount=given.recount)
+    print(write_report(cascade_report(found, settings), task.out))
+    return 0
+
+
+def _arguments(task: Task) -> argparse.Namespace:
+    parser = own_parser("cascade")
+    usual, rule = CascadeSettings(), Rule()
+    parser.add_argument("--checkpoint", default=str(task.out / "checkpoint"))
+    parser.add_argument("--once", action="store_const", const=None, dest="flush")
+    parser.add_argument("--flush", type=float)
+    parser.add_argument("--levels", type=_seconds, default=usual.levels)
+    parser.add_argument("--hold", type=_seconds, default=usual.hold)
+    for name in ("delay", "grace", "keep", "buckets"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(usual, name))
+    parser.add_argument("--floor", type=int, default=rule.floor)
+    parser.add_argument("--times", type=float, default=rule.times)
+    parser.add_argument("--peers", type=float, default=rule.peers)
+    parser.add_argument("--no-recount", action="store_false", dest="recount")
+    return own_arguments("cascade", parser, task.arguments)
+
+
+def _seconds(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _settings(given: argparse.Namespace) -> CascadeSettings:
+    names = ("levels", "hold", "delay", "grace", "keep", "buckets")
+    try:
+        return CascadeSettings(**{name: getattr(given, name) for name in names})
+    except ValueError as error:
+        raise JobError("--levels", str(error)) from None
+
+
+def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
+    """Levels and buckets are in the state: with others its counters would be found no more."""
+    file, chosen = checkpoint / "cascade.json", {"levels": list(settings.levels), "buckets": settings.buckets}
+    if "://" in str(checkpoint):
+        return
+    if file.exists() and (known := json.loads(file.read_text())) != chosen:
+        raise JobError("--checkpoint", f"{checkpoint} was begun with {known}; begin another one for {chosen}")
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(chosen))
+
+
+def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> Found:
+    flow = read_flows(task.spark, task.out)
+    latest = kept(changelog(flow), task.out, "counters")
+    suspects = kept(worst(read_abnormal(task.spark, task.out)), task.out, "suspects")
+    by_level = flow.groupBy("level").agg(
+        F.count("*").alias("told"),
+        F.count_if("late").alias("late"),
+        F.count_if("orphan").alias("orphans"),
+        F.sum("records_diff").alias("records"),
+        F.sum("restamped_diff").alias("restamped"),
+    )
+    return Found(
+        levels=listed(by_level, "level").rows,
+        counters={row["level"]: row["count"] for row in latest.groupBy("level").count().collect()},
+        suspects=listed(suspects, F.desc("growth")),
+        timeline=_timeline(latest, settings.levels[0]),
+        wrong=_wrong(task, settings, flow, latest) if recount else None,
+        faults=fault_facts(read_faults(task.spark, task.source)),
+    )
+
+
+def _wrong(task: Task, settings: CascadeSettings, flow: DataFrame, latest: DataFrame) -> dict[str, dict[int, int]]:
+    """Level -> wrong counters, of both flows against the captures counted once more."""
+    rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
+    wanted = counts(rows, settings).persist()
+    wrong = {"diffs": mismatches(diffs(flow), wanted), "changelog": mismatches(latest, wanted)}
+    wanted.unpersist()
+    return wrong
+
+
+def _timeline(latest: DataFrame, level: int) -> list[dict[str, Any]]:
+    summed = latest.where(F.col("level") == level).groupBy("window", "client").agg(F.sum("records").alias("records"))
+    rows: list[dict[str, Any]] = summed.orderBy("window").limit(100_000).toArrow().to_pylist()
+    return rows

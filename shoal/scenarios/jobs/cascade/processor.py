@@ -1,0 +1,104 @@
+"""The cascade as a stateful operator of Spark: a bucket of keys is one key of its state.
+
+Rejected: one state key for each topic and client. Each access to the state is a round trip between Python and Java (0.1 ms and more), so
+counters by the thousand need their state in few values: a bucket's chunks, and `meta`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, Key
+from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeSettings, Flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+__all__ = ["FLOW", "INCREMENT", "CascadeProcessor"]
+
+INCREMENT: Final = "beat int, topic string, client string, window long, captured long, " + ", ".join(
+    f"{name} long" for name in COUNTERS
+)
+"""What comes in: sums of a topic and client in a window of the first level. `beat`: instead of all but `captured`, a bucket's number."""
+FLOW: Final = ", ".join(
+    [
+        "level int, window long, topic string, client string",
+        *(f"{name} long, {name}_diff long" for name in COUNTERS),
+        "version int, final boolean, late boolean, orphan boolean, past double, past_windows int",
+    ]
+)
+_NAMES: Final = [piece.split()[0] for piece in FLOW.split(", ")]
+
+
+class _Meta(msgspec.Struct, array_like=True):
+    clock: int | None
+    chunks: list[tuple[int, int, bool]]
+
+
+class _SparkStore:
+    """`Store` in the state of Spark."""
+
+    def __init__(self, meta: Any, chunks: Any) -> None:
+        self._meta, self._values = meta, chunks
+        known = msgspec.msgpack.decode(meta.get()[0], type=_Meta) if meta.exists() else _Meta(None, [])
+        self.clock = known.clock
+        self.chunks = {(level, number): waits for level, number, waits in known.chunks}
+
+    def get(self, level: int, number: int) -> bytes | None:
+        found = self._values.getValue((level, number))
+        return None if found is None else bytes(found[0])
+
+    def put(self, level: int, number: int, data: bytes) -> None:
+        self._values.updateValue((level, number), (data,))
+
+    def remove(self, level: int, number: int) -> None:
+        self._values.removeKey((level, number))
+
+    def save(self) -> None:
+        chunks = [(level, number, waits) for (level, number), waits in self.chunks.items()]
+        self._meta.update((msgspec.msgpack.encode(_Meta(self.clock, chunks)),))
+
+
+class CascadeProcessor(StatefulProcessor):
+    def __init__(self, settings: CascadeSettings) -> None:
+        self._settings = settings
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._meta = handle.getValueState(f"meta{FORMAT}", "data binary")
+        self._chunks = handle.getMapState(f"chunks{FORMAT}", "level int, number long", "data binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        frame = pd.concat(list(rows), ignore_index=True)
+        coming = frame[frame["beat"].isna()]
+        columns = [coming[name].tolist() for name in ("window", "topic", "client", *COUNTERS)]
+        increments = [(Key(*row[:3]), row[3:]) for row in zip(*columns, strict=True)]
+        store = _SparkStore(self._meta, self._chunks)
+        bucket = Bucket(self._settings, store, int(key[0]))
+        flows = list(bucket.turn(increments, int(frame["captured"].max())))
+        store.save()
+        yield _frame(flows)
+
+    def close(self) -> None:
+        pass
+
+
+def _frame(flows: list[Flow]) -> pd.DataFrame:
+    rows = [_row(flow) for flow in flows]
+    frame = pd.DataFrame(rows, columns=_NAMES)
+    return frame if rows else frame.astype(_EMPTY)
+
+
+def _row(flow: Flow) -> tuple[Any, ...]:
+    sums = [number for pair in zip(flow.total, flow.diff, strict=True) for number in pair]
+    marks = flow.version, flow.final, flow.late, flow.orphan, flow.past, flow.past_windows
+    return flow.level, *flow.key, *sums, *marks
+
+
+_TYPES = {"long": "int64", "int": "int32", "boolean": "bool", "double": "float64", "string": "object"}
+_EMPTY = {piece.split()[0]: _TYPES[piece.split()[1]] for piece in FLOW.split(", ")}

@@ -1,0 +1,64 @@
+"""The cascade as a query that goes on where it was stopped: a checkpoint, and a directory for each of its turns.
+
+    OUT/flows/batch_id=N       both flows of a turn
+    OUT/abnormal/batch_id=N    the counters that its changelog makes suspicious
+
+A turn that was interrupted is done again with the same input and the same state, and writes over what it had written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.scenarios.jobs.cascade.abnormal import Rule, abnormal
+from shoal.scenarios.jobs.cascade.analysis import flows
+from shoal.scenarios.jobs.cascade.processor import FLOW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+
+__all__ = ["CascadePlace", "read_abnormal", "read_flows", "start"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CascadePlace:
+    """Paths, or URLs of an object store. `flush_seconds` None: all there is, then the query ends."""
+
+    out: str
+    checkpoint: str
+    flush_seconds: float | None = None
+
+
+def start(rows: DataFrame, place: CascadePlace, settings: CascadeSettings, rule: Rule | None = None) -> StreamingQuery:
+    """`rows`: a stream of captured rows."""
+    chosen = rule or Rule()
+
+    def turn(flow: DataFrame, number: int) -> None:
+        path = _turn(place.out, "flows", number)
+        flow.write.mode("overwrite").parquet(path)
+        told = flow.sparkSession.read.schema(flow.schema).parquet(path)  # and not `flow`, whose state must move on once
+        abnormal(told, chosen).coalesce(1).write.mode("overwrite").parquet(_turn(place.out, "abnormal", number))
+
+    trigger: dict[str, Any] = {"availableNow": True}
+    if place.flush_seconds is not None:
+        trigger = {"processingTime": f"{place.flush_seconds} seconds"}
+    writer = flows(rows, settings).writeStream.outputMode("update").option("checkpointLocation", place.checkpoint)
+    return writer.trigger(**trigger).foreachBatch(turn).queryName("cascade").start()
+
+
+def _turn(out: str, what: str, number: int) -> str:
+    return f"{out}/{what}/batch_id={number}"
+
+
+def read_flows(spark: SparkSession, out: str | Path) -> DataFrame:
+    return spark.read.schema(f"{FLOW}, batch_id int").parquet(f"{out}/flows")
+
+
+def read_abnormal(spark: SparkSession, out: str | Path) -> DataFrame:
+    return spark.read.parquet(f"{out}/abnormal")

@@ -1,0 +1,102 @@
+"""Reading all records that a topic holds now, in order, through librdkafka."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import trio
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from shoal.scenarios.kafka.errors import TrafficFailed
+
+from .clients import Setting, client_config, in_thread
+from .topics import Topics
+
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+READ_TIMEOUT_S = 600.0
+_HANDED_OVER = 20_000  # messages at once: enough to make the call cheap, some 20 MB of Python objects
+_POLL_S = 0.1
+_ONE_RECORD_S = 10.0
+_END_OF_PARTITION = KafkaError._PARTITION_EOF
+# What librdkafka may fetch ahead; the offsets of a group are nobody's business here.
+_SETTINGS: dict[str, Setting] = {
+    "group.id": "shoal-reader",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+    "queued.max.messages.kbytes": 64 * 1024,
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "fetch.wait.max.ms": 50,
+}
+Take = Callable[[list[Message]], None]
+
+
+@contextmanager
+def assigned(bootstrap: str, starts: Sequence[TopicPartition], **settings: Setting) -> Iterator[Consumer]:
+    consumer = Consumer({**_SETTINGS, **client_config(bootstrap, **settings)})
+    try:
+        consumer.assign(list(starts))
+        yield consumer
+    finally:
+        consumer.close()
+
+
+async def read_all(
+    bootstrap: str, topic: str, take: Take, *, within: float = READ_TIMEOUT_S, **settings: Setting
+) -> int:
+    """`read_from` the beginning of every partition of `topic`; returns their number."""
+    count = await Topics(bootstrap).partitions(topic)
+    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
+    await read_from(bootstrap, starts, take, within=within, **settings)
+    return count
+
+
+async def read_from(
+    bootstrap: str,
+    starts: Sequence[TopicPartition],
+    take: Take,
+    *,
+    within: float = READ_TIMEOUT_S,
+    **settings: Setting,
+) -> None:
+    """Hands every record from `starts` up to the present end of each partition to `take`, on a thread.
+
+    `settings` are librdkafka's with `_` for `.`, such as isolation_level=READ_COMMITTED. Raises TrafficFailed, also when
+    the ends are not reached `within` seconds.
+    """
+    unfinished = {(start.topic, start.partition) for start in starts}
+    with assigned(bootstrap, starts, **settings) as consumer, trio.move_on_after(within):
+        while unfinished:
+            await in_thread(partial(_step, consumer, unfinished, take))
+        return
+    raise TrafficFailed(f"ends at {bootstrap} not reached in {within:g} s: {sorted(unfinished)[:10]}")
+
+
+def _step(consumer: Consumer, unfinished: set[tuple[str, int]], take: Take) -> None:
+    """One hand-over. What lies behind the first end seen of a partition came later and is left out."""
+    records: list[Message] = []
+    for message in consumer.consume(_HANDED_OVER, _POLL_S):
+        error = message.error()
+        if error is None:
+            if place(message) in unfinished:
+                records.append(message)
+        elif error.code() == _END_OF_PARTITION:
+            unfinished.discard(place(message))
+        elif not error.retriable():
+            raise TrafficFailed(f"{message.topic()}: {error}")
+    take(records)
+
+
+def place(message: Message) -> tuple[str, int]:
+    """Topic and partition of a message that came out of a consumer; the stubs allow for one that never did."""
+    return message.topic() or "", message.partition() or 0
+
+
+def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> Message:
+    """The first record at or after `offset`; blocking. Raises TrafficFailed when there is none."""
+    with assigned(bootstrap, [TopicPartition(topic, partition, offset)]) as consumer:
+        message = consumer.poll(_ONE_RECORD_S)
+    if message is None or message.error() is not None:
+        raise TrafficFailed(f"no record at {topic}-{partition}@{offset}")
+    return message

@@ -1,0 +1,57 @@
+"""How a Java program of Kafka is started, with the agent of `agent/` where a broker is to take several batches per partition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.scenarios.kafka.errors import SetupError
+from shoal.scenarios.kafka.ports import LOOPBACK
+
+from .jars import BUILD
+
+_HERE = Path(__file__).parent
+_LOGGING = (
+    f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+    f"-Dlog4j.configuration=file:{_HERE / 'reload4j.properties'}",
+)
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jvm:
+    lib: Path
+    """The directory of jars from `jars()`."""
+    heap: str = "512m"
+    quick: bool = True
+    """Start-up before throughput: no C2 compiler, no GC threads. For tests; what is measured runs as operators run it."""
+    options: tuple[str, ...] = ()
+
+    def argv(self, main: str, *args: str) -> list[str]:
+        quick = _QUICK if self.quick else ()
+        return [
+            *("java", f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError", *quick, *self.options, *_LOGGING),
+            *("-cp", f"{self.lib}/*", main, *args),
+        ]
+
+
+def agent_option() -> str:
+    """The JVM option that attaches the agent. Raises SetupError when `make agent` has not built it."""
+    jar = BUILD / "agent" / "shoal-agent.jar"
+    if not jar.is_file():
+        raise SetupError(f"{jar} is missing: `make agent` builds it")
+    return f"-javaagent:{jar}"
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    """Writes a Java properties file; backslashes of values are kept as they are meant."""
+    lines = [f"{key} = {value}" for key, value in properties.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines).replace("\\", "\\\\") + "\n")
+    return path
+
+
+def jmx_options(port: int) -> tuple[str, ...]:
+    """A program's MBeans can be read by anybody on this machine."""
+    settings = {"port": port, "rmi.port": port, "host": LOOPBACK, "authenticate": "false", "ssl": "false"}
+    remote = (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in settings.items())
+    return *remote, f"-Djava.rmi.server.hostname={LOOPBACK}"

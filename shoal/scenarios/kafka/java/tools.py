@@ -1,0 +1,62 @@
+"""The command line tools out of the Kafka jars, as `bin/kafka-*.sh` run them."""
+
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.kafka.errors import SetupError, ToolFailed
+
+from .jars import DEFAULT_VERSION, jars
+from .jvm import Jvm
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+_TIMEOUT_S = 120.0
+
+
+async def run_tool(
+    name: str,
+    *args: str,
+    version: str = DEFAULT_VERSION,
+    stdin: bytes = b"",
+    within: float = _TIMEOUT_S,
+) -> str:
+    """The standard output of one tool, by its class's simple name, such as "DumpLogSegments" or "GetOffsetShell".
+
+    Raises ToolFailed with all output when the tool fails or does not end in time, SetupError when there is none.
+    """
+    argv = await tool_argv(name, *args, version=version)
+    with trio.move_on_after(within):
+        done = await trio.run_process(argv, stdin=stdin, capture_stdout=True, capture_stderr=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.decode(errors="replace")
+        raise ToolFailed(f"{name} ended with {done.returncode}\n{_text(done)}")
+    raise ToolFailed(f"{name} did not end within {within:g} s")
+
+
+async def tool_argv(name: str, *args: str, version: str = DEFAULT_VERSION) -> list[str]:
+    """The command line of a tool, for one that is to run beside others. Raises SetupError when there is no such tool."""
+    lib = await jars(version)
+    return Jvm(lib=lib, heap="256m").argv(await trio.to_thread.run_sync(main_class, lib, name), *args)
+
+
+@cache
+def main_class(lib: Path, name: str) -> str:
+    """The full name of the tool class: it moved from `kafka.tools` to packages below `org.apache.kafka.tools` over time."""
+    found = [
+        entry.removesuffix(".class").replace("/", ".")
+        for jar in sorted([*lib.glob("kafka-tools-*.jar"), *lib.glob("kafka_2*.jar")])
+        for entry in zipfile.ZipFile(jar).namelist()
+        if entry.endswith(f"/{name}.class") and ("kafka/tools/" in entry or entry.startswith("kafka/admin/"))
+    ]
+    if not found:
+        raise SetupError(f"no tool named {name} in {lib}")
+    return found[0]
+
+
+def _text(done: "CompletedProcess[bytes]") -> str:
+    return (done.stdout + done.stderr).decode(errors="replace")

@@ -1,0 +1,73 @@
+"""Plays arrivals: every captured connection is a connection again (one to each leader that it needs), in order and in time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
+from shoal.scenarios.replay.sending.lanes import Due, open_lanes
+from shoal.scenarios.replay.sending.played import Played
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shoal.protocol.wire.sasl import Credentials
+    from shoal.scenarios.replay.clock import Clock
+    from shoal.scenarios.replay.index.arrivals import Arrival, Part
+    from shoal.scenarios.replay.index.made_up import Maker
+    from shoal.scenarios.replay.ledger import Ledger
+    from shoal.scenarios.replay.sending.wire import Address
+
+__all__ = ["Player"]
+
+_TIMEOUT_MS = 30_000
+
+
+class Player:
+    """`leaders`: (topic, partition) -> address. `ledger` is told of every batch that leaves."""
+
+    def __init__(
+        self,
+        leaders: Mapping[tuple[str, int], Address],
+        maker: Maker,
+        ledger: Ledger,
+        *,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.leaders = leaders
+        self.maker = maker
+        self.ledger = ledger
+        self.credentials = credentials
+        self.played = Played()
+
+    async def play(self, arrivals: Iterable[Arrival], clock: Clock) -> Played:
+        """Returns when all is answered. Raises TrafficFailed where it is not within a minute of the last request."""
+        async with open_lanes(self.played, self.credentials) as lanes:
+            for arrival in arrivals:
+                late = await clock.until(arrival.at)
+                for address, parts in self._by_leader(arrival).items():
+                    await lanes.put(arrival.connection, address, self._due(arrival, parts), late)
+        self.played.seconds = clock.elapsed()
+        return self.played
+
+    def _by_leader(self, arrival: Arrival) -> dict[Address, list[Part]]:
+        found: dict[Address, list[Part]] = {}
+        for part in arrival.parts:
+            found.setdefault(self.leaders[part.topic, part.partition], []).append(part)
+        return found
+
+    def _due(self, arrival: Arrival, parts: list[Part]) -> Due:
+        answered = partial(self.played.produced, arrival.version) if arrival.acks else None
+        return Due(partial(self._frame, arrival, parts), len(parts), answered)
+
+    def _frame(self, arrival: Arrival, parts: list[Part], correlation_id: int) -> bytes:
+        played, version = self.played, arrival.version
+        topics: dict[str, list[bytes]] = {}
+        for part in parts:
+            batch = self.maker.batch(part, self.ledger.sent(part, arrival.connection))
+            topics.setdefault(part.topic, []).append(encode_partition(version, part.partition, [batch]))
+            played.sent(part.records, len(batch), part.size)
+        played.requests += 1
+        elements = list(topics.items())
+        return encode_plain_produce(version, correlation_id, arrival.client_id, arrival.acks, _TIMEOUT_MS, elements)

@@ -1,0 +1,160 @@
+"""The connections of a replay: requests wait in a queue until they are sent, and until they are answered.
+
+One lane is one connection to one broker. Open loop: a request leaves when it is due, whether the ones before are answered or not, as
+the clients did whose pace it was; up to IN_FLIGHT unanswered ones, beyond which it waits and is late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.scenarios.kafka.errors import TrafficFailed
+from shoal.scenarios.replay.sending.wire import open_wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from shoal.protocol.wire.sasl import Credentials
+    from shoal.scenarios.replay.sending.played import Played
+    from shoal.scenarios.replay.sending.wire import Address, Wire
+
+__all__ = ["IN_FLIGHT", "Due", "Lanes", "open_lanes"]
+
+IN_FLIGHT = 64
+_QUEUED = 1_000  # requests of one connection that are due and not sent
+_FINISH_S = 60.0
+_MICRO = 1_000_000
+
+
+class Due(NamedTuple):
+    """`frame`: makes the request, when it is sent, for a correlation id. `batches`: that are lost where it is. `answered`: hears the
+    answer, and after how many seconds; None: there will be none."""
+
+    frame: Callable[[int], bytes]
+    batches: int
+    answered: Callable[[bytes, float], None] | None
+
+
+class _Asked(NamedTuple):
+    at: float
+    due: Due
+
+
+class Lanes:
+    """Use `open_lanes`."""
+
+    def __init__(self, nursery: trio.Nursery, played: Played, credentials: Credentials | None) -> None:
+        self.played = played
+        self.credentials = credentials
+        self._nursery = nursery
+        self._lanes: dict[tuple[int, Address], _Lane] = {}
+
+    async def put(self, connection: int, address: Address, due: Due, late: float) -> None:
+        """`late`: seconds behind the schedule."""
+        key = connection, address
+        if key not in self._lanes:
+            lane = self._lanes[key] = _Lane(self, address)
+            self._nursery.start_soon(lane.run)
+            self.played.connections += 1
+        self.played.lags.append(min(int(late * _MICRO), 2**32 - 1))
+        await self._lanes[key].put(due)
+
+    def close(self) -> None:
+        """Nothing more will be put."""
+        for lane in self._lanes.values():
+            lane.close()
+
+
+@asynccontextmanager
+async def open_lanes(played: Played, credentials: Credentials | None) -> AsyncIterator[Lanes]:
+    """At the end of the block, all is answered. Raises TrafficFailed where it is not within a minute."""
+    async with trio.open_nursery() as nursery:
+        lanes = Lanes(nursery, played, credentials)
+        yield lanes
+        lanes.close()
+        nursery.cancel_scope.deadline = trio.current_time() + _FINISH_S
+    if nursery.cancel_scope.cancelled_caught:
+        raise TrafficFailed(f"the replay's last requests were not answered within {_FINISH_S:g} s")
+
+
+class _Lane:
+    def __init__(self, lanes: Lanes, address: Address) -> None:
+        self._played = lanes.played
+        self._credentials = lanes.credentials
+        self._address = address
+        self._in, self._out = trio.open_memory_channel[Due](_QUEUED)
+        self._asked: deque[_Asked] = deque()
+        self._room = trio.Semaphore(IN_FLIGHT)
+        self._answer_due = trio.Event()
+        self._sent_all = False
+        self._number = 0
+
+    async def put(self, due: Due) -> None:
+        try:
+            await self._in.send(due)
+        except trio.BrokenResourceError:
+            self._played.errors["connection lost"] += due.batches
+
+    def close(self) -> None:
+        self._in.close()
+
+    async def run(self) -> None:
+        """Until everything is answered, or the connection is lost."""
+        with self._out:
+            try:
+                async with open_wire(self._address, self._credentials) as wire, trio.open_nursery() as nursery:
+                    nursery.start_soon(self._answers, wire)
+                    await self._requests(wire)
+            except* (trio.BrokenResourceError, OSError, RemoteProtocolError):
+                self._lost()
+
+    def _lost(self) -> None:
+        """What has no answer, and what is still in the queue."""
+        lost = sum(asked.due.batches for asked in self._asked)
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while True:
+                lost += self._out.receive_nowait().batches
+        self._played.errors["connection lost"] += lost
+
+    async def _requests(self, wire: Wire) -> None:
+        with suppress(trio.EndOfChannel):
+            while True:
+                await (
+                    self._room.acquire()
+                )  # before anything is taken out of the queue: what is in hand would be lost uncounted
+                await self._send(wire, await self._out.receive())
+        self._sent_all = True
+        self._answer_due.set()
+
+    async def _send(self, wire: Wire, due: Due) -> None:
+        self._number += 1
+        frame = due.frame(self._number)
+        if due.answered is not None:
+            self._asked.append(_Asked(trio.current_time(), due))
+            self._answer_due.set()
+            await wire.send(frame)
+            return
+        self._room.release()
+        try:
+            await wire.send(frame)
+        except BaseException:
+            self._played.errors["connection lost"] += due.batches
+            raise
+
+    async def _answers(self, wire: Wire) -> None:
+        while True:
+            while not self._asked:
+                if self._sent_all:
+                    return
+                self._answer_due = trio.Event()
+                await self._answer_due.wait()
+            frame = await wire.receive()
+            asked = self._asked.popleft()
+            self._room.release()
+            if asked.due.answered is not None:
+                asked.due.answered(frame, trio.current_time() - asked.at)

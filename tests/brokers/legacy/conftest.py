@@ -1,0 +1,133 @@
+"""Where old clients go: to Kafka 3.9.1, which still speaks with them itself, and to Kafka 4.3.0 through Shoal.
+
+The first shows that a test asks what is right; it is slow tests' business. One process per kind of client serves all tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+import trio
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.ports import LOOPBACK
+from tests.brokers.mirror.relay import RELAY_HOST
+from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
+
+from .kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.kafka_clusters import SharedClusters
+
+    from .clients import OldClient
+    from .kinds import Kind
+
+_PORTS = 4
+
+
+class Shoals(Protocol):
+    def __call__(
+        self, name: str, cluster: Cluster, bootstrap: str | None = None, /, **options: object
+    ) -> tuple[ShoalProcess, str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    cluster: Cluster
+    bootstrap: str
+    """What old clients are told; modern ones go to `cluster` itself."""
+    shoal: ShoalProcess | None = None
+
+
+def legacy_shoal(
+    cluster: Cluster, work: Path, bootstrap: str | None = None, /, **options: object
+) -> tuple[ShoalProcess, str]:
+    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`. `bootstrap`: of
+    the cluster, where it is not that without SASL."""
+    port = free_port_block(_PORTS + 1)
+    listener = {
+        "name": "old",
+        "cluster": "one",
+        "listen": f"{LOOPBACK}:{port}",
+        "ports": f"{port + 1}-{port + _PORTS}",
+        "legacy": True,
+        **({"legacy-options": options} if options else {}),
+    }
+    document = {
+        "cluster": [{"name": "one", "bootstrap": (bootstrap or cluster.bootstrap).split(",")}],
+        "listener": [listener],
+    }
+    config = write_toml(work / "shoal.toml", document)
+    return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port]), f"{LOOPBACK}:{port}"
+
+
+@pytest.fixture
+def modern(shared_clusters: SharedClusters) -> Cluster:
+    """Kafka 4.3.0, one broker: the one that mirrors have as a source."""
+    return shared_clusters.cluster("source-4.3.0", ClusterSpec(version="4.3.0", proxied_as=RELAY_HOST))
+
+
+@pytest.fixture(scope="session")
+def shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoals]:
+    """The one of a name, running, and the address of its listener; it is made as `legacy_shoal` makes it."""
+    made: dict[str, tuple[ShoalProcess, str]] = {}
+
+    def one(
+        name: str, cluster: Cluster, bootstrap: str | None = None, /, **options: object
+    ) -> tuple[ShoalProcess, str]:
+        if name not in made:
+            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), bootstrap, **options)
+        shoal, bootstrap = made[name]
+        if not shoal.running:
+            trio.run(shoal.start)
+        return shoal, bootstrap
+
+    yield one
+    for shoal, _ in made.values():
+        trio.run(shoal.stop)
+
+
+@pytest.fixture
+def through_shoal(modern: Cluster, shoals: Shoals) -> Route:
+    shoal, bootstrap = shoals("old", modern)
+    return Route(cluster=modern, bootstrap=bootstrap, shoal=shoal)
+
+
+@pytest.fixture(params=[pytest.param("direct", marks=pytest.mark.slow), "shoal"])
+def route(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Route:
+    if request.param == "shoal":
+        found: Route = request.getfixturevalue("through_shoal")
+        return found
+    cluster = shared_clusters.cluster("source-3.9.1", ClusterSpec(version="3.9.1", proxied_as=RELAY_HOST))
+    return Route(cluster=cluster, bootstrap=cluster.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind], OldClient]]:
+    """The process of a kind, started when first asked for."""
+    work = tmp_path_factory.mktemp("clients")
+    started: dict[str, OldClient] = {}
+
+    def one(kind: Kind) -> OldClient:
+        if kind.name not in started:
+            started[kind.name] = trio.run(kind.start, work / f"{kind.name}.log")
+        return started[kind.name]
+
+    yield one
+    for client in started.values():
+        client.end()
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def client(kind: Kind, old_clients: Callable[[Kind], OldClient]) -> OldClient:
+    return old_clients(kind)

@@ -1,0 +1,70 @@
+"""A MirrorSourceConnector on a real Connect worker, configured with what `shoal mirror` prints and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.scenarios.demo.segments import shape
+from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
+from shoal.scenarios.kafka.content.records import oddities, orders
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.traffic import Layout, fill
+from tests.brokers.mirror.flow import Flow, Wiring, flowing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Aliases
+    from tests.support.kafka_clusters import Pair
+
+NAME = "mirror"
+
+
+def printed(flow: Flow) -> dict[str, str]:
+    """The Connect form, out of what this Shoal has printed at its start."""
+    said = flow.shoal.output()
+    start = said.index("\n{\n") if not said.startswith("{\n") else -1
+    lines: dict[str, str] = json.loads(said[start + 1 : said.index("\n}\n") + 2])
+    return lines
+
+
+async def check_by_shoal(flow: Flow, connector: str) -> str:
+    """`curl -s localhost:8083/connectors/mirror | shoal check -`"""
+    where = [f"--source-listen=127.0.0.1:{flow.source_port}", f"--target-listen=127.0.0.1:{flow.target_port}"]
+    argv = [sys.executable, "-m", "shoal.proxy", "check", "-", *where]
+    done = await trio.to_thread.run_sync(
+        partial(subprocess.run, argv, input=connector, capture_output=True, text=True, check=False)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    bootstrap = pair.source.bootstrap
+    await Topics(bootstrap).create(topic, 4)
+    shoal = ("--form", "connect", "--plain-compression", "zstd")
+    wiring = Wiring(topics=topic, mirror=ConnectMirror, shoal=shoal)
+    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+        worker = flow.running
+        assert isinstance(worker, ConnectMirror)
+        await worker.configure(NAME, {**connector_config(flow.spec), **printed(flow)})
+        for seed, codec in enumerate(("gzip", "lz4", "snappy", "none")):
+            layout = Layout(partitions=4, run=100)
+            await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
+            await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
+            await flow.check(topic)
+        # What was not wrapped was compressed by Shoal: nobody else here writes zstd.
+        assert "zstd" not in shape(pair.source.nodes[1].data, topic).codecs
+        assert "zstd" in shape(pair.target.nodes[1].data, flow.remote(topic)).codecs
+        assert "This mirror can go through Shoal" in await check_by_shoal(flow, await worker.described(NAME))
+    counts = flow.counts()
+    assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
+    proven = {event["client_id"] for event in flow.events("proven")}
+    assert proven
+    assert proven <= {f"{flow.spec.flow}|{NAME}-{task}|replication-consumer" for task in range(2)}

@@ -1,0 +1,43 @@
+"""Brokers and mirrors of Kafka 3.9.1 and 4.3.0, in every mix; the other tests have 4.3.0 on both sides of Shoal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.kafka.content.records import oddities, orders
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.traffic import Layout, fill
+from tests.brokers.mirror.flow import Wiring, flowing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Aliases
+    from tests.support.kafka_clusters import Pair
+
+
+async def copy(pair: Pair, topic: str, aliases: Aliases, work: Path, mirror: str) -> None:
+    bootstrap = pair.source.bootstrap
+    await Topics(bootstrap).create(topic, 4)
+    wiring = Wiring(topics=topic, tasks=2, version=mirror)
+    async with flowing(pair, aliases, work, wiring) as flow:
+        for seed, codec in enumerate(("zstd", "gzip", "lz4", "snappy", "none")):
+            layout = Layout(partitions=4, run=100)
+            await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
+            await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
+            if seed == 0:
+                await flow.check(topic)  # what comes from here on is wrapped
+        await flow.check(topic)
+    assert flow.counts()["unwrapped_records"] >= flow.counts()["wrapped_records"] > 5_000
+
+
+async def test_mirror_3_9_on_brokers_3_9(pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    await copy(pair_39, topic, aliases, tmp_path, "3.9.1")
+
+
+async def test_mirror_4_3_on_brokers_3_9(pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    await copy(pair_39, topic, aliases, tmp_path, "4.3.0")
+
+
+async def test_mirror_3_9_on_brokers_4_3(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
+    await copy(pair, topic, aliases, tmp_path, "3.9.1")

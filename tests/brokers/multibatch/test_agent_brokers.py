@@ -1,0 +1,56 @@
+"""Real brokers with the Java agent are proven; what was proven does not outlive the broker that it was proven of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.protocol.multibatch.proof import Result
+from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
+from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.config.settings import Limits
+from shoal.proxy.net.link import LinkLost, open_link
+from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
+from tests.brokers.multibatch.test_real_brokers import probe, proxied, topics
+from tests.proxy.cluster.test_multi_batch import ASK, LOOK
+from tests.support.rig import request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shoal.proxy.net.link import Link
+
+pytestmark = [pytest.mark.kafka, pytest.mark.agent]
+
+
+async def says(link: Link, key: int) -> bool:
+    return (await link.exchange(request(key, 0, 7)))[8:] == b"1"
+
+
+@pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
+async def test_a_broker_with_the_agent_is_proven(version: str, tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, ClusterSpec(version=version, agent=True)) as cluster:
+        report = await probe(cluster.bootstrap)
+        assert report.result is Result.PROVEN, report.brokers[0].proof.why
+        assert report.brokers[0].proof.stamps
+        assert not {name for name in topics(cluster) if name.startswith(SCRATCH_PREFIX)}
+
+
+async def test_a_broker_that_comes_back_is_proven_again_and_without_its_agent_it_is_not(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, ClusterSpec(agent=True)) as cluster:
+        node = cluster.nodes[1]
+        async with proxied(cluster.bootstrap) as (server, broker):
+            for agent in (True, False):
+                async with open_link([broker], Limits()) as link:
+                    assert await says(link, ASK)
+                    node.kill()
+                    with pytest.raises(LinkLost):  # this one is for the broker itself
+                        await link.exchange(request(ApiKey.API_VERSIONS, 0, 8))
+                node.agent = agent
+                await node.start()
+                async with open_link([broker], Limits()) as link:
+                    assert not await says(link, LOOK)
+                    assert await says(link, ASK) is agent
+            (known,) = server.clusters["c"].proofs.proofs().values()
+            assert "error 87" in known.why

@@ -1,0 +1,164 @@
+"""`shoal probe` and the proofs of a running proxy against real brokers."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from shoal.protocol.multibatch.login import login
+from shoal.protocol.multibatch.proof import Result
+from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
+from shoal.protocol.wire.sasl import MECHANISMS, Credentials
+from shoal.proxy.cli.probe import ClusterReport, converse, probe_cluster
+from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, Mode, Settings
+from shoal.proxy.net.link import open_link
+from shoal.proxy.server import Server
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.content.clients import client_config
+from tests.proxy.cluster.test_multi_batch import ASK, ProvingPath
+from tests.support.rig import free_range, request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.kafka_clusters import Pair, SharedClusters
+
+ALICE, BOB = "alice", "bob"
+AUTHORIZED = ClusterSpec(
+    users={ALICE: "right", BOB: "right"},
+    properties={
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    },
+)
+
+
+async def probe(bootstrap: str, topic: str | None = None, credentials: Credentials | None = None) -> ClusterReport:
+    return await probe_cluster(parse_addresses(bootstrap), topic=topic, credentials=credentials, seconds=60)
+
+
+def topics(cluster: Cluster) -> set[str]:
+    return set(AdminClient(client_config(cluster.bootstrap)).list_topics(timeout=10).topics)
+
+
+def alice(mechanism: str = "PLAIN", password: str = "right") -> Credentials:
+    """She is never given any right."""
+    return Credentials(mechanism=mechanism, username=ALICE, password=password)
+
+
+def bob(mechanism: str = "PLAIN") -> Credentials:
+    return Credentials(mechanism=mechanism, username=BOB, password="right")
+
+
+@pytest.fixture
+def guarded(shared_clusters: SharedClusters) -> Cluster:
+    """Kafka 4.3.0 where alice and bob may do nothing, and who does not log in may do everything."""
+    return shared_clusters.cluster("guarded", AUTHORIZED)
+
+
+def allow_bob(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
+    what = (kind, name, pattern, f"User:{BOB}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    admin = AdminClient(client_config(cluster.bootstrap))
+    for done in admin.create_acls([AclBinding(*what)]).values():
+        done.result(timeout=20)
+
+
+async def test_stock_kafka_4_3_refuses(pair: Pair) -> None:
+    report = await probe(pair.target.bootstrap)
+    assert report.cluster_id == pair.target.cluster_id
+    assert report.result is Result.REFUSED
+    assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
+    assert not {name for name in topics(pair.target) if name.startswith(SCRATCH_PREFIX)}
+
+
+async def test_stock_kafka_3_9_refuses(pair_39: Pair) -> None:
+    report = await probe(pair_39.target.bootstrap)
+    assert report.result is Result.REFUSED
+    assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
+
+
+async def test_every_broker_of_a_cluster_gets_an_answer(three_brokers: Cluster) -> None:
+    report = await probe(three_brokers.nodes[1].address)
+    assert [(one.node_id, one.proof.result) for one in report.brokers] == [(n, Result.REFUSED) for n in (1, 2, 3)]
+
+
+async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:
+    """It has no CreateTopics, but makes every topic that is asked for."""
+    producer = Producer({"bootstrap.servers": "ignored:1", "test.mock.num.brokers": 2, "log_level": 0})
+    brokers = producer.list_topics("probe-me", timeout=10).brokers.values()
+    bootstrap = f"{next(iter(brokers)).host}:{next(iter(brokers)).port}"
+    assert (await probe(bootstrap)).result is Result.UNKNOWN
+    report = await probe(bootstrap, topic="probe-me")
+    assert [one.proof.result for one in report.brokers] == [Result.UNSAFE, Result.UNSAFE], report
+    assert "3 of 5 records are lost" in report.brokers[0].proof.why
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_it_logs_in_and_says_which_rights_are_missing(guarded: Cluster, mechanism: str) -> None:
+    proof = (await probe(guarded.sasl_bootstrap, credentials=alice(mechanism))).brokers[0].proof
+    assert proof.result is Result.UNKNOWN
+    assert "cannot create the scratch topic" in proof.why
+    assert "AUTHORIZATION_FAILED" in proof.why
+    assert "let the client create and delete topics __shoal-probe-*" in proof.remedy
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_wrong_password_is_told(guarded: Cluster, mechanism: str) -> None:
+    proof = (await probe(guarded.sasl_bootstrap, credentials=alice(mechanism, "wrong"))).brokers[0].proof
+    assert proof.result is Result.UNKNOWN
+    assert "the broker does not let the user in: error 58" in proof.why
+
+
+async def test_without_a_log_in_a_sasl_port_is_recognised(guarded: Cluster) -> None:
+    proof = (await probe(guarded.sasl_bootstrap)).brokers[0].proof
+    assert proof.result is Result.UNKNOWN
+    assert "--sasl-mechanism" in proof.remedy
+
+
+async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: str) -> None:
+    admin = AdminClient(client_config(guarded.bootstrap))
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
+    allow_bob(guarded, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    report = await probe(guarded.sasl_bootstrap, topic=topic, credentials=bob())
+    assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
+
+
+@asynccontextmanager
+async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
+    """A Shoal in this process whose clients ask it to prove broker 1; -> where they find that broker."""
+    bootstrap = parse_addresses(address)
+    settings = Settings(
+        clusters=(ClusterSettings(name="c", bootstrap=bootstrap),),
+        listeners=(ListenerSettings(name="test", cluster="c", port=0, nodes=free_range()),),
+    )
+    server = Server(settings, {Mode.PLAIN: ProvingPath}, learn=False)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        host, port = server.listeners["test"].advertise(bootstrap[0], 1, "127.0.0.1")
+        yield server, Address(host, port)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) -> None:
+    """The scratch topic is made by the client's own connection, on which the client has logged in."""
+    allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
+    async with proxied(guarded.sasl_bootstrap) as (server, broker), open_link([broker], Limits()) as link:
+        await converse(link, login(bob("SCRAM-SHA-512"), "nonce"))
+        assert (await link.exchange(request(ASK, 0, 7)))[8:] == b"0"
+        (known,) = server.clusters["c"].proofs.proofs().values()
+        assert known.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
+    assert not {name for name in topics(guarded) if name.startswith(SCRATCH_PREFIX)}

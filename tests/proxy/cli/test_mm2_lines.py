@@ -1,0 +1,240 @@
+"""The lines for the mirror, in the three forms in which it is run."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.proxy.cli.arguments import parse_arguments
+from shoal.proxy.cli.main import main
+from shoal.proxy.cli.mirror_flags import mirror_listeners
+from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
+from shoal.proxy.config.settings import Address
+from shoal.proxy.doctor import Shoal, check_mirror, read_mirror
+from tests.support.mirror_configs import BYTES, grave
+from tests.support.processes import CLUSTERS
+
+if TYPE_CHECKING:
+    from shoal.proxy.doctor import Mirror
+
+WIRING = Wiring(source=Address("shoal", 19092), target=Address("::1", 29092), source_alias="east", target_alias="west")
+
+
+def test_dedicated_lines_are_properties() -> None:
+    lines = [line for line in dedicated(WIRING).splitlines() if not line.startswith("#")]
+
+    assert lines == [
+        "east.consumer.bootstrap.servers = shoal:19092",
+        "west.producer.bootstrap.servers = [::1]:29092",
+        "west.producer.compression.type = none",
+        "emit.heartbeats.enabled = false",
+    ]
+
+
+def test_connect_lines_are_json_with_converters() -> None:
+    config = json.loads(connect(WIRING))
+
+    converter = "org.apache.kafka.connect.converters.ByteArrayConverter"
+    assert config == {
+        "source.consumer.bootstrap.servers": "shoal:19092",
+        "producer.override.bootstrap.servers": "[::1]:29092",
+        "producer.override.compression.type": "none",
+        "key.converter": converter,
+        "value.converter": converter,
+        "header.converter": converter,
+    }
+
+
+def test_strimzi_lines_are_a_fragment_of_the_v1_resource() -> None:
+    assert strimzi(Wiring(source=Address("shoal", 19092), target=Address("shoal", 29092))) == (
+        "apiVersion: kafka.strimzi.io/v1\n"
+        "kind: KafkaMirrorMaker2\n"
+        "spec:\n"
+        "  target:\n"
+        "    alias: B\n"
+        "  mirrors:\n"
+        "    - source:\n"
+        "        alias: A\n"
+        "      sourceConnector:\n"
+        "        config:\n"
+        '          source.consumer.bootstrap.servers: "shoal:19092"\n'
+        '          producer.override.bootstrap.servers: "shoal:29092"\n'
+        '          producer.override.compression.type: "none"\n'
+    )
+
+
+def test_a_loopback_address_is_pointed_out_for_strimzi() -> None:
+    assert strimzi(WIRING).startswith("# 127.0.0.1 leads to Shoal only inside one pod")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_are_told_under_their_titles(form: str) -> None:
+    title, write = FORMS[form]
+
+    assert f"--- {title}\n\n{write(WIRING)}" in wiring_lines(WIRING)
+    assert wiring_lines(WIRING, form) == write(WIRING)
+
+
+# -- the forms mean the same ---------------------------------------------------------------------------------------
+
+CONNECTOR = {
+    "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    "source.cluster.alias": "east",
+    "target.cluster.alias": "west",
+}
+
+
+def yaml_paths(text: str) -> dict[str, str]:
+    """dotted path -> value, of the little YAML that `strimzi` writes: mappings, one-element lists, quoted or bare text."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []  # indent and key of the mappings around a line
+    for line in text.splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        bare = line.replace("- ", "  ", 1)
+        indent = len(bare) - len(bare.lstrip())
+        key, _, value = bare.strip().partition(":")
+        while above and above[-1][0] >= indent:
+            above.pop()
+        above.append((indent, key))
+        if value.strip():
+            found["/".join(name for _, name in above)] = json.loads(value) if '"' in value else value.strip()
+    return found
+
+
+def strimzi_connector(text: str) -> dict[str, str]:
+    """The connector that the operator makes of the resource: aliases from source and target, and `config` as it stands."""
+    paths = yaml_paths(text)
+    assert paths["kind"] == "KafkaMirrorMaker2"
+    place = "spec/mirrors/sourceConnector/config/"
+    config = {path.removeprefix(place): value for path, value in paths.items() if path.startswith(place)}
+    aliases = {
+        "source.cluster.alias": paths["spec/mirrors/source/alias"],
+        "target.cluster.alias": paths["spec/target/alias"],
+    }
+    return {**config, **aliases, "connector.class": CONNECTOR["connector.class"]}
+
+
+def of_data_clients(mirror: Mirror) -> dict[str, str | None]:
+    (flow,) = mirror.flows
+    assert flow.name == "east->west"
+    wanted = (("consumer", "bootstrap.servers"), ("producer", "bootstrap.servers"), ("producer", "compression.type"))
+    found = {f"{client} {key}": flow.find(client, key) for client, key in wanted}
+    return {name: entry.value if entry else None for name, entry in found.items()}
+
+
+def test_every_form_gives_the_data_clients_the_same() -> None:
+    flow = "clusters = east, west\neast->west.enabled = true\n"
+    written = {
+        "dedicated": flow + dedicated(WIRING),
+        "connect": json.dumps({**CONNECTOR, **json.loads(connect(WIRING))}),
+        "strimzi": json.dumps(strimzi_connector(strimzi(WIRING))),
+    }
+
+    assert sorted(written) == sorted(FORMS)
+    for text in written.values():
+        assert of_data_clients(read_mirror(text)) == {
+            "consumer bootstrap.servers": "shoal:19092",
+            "producer bootstrap.servers": "[::1]:29092",
+            "producer compression.type": "none",
+        }
+
+
+# -- what is printed passes the check --------------------------------------------------------------------------------
+
+RUN_LIMITS = st.one_of(
+    st.sampled_from(("64KiB", "512KiB", "1020KiB", "1021KiB", "1MiB", "2MiB", "8188KiB", "8MiB")),
+    st.integers(64 << 10, 8 << 20).map(str),
+)
+ADDRESSES = st.sampled_from(("127.0.0.1", "0.0.0.0", "[::1]", "shoal"))
+
+
+@st.composite
+def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """Of `shoal mirror`, and those of `shoal check` among them."""
+    shared = [
+        f"--source-listen={draw(ADDRESSES)}:19092",
+        f"--target-listen={draw(ADDRESSES)}:29092",
+        f"--run-limit={draw(RUN_LIMITS)}",
+        *draw(st.sampled_from(([], ["--advertise=shoal.example"]))),
+        *draw(st.sampled_from(([], ["--deep-topics=^audit$"]))),
+    ]
+    own = [*draw(st.sampled_from(([], ["--min-batch-bytes=0"]))), *draw(st.sampled_from(([], ["--tag=a=b"])))]
+    return ["mirror", *CLUSTERS, *shared, *own, "--print-only"], ["check", *shared]
+
+
+def as_file(form: str, printed: str) -> str:
+    """With what the operator has already."""
+    if form == "dedicated":
+        written = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a1:9092\nB.bootstrap.servers = b1:9092\n"
+        return written + printed
+    config = json.loads(printed) if form == "connect" else strimzi_connector(printed)
+    if form == "strimzi":  # the operator of Strimzi sets the converters
+        config |= {f"{one}.converter": BYTES for one in ("key", "value", "header")}
+    names = {"source.cluster.alias": "A", "target.cluster.alias": "B"}
+    return json.dumps({**CONNECTOR, **config, **names})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=30)
+@given(flags())
+def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, given: tuple[list[str], list[str]]) -> None:
+    mirror, check = given
+    text = as_file(form, printed([*mirror, "--form", form]))
+    parsed = parse_arguments([*check, "-"])
+    wrap, unwrap = mirror_listeners(parsed)
+    report = check_mirror(read_mirror(text), Shoal(wrap=wrap, unwrap=unwrap))
+    assert [finding.at for finding in report.findings] == ["compression.type of topics on B"], "a note for everybody"
+    assert not grave(report)
+
+
+def printed(arguments: list[str]) -> str:
+    output = io.StringIO()
+    with redirect_stdout(output):
+        assert main(arguments) == 0
+    return output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [
+        ("512KiB", ()),
+        (
+            "2MiB",
+            (
+                "B.producer.max.request.size = 2101248",
+                "A.consumer.max.partition.fetch.bytes = 2097152",
+            ),
+        ),
+        (
+            "8MiB",
+            (
+                "B.producer.max.request.size = 8392704",
+                "B.producer.buffer.memory = 33570816",
+                "A.consumer.max.partition.fetch.bytes = 8388608",
+            ),
+        ),
+    ],
+)
+def test_sizes_are_printed_where_the_defaults_do_not_do(limit: str, sizes: tuple[str, ...]) -> None:
+    lines = printed(["mirror", *CLUSTERS, "--print-only", "--form=dedicated", f"--run-limit={limit}"]).splitlines()
+    assert tuple(line for line in lines if line.rpartition("= ")[2].isdecimal()) == sizes
+
+
+@pytest.mark.parametrize("command", [["mirror", *CLUSTERS, "--print-only"], ["check", "-"]])
+@pytest.mark.parametrize("limit", ["5GiB", "32MiB"])
+def test_a_run_limit_that_cannot_work_is_refused(
+    command: list[str], limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, f"--run-limit={limit}"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--run-limit: " in said.err
+    assert "is too large: a response with such an envelope could not be held" in said.err
+    assert "At most 33550336" in said.err

@@ -1,0 +1,232 @@
+"""A coalescing listener when things go wrong: lost brokers, lost clients, slow partitions, full queues, the end."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+import trio.testing
+from kio.schema.errors import ErrorCode
+
+from shoal.proxy.config.settings import Limits
+from shoal.proxy.statistics import CloseCause
+from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
+from tests.support.rig import until
+from tests.support.shallow.batches import reset
+from tests.support.shallow.brokers import Script
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+NONE = ErrorCode.none
+
+
+# Lost brokers
+
+
+async def test_a_joined_request_that_is_lost_ends_its_owners_connections_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with coalesce_rig() as r:
+        bystander = await r.producer()
+        await bystander.send_only({7: batch("b")})
+        await bystander.answers()
+        gate = await r.hold()
+        r.broker.scripts[2] = Script(closes=True, appends=False)
+        owners = await r.producers(3)
+        for number, owner in enumerate(owners):
+            await owner.send_only({number: batch("v")})
+        await r.taken(5)
+        gate.set()
+        for owner in owners:
+            assert await owner.at_end()
+        assert await r.closed(3) == {CloseCause.UPSTREAM_LOST: 3}
+        assert "a joined request to broker 7 of cluster 'c' failed, 3 client connections end" in caplog.text
+        await bystander.send_only({7: batch("c")})
+        assert await bystander.answers() == {7: (NONE, 1)}
+        assert r.path.held_bytes == 0
+
+
+async def test_what_was_not_sent_when_a_request_was_lost_is_sent_over_a_new_connection() -> None:
+    async with coalesce_rig(scripts={0: Script(closes=True, appends=False, gate=(gate := trio.Event()))}) as r:
+        lost, waiting = await r.producers(2)
+        await lost.send_only({0: batch("lost")})
+        await until(lambda: len(r.broker.requests) == 1)
+        await waiting.send_only({0: batch("w"), 1: batch("w")})
+        await r.taken(2)
+        gate.set()
+        assert await lost.at_end()
+        assert await waiting.answers() == {0: (NONE, 0), 1: (NONE, 0)}
+
+
+async def test_what_a_client_sent_with_acks_0_behind_a_lost_request_is_lost_with_its_connection() -> None:
+    async with coalesce_rig(scripts={0: Script(closes=True, appends=False, gate=(gate := trio.Event()))}) as r:
+        client, other = await r.producers(2)
+        await client.send_only({0: batch("a")}, acks=0)
+        await until(lambda: len(r.broker.requests) == 1)
+        await client.send_only({0: batch("b")}, acks=0)
+        await r.taken(2)
+        gate.set()
+        assert await client.at_end()
+        await other.send_only({0: batch("c")})
+        await other.answers()
+        assert r.broker.log() == ["c"]
+
+
+async def test_an_answer_that_does_not_fit_ends_the_owners_connections() -> None:
+    async with coalesce_rig(scripts={0: Script(omits=frozenset({1}))}) as r:
+        client = await r.producer()
+        await client.send_only({0: batch("v"), 1: batch("v")})
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_PROTOCOL: 1}
+
+
+async def test_a_lanes_idle_connection_may_close() -> None:
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        for number in range(3):
+            await client.send_only({0: batch("v")})
+            assert await client.answers() == {0: (NONE, number)}
+            await r.broker.sides[-1].stream.aclose()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_a_broker_that_cannot_be_reached_ends_the_owners_connections() -> None:
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        await client.send_only({0: batch("v")}, acks=1)
+        await client.answers()
+        r.server.clusters["c"].brokers[7] = r.server.clusters["c"].brokers[7]._replace(port=1)
+        await client.send_only({0: batch("v")})  # another lane, which has no connection yet
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
+
+
+# Lost clients
+
+
+async def test_what_a_client_that_was_lost_had_not_sent_yet_is_withdrawn() -> None:
+    async with coalesce_rig() as r:
+        gate = await r.hold()
+        client, other = await r.producers(2)
+        await client.send_only({0: batch("a")})
+        await r.taken(2)
+        await other.send_only({0: batch("b")})
+        await r.taken(3)
+        await reset(client)
+        assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
+        gate.set()
+        assert await other.answers() == {0: (NONE, 0)}
+        assert r.broker.log() == ["b"]
+
+
+async def test_a_client_that_has_closed_its_side_gets_its_answers() -> None:
+    async with coalesce_rig() as r:
+        gate = await r.hold()
+        client = await r.producer()
+        await client.send_only({0: batch("a")})
+        await client.send_only({0: batch("b")})
+        await client.stream.send_eof()
+        await r.taken(3)
+        gate.set()
+        assert [await client.answers() for _ in range(2)] == [{0: (NONE, 0)}, {0: (NONE, 1)}]
+        assert await client.at_end()
+
+
+async def test_a_client_that_does_not_read_holds_up_nobody() -> None:
+    async with coalesce_rig() as r:
+        deaf, other = await r.producers(2)
+        connections = r.server.listeners["test"].connections
+        await until(lambda: len(connections) == 2)
+        for connection in connections:
+            connection.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        deaf.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        frame = deaf.request({(ORDERS, partition): batch("v") for partition in range(100)})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_send_until_cancelled, deaf, frame)
+            await until(lambda: any(c.connected and c.client_out.blocked for c in connections))
+            await other.send_only({400: batch("v")})
+            assert await other.answers() == {400: (NONE, 0)}
+            nursery.cancel_scope.cancel()
+        assert r.path.held_bytes <= r.path.settings.queue_bytes + 64 * 1024
+
+
+async def _send_until_cancelled(client: object, frame: bytes) -> None:
+    while True:
+        await client.stream.send_all(frame)  # type: ignore[attr-defined]
+
+
+# Slow partitions
+
+
+async def test_a_slow_partition_holds_up_only_those_in_the_same_request() -> None:
+    async with coalesce_rig(patience=0.0) as r:
+        gate = await r.hold()
+        client, other = await r.producers(2)
+        await client.send_only({99: batch("behind it")})
+        await other.send_only({1: batch("v")})
+        assert await other.answers() == {1: (NONE, 0)}
+        gate.set()
+        assert await client.answers() == {99: (NONE, 1)}
+
+
+# Bounds, and the end
+
+
+async def test_a_full_queue_reads_nothing_further() -> None:
+    async with coalesce_rig(queue_bytes=20_000, request_bytes=20_000) as r:
+        gate = await r.hold()
+        clients = await r.producers(5)
+        async with trio.open_nursery() as nursery:
+            for number, client in enumerate(clients):
+                frames = b"".join(client.request({(ORDERS, number): batch("x" * 3000)}) for _ in range(20))
+                nursery.start_soon(client.send, frames)
+            await until(lambda: r.path.held_bytes >= 20_000)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert r.path.held_bytes < 20_000 + 3_200
+            gate.set()
+            for number, client in enumerate(clients):
+                assert [await client.answers() for _ in range(20)] == [{number: (NONE, at)} for at in range(20)]
+        assert r.path.held_bytes == 0
+
+
+async def test_a_drain_answers_what_was_taken() -> None:
+    async with coalesce_rig(limits=Limits(drain_seconds=20)) as r:
+        gate = await r.hold()
+        client = await r.producer()
+        await client.send_only({0: batch("v")})
+        await r.taken(2)
+        r.server.drain()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        gate.set()
+        assert await client.answers() == {0: (NONE, 0)}
+        assert await client.at_end()
+        await until(lambda: not r.server.listeners["test"].connections)
+
+
+async def test_lanes_end_with_the_last_client() -> None:
+    async with coalesce_rig() as r:
+        clients = await r.producers(3)
+        for client in clients:
+            await client.send_only({0: batch("v")})
+            await client.answers()
+        assert len(r.path._lanes) == 1
+        for client in clients:
+            await client.stream.aclose()
+        await r.closed(3)
+        await until(lambda: not r.path._lanes)
+        again = await r.producer()
+        await again.send_only({0: batch("v")})
+        assert await again.answers() == {0: (NONE, 3)}
+
+
+async def test_a_clients_own_unused_connection_is_kept_alive() -> None:
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        await client.send_only({0: batch("v")})
+        await client.answers()
+        for now in (0.0, 119.0, 120.0, 121.0):
+            r.path.tick(now)
+        await until(lambda: r.broker.others == [18])
+        await client.send_only({0: batch("v")})
+        assert await client.answers() == {0: (NONE, 1)}

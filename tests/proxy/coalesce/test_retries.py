@@ -1,0 +1,164 @@
+"""What a coalescing listener never joins: possible retries; and what it joins only where it is proven: sets of one partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from kio.schema.errors import ErrorCode
+
+from shoal.proxy.cluster.multi_batch import MultiBatchProofs
+from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
+from tests.support.rig import until
+from tests.support.shallow.batches import reset
+from tests.support.shallow.brokers import Script
+
+if TYPE_CHECKING:
+    from shoal.proxy.connection.connection import Connection
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+NONE = ErrorCode.none
+
+
+@pytest.fixture
+def proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is proven to take several batches of a partition."""
+
+    async def vouched(proofs: MultiBatchProofs, connection: Connection) -> bool:
+        proofs.vouch(connection)
+        return True
+
+    async def holds(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(MultiBatchProofs, "ensure", vouched)
+    monkeypatch.setattr(MultiBatchProofs, "still_holds", holds)
+
+
+# Retries
+
+
+async def test_a_sequence_that_was_seen_travels_alone_and_is_not_appended_twice() -> None:
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        first, second, third = (batch("a", "b", producer=5, sequence=number) for number in (0, 2, 4))
+        for one in (first, second, first, second, third):
+            await client.send_only({0: one})
+        answers = [await client.answers() for _ in range(5)]
+        assert answers == [{0: (NONE, offset)} for offset in (0, 2, 0, 2, 4)]
+        assert r.broker.log() == ["a", "b"] * 3
+        assert r.path.tally.taken == 3
+        assert r.path.tally.alone == {"possible retry": 2}
+
+
+async def test_the_first_batch_of_a_producer_that_is_not_known_travels_alone() -> None:
+    """Shoal was started again: it may be a retry. What follows it is not."""
+    async with coalesce_rig() as r:
+        r.broker.logs[ORDERS, 0].producers[5] = [(0, 9, 0)]
+        client = await r.producer()
+        for sequence in (10, 11, 12):
+            await client.send_only({0: batch(str(sequence), producer=5, sequence=sequence)})
+        assert [await client.answers() for _ in range(3)] == [{0: (NONE, at)} for at in range(3)]
+        assert (r.path.tally.taken, r.path.tally.alone) == (2, {"possible retry": 1})
+
+
+async def test_a_client_that_comes_back_sends_again_alone_and_behind_what_is_still_on_its_way() -> None:
+    """Its first connection was lost with a request unanswered: the same batch again, over a new one, is not appended twice."""
+    async with coalesce_rig() as r:
+        gate = trio.Event()
+        r.broker.scripts[0] = Script(gate=gate)
+        client = await r.producer()
+        one = batch("a", producer=5, sequence=0)
+        await client.send_only({0: one})
+        await until(lambda: len(r.broker.requests) == 1)
+        await reset(client)
+        await r.closed()
+        again = await r.producer()
+        await again.send_only({0: one})
+        await until(lambda: r.server.statistics().listeners[0].traffic.from_client >= 2 * len(one))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(r.broker.requests) == 1, "it waits for the first"
+        gate.set()
+        assert await again.answers() == {0: (NONE, 0)}
+        assert r.broker.log() == ["a"]
+        await again.send_only({1: batch("x")})
+        assert await again.answers() == {1: (NONE, 0)}
+        assert r.path.tally.alone == {"possible retry": 2}
+
+
+async def test_after_an_error_a_clients_requests_travel_alone() -> None:
+    async with coalesce_rig(scripts={0: Script(errors={0: ErrorCode.not_enough_replicas})}) as r:
+        client, other = await r.producers(2)
+        other.client_id = "other"
+        await client.send_only({0: batch("v"), 1: batch("v")})
+        assert await client.answers() == {0: (ErrorCode.not_enough_replicas, -1), 1: (NONE, 0)}
+        await client.send_only({0: batch("v")})
+        assert await client.answers() == {0: (NONE, 0)}
+        await other.send_only({0: batch("v")})
+        assert await other.answers() == {0: (NONE, 1)}
+        assert (r.path.tally.taken, r.path.tally.alone) == (2, {"possible retry": 1})
+
+
+async def test_five_idempotent_requests_of_one_partition_keep_their_order() -> None:
+    async with coalesce_rig() as r:
+        gate = await r.hold()
+        client = await r.producer()
+        for sequence in range(5):
+            await client.send_only({0: batch(str(sequence), producer=5, sequence=sequence)})
+        await r.taken(6)
+        gate.set()
+        assert [await client.answers() for _ in range(5)] == [{0: (NONE, number)} for number in range(5)]
+        assert r.broker.log() == list("01234")
+
+
+# Sets
+
+
+@pytest.mark.usefixtures("proven")
+async def test_batches_of_one_partition_stand_in_a_set_where_that_is_proven() -> None:
+    async with coalesce_rig(takes_sets=True) as r:
+        gate = await r.hold()
+        clients = await r.producers(4)
+        for number, client in enumerate(clients):
+            await client.send_only({0: batch(*["v"] * (number + 1))})
+            await r.taken(number + 2)
+        gate.set()
+        assert [await client.answers() for client in clients] == [{0: (NONE, offset)} for offset in (0, 1, 3, 6)]
+        assert len(r.broker.requests) == 2
+
+
+@pytest.mark.usefixtures("proven")
+async def test_batches_with_producer_ids_do_not_stand_in_sets() -> None:
+    async with coalesce_rig(takes_sets=True) as r:
+        gate = await r.hold()
+        clients = await r.producers(3)
+        for number, client in enumerate(clients):
+            await client.send_only({0: batch("v", producer=number, sequence=0)})
+            await r.taken(number + 2)
+        gate.set()
+        assert [await client.answers() for client in clients] == [{0: (NONE, offset)} for offset in range(3)]
+        assert r.broker.places() == [[99], [0], [0], [0]]
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("takes_sets", [True, False], ids=["one batch is bad", "sets are refused after all"])
+async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bool) -> None:
+    async with coalesce_rig(takes_sets=takes_sets) as r:
+        gate = await r.hold()
+        clients = await r.producers(3)
+        bad = bytearray(batch("bad"))
+        bad[-3] ^= takes_sets
+        for number, one in enumerate((batch("a"), bytes(bad), batch("c"))):
+            await clients[number].send_only({0: one})
+            await r.taken(number + 2)
+        gate.set()
+        middle = (ErrorCode.corrupt_message, -1) if takes_sets else (NONE, 1)
+        answers = [await client.answers() for client in clients]
+        assert answers == [{0: (NONE, 0)}, {0: middle}, {0: (NONE, 1 if takes_sets else 2)}]
+        assert r.broker.log() == (["a", "c"] if takes_sets else ["a", "bad", "c"])
+        assert r.path.tally.split_sets == 1
+        assert r.path.sets.allowed(r.server.listeners["test"].doors[7]) is takes_sets
+        assert r.path.held_bytes == 0

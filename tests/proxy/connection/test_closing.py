@@ -1,0 +1,258 @@
+"""How connections begin and end: who goes first, what is still delivered, and what is said about it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from shoal.proxy.config.settings import MIB, Address, Limits
+from shoal.proxy.connection.routes import Route, table
+from shoal.proxy.net.connect import UpstreamUnreachable, connect
+from shoal.proxy.plain import PlainPath
+from shoal.proxy.statistics import CloseCause
+from tests.support.rig import DEADLINE, BrokerSide, api_key, correlation_id, echo, request, response, rig, silent, until
+
+if TYPE_CHECKING:
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.listeners import Listener
+
+pytestmark = pytest.mark.usefixtures("lane")
+
+UNKNOWN_KEY = 300
+HELD_KEY = 12  # its header can be read
+
+
+async def test_a_client_that_closes_its_sending_side_gets_what_is_due() -> None:
+    closed = trio.Event()
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await closed.wait()
+        await echo(broker, frame)
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1, b"question"))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.stream.send_eof()
+        await until(lambda: r.connection.requests_ended)
+        closed.set()
+        assert api_key(r.broker.received[0]) == UNKNOWN_KEY
+        assert (await client.frame())[8:] == r.broker.received[0][12:]
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+@pytest.mark.parametrize(("reset", "seen"), [(True, "RST"), (False, "FIN")])
+async def test_a_reset_is_passed_on_as_a_reset_and_a_fin_as_a_fin(reset: bool, seen: str) -> None:
+    ends: list[str] = []
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        try:
+            ends.append("data" if await broker.stream.receive_some() else "FIN")
+        except trio.BrokenResourceError:
+            ends.append("RST")
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        if reset:
+            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        await until(lambda: bool(ends))
+        assert ends == [seen]
+
+
+async def test_what_a_client_has_sent_right_before_its_reset_reaches_the_broker() -> None:
+    """As directly: it lies in the broker's kernel, and can be read there."""
+    async with rig(silent) as r:
+        client = await r.client()
+        for number in range(3):
+            await client.send(request(UNKNOWN_KEY, 0, number, bytes(1000)))
+        await until(lambda: len(r.broker.received) == 3)
+        await client.send(request(UNKNOWN_KEY, 0, 3))
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
+        await until(lambda: r.broker.ended == 1)
+        assert len(r.broker.received) == 4
+
+
+async def test_a_reset_in_the_middle_of_a_handler_is_a_fin_at_the_broker() -> None:
+    """What Shoal has asked there itself is finished."""
+    ends: list[str] = []
+    asked, gone = trio.Event(), trio.Event()
+
+    async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await connection.post([request(UNKNOWN_KEY, 0, 1)])
+        asked.set()
+        await gone.wait()
+
+    def path(listener: Listener) -> PlainPath:
+        made = PlainPath(listener)
+        made.routes = table({HELD_KEY: Route(handle=handle)})
+        return made
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        try:
+            ends.append("data" if await broker.stream.receive_some() else "FIN")
+        except trio.BrokenResourceError:
+            ends.append("RST")
+
+    async with rig(answer, path=path, limits=Limits(linger_seconds=0.05)) as r:
+        client = await r.client()
+        await client.send(request(HELD_KEY, 0, 1))
+        with trio.fail_after(DEADLINE):
+            await asked.wait()
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await client.stream.aclose()
+        await until(lambda: r.connection.client_has_left())
+        gone.set()
+        await until(lambda: bool(ends))
+        assert ends == ["FIN"]
+
+
+async def test_a_client_that_goes_takes_its_broker_connection_along() -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await client.frame()
+        await client.stream.aclose()
+        await until(lambda: r.broker.ended == 1)
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+async def test_a_client_that_closes_in_the_middle_of_a_frame_is_lost() -> None:
+    async with rig(silent) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1, bytes(100))[:50])
+        await until(lambda: bool(r.broker.sides))
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
+
+
+async def test_a_client_that_says_nothing_never_reaches_the_broker() -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+        assert not r.broker.sides
+
+
+async def test_a_broker_that_closes_is_heard_to_the_end() -> None:
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(response(correlation_id(frame), b"last words" * 100_000))
+        await broker.stream.aclose()
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(36, 2, 1, b"wrong password"))
+        assert await client.frame() == response(1, b"last words" * 100_000)
+        assert await client.at_end()
+        await client.stream.aclose()
+        assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
+
+
+async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        (cluster,) = r.server.clusters.values()
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            cluster.bootstrap = (cluster.bootstrap[0]._replace(port=port),)
+            for number in range(5):  # clients come again and again; the first is told of, the others are counted
+                client = await r.client()
+                await client.send(request(18, 0, number))
+                assert await client.at_end()
+        assert await r.closed(5) == {CloseCause.UPSTREAM_UNREACHABLE: 5}
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 1
+    assert f"127.0.0.1:{port}: Connection refused" in told[0]
+
+
+async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeout() -> None:
+    """A listening socket that nobody accepts from, with its backlog full, is a host that swallows every packet."""
+    with ExitStack() as sockets:
+        deaf = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = Address(*deaf.getsockname())
+        for _ in range(3):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        with pytest.raises(UpstreamUnreachable, match=f"{address}: no answer within 0.2 s"):
+            await connect([address], Limits(connect_timeout=0.2))
+
+
+async def test_both_sides_are_probed_by_keepalive() -> None:
+    """So a peer that has gone without a word (a half-open connection) is found by the kernel, on either side."""
+    limits = Limits(keepalive_idle=7, keepalive_interval=3, keepalive_count=2)
+    async with rig(limits=limits) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await client.frame()
+        for sock in (r.connection.client, r.connection.upstream):
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [sock.getsockopt(socket.IPPROTO_TCP, name) for name in names] == [7, 3, 2]
+
+
+async def test_bootstrap_addresses_are_tried_in_turn() -> None:
+    async with rig() as r:
+        (cluster,) = r.server.clusters.values()
+        with trio.socket.socket() as unused:
+            await unused.bind(("127.0.0.1", 0))
+            cluster.bootstrap = (cluster.bootstrap[0]._replace(port=unused.getsockname()[1]), *cluster.bootstrap)
+            client = await r.client()
+            await client.send(request(UNKNOWN_KEY, 0, 1, b"hello"))
+            assert (await client.frame()).endswith(b"hello")
+
+
+async def test_connections_above_the_limit_are_refused_in_clear_words(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(max_connections=2) as r:
+        clients = [await r.client() for _ in range(3)]
+        assert await clients[2].at_end()
+        assert await r.closed() == {CloseCause.REFUSED: 1}
+        for client in clients[:2]:
+            await client.send(request(UNKNOWN_KEY, 0, 1))
+            await client.frame()
+    assert "more than 2 connections (max_connections)" in caplog.text
+
+
+async def test_a_broker_learns_at_once_that_its_client_has_gone() -> None:
+    async with rig(silent, limits=Limits(close_seconds=1000)) as r:
+        client = await r.client()
+        await client.send(request(1, 11, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        await client.stream.aclose()
+        await until(lambda: r.broker.ended == 1)
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+
+
+async def test_a_drained_client_gets_its_last_answer_even_if_it_went_on_sending() -> None:
+    """Closing a socket with unread bytes would be a reset, and would destroy what the client has not read yet."""
+    go_on = trio.Event()
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await go_on.wait()
+        await broker.send(response(correlation_id(frame), bytes(MIB)))
+
+    async with rig(answer) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        connection = r.connection
+        r.server.drain()
+        await until(lambda: connection.requests_ended)
+        await client.send(request(UNKNOWN_KEY, 0, 2, bytes(1000)))
+        go_on.set()
+        await until(lambda: connection.cause is CloseCause.DRAINED)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert await client.frame() == response(1, bytes(MIB))
+        assert await client.at_end()

@@ -1,0 +1,205 @@
+"""The audit on mirrored traffic with known faults: each is found, told by its right name, and nothing else is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from shoal.scenarios.jobs.audit.job import audited, run
+from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.task import Task
+from tests.scenarios.jobs.captures import as_rows, one_chunk, write_index
+from tests.support.captures.synthetic import Array, Chunk
+from tests.support.captures.synthetic_mirror import Faults, Mirrored, mirrored
+
+ROWS = 2_000
+Audit = Callable[..., "Result"]
+
+
+class Result:
+    def __init__(self, rows: DataFrame, tolerance: int, prefix: str) -> None:
+        tables = audited(rows, ("source", "target"), prefix, tolerance)
+        self.partitions: list[dict[str, Any]] = tables.partitions.toArrow().to_pylist()
+        self.states: set[tuple[str, str, int, int]] = {
+            (row["state"], row["topic"], row["partition"], row["base_offset"])
+            for row in tables.batches.where("state != 'copied'").toArrow().to_pylist()
+        }
+
+    def total(self, key: str) -> int:
+        return sum(row[key] for row in self.partitions)
+
+
+@pytest.fixture
+def audit(spark: SparkSession) -> Audit:
+    def of(chunk: Chunk, tolerance: int = 0, prefix: str = "") -> Result:
+        result = Result(as_rows(spark, chunk), tolerance, prefix)
+        spark.catalog.clearCache()
+        return result
+
+    return of
+
+
+def places(state: str, rows: Array, names: tuple[str, ...]) -> set[tuple[str, str, int, int]]:
+    return {(state, names[row["topic"] - 1], int(row["partition"]), int(row["log_offset"])) for row in rows}
+
+
+def test_a_whole_copy_has_no_faults(audit: Audit) -> None:
+    found = audit(mirrored(one_chunk(ROWS)).both)
+    assert found.states == set()
+    assert [found.total(key) for key in ("missing", "doubled", "reordered", "retries", "short", "over")] == [0] * 6
+    assert found.total("copied") == found.total("batches") == ROWS
+    assert found.total("records") == found.total("target_records")
+
+
+def test_each_fault_is_told_by_its_name(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), Faults(missing=4, doubled=5, reordered=6, retried=7))
+    found = audit(copy.both)
+    names = copy.both.names
+    assert found.states == places("missing", copy.missing, names) | places("doubled", copy.doubled, names)
+    assert found.total("missing_records") == copy.missing["record_count"].sum()
+    assert found.total("doubled_records") == copy.doubled["record_count"].sum()
+    assert (found.total("reordered"), found.total("retries")) == (6, 7)
+
+
+def without_target(copy: Mirrored, dropped: Array) -> Chunk:
+    """`dropped`: which rows of the target are not there."""
+    rows = np.concatenate([copy.fetched.rows, copy.target.rows[~dropped]])
+    return Chunk(rows=rows, names=copy.both.names)
+
+
+def last_of_a_partition(rows: Array, count: int) -> Array:
+    key = rows["topic"].astype(int) * 1000 + rows["partition"]
+    mine = np.flatnonzero(key == np.bincount(key).argmax())
+    dropped = np.zeros(len(rows), bool)
+    dropped[mine[-count:]] = True
+    return dropped
+
+
+def test_the_last_batch_may_be_on_its_way_unless_traffic_has_ended(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    chunk = without_target(copy, last_of_a_partition(copy.target.rows, 1))
+    found = audit(chunk, tolerance=1)
+    assert (found.total("pending"), found.total("missing"), found.total("short")) == (1, 0, 0)
+    ended = audit(chunk, tolerance=0)
+    assert (ended.total("pending"), ended.total("missing")) == (0, 1)
+
+
+def test_more_than_the_tolerated_batches_at_the_end_are_missing(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    found = audit(without_target(copy, last_of_a_partition(copy.target.rows, 3)), tolerance=1)
+    assert (found.total("pending"), found.total("missing")) == (1, 2)
+
+
+def test_a_batch_without_an_answer_is_unconfirmed_and_counts_as_missing(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    lost = copy.target.rows[10:11]
+    lost["error"], lost["log_offset"] = -32768, -1
+    found = audit(copy.both)
+    assert {state for state, *_ in found.states} == {"unconfirmed"}
+    assert found.total("missing_records") == lost["record_count"][0]
+
+
+def test_a_retry_that_the_broker_knew_is_a_copy(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    known = copy.target.rows[10:11]
+    known["error"], known["log_offset"] = 46, -1
+    assert audit(copy.both).states == set()
+
+
+def test_control_batches_are_not_expected_at_the_target(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    control = last_of_a_partition(copy.target.rows, 2)
+    copy.fetched.rows["attributes"][control] |= 0x30
+    found = audit(without_target(copy, control))
+    assert found.states == set()
+    assert found.total("offsets_not_seen") == 0
+
+
+def test_a_batch_that_was_fetched_both_ways_is_left_to_the_sums(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS))
+    place = int(np.argmin(copy.target.rows["record_count"]))
+    again = copy.fetched.rows[place : place + 1].copy()
+    again["handling"] = 1
+    chunk = without_target(copy, np.arange(ROWS) == place)
+    found = audit(Chunk(rows=np.concatenate([chunk.rows, again]), names=chunk.names))
+    assert found.states == set()
+    assert found.total("fetched_again") == 1
+
+
+def test_what_is_no_traffic_of_clients_is_left_out(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    internal = Chunk(rows=copy.fetched.rows, names=tuple(f"mm2-{name}.internal" for name in copy.both.names))
+    names = (*internal.names[: len(copy.both.names) - 2], "mirror", "target")
+    names = tuple("source" if name == "mm2-source.internal" else name for name in names)
+    assert audit(Chunk(rows=internal.rows, names=names)).partitions == []
+    copy.fetched.rows["handling"] = 5
+    assert audit(Chunk(rows=copy.fetched.rows, names=copy.both.names)).partitions == []
+
+
+def test_a_mirror_that_makes_its_own_batches_is_audited_by_sums(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    whole = audit(copy.both)
+    assert (whole.total("short"), whole.total("over")) == (0, 0)
+    assert whole.total("target_records") == whole.total("records")
+    records = copy.target.rows["record_count"]
+    gone = np.isin(np.arange(len(records)), np.argsort(records)[-40:])
+    short = audit(without_target(copy, gone))
+    assert sum(row["short"] for row in short.partitions) == records[gone].sum()
+    assert short.total("over") == 0
+
+
+def test_a_timestamp_of_no_year_is_audited_like_any_other(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    for rows, at in ((copy.fetched.rows, 5), (copy.target.rows, 5)):
+        rows["max_timestamp"][at] = 2**62
+        rows["max_timestamp"][at + 1] = -(2**62)
+    assert audit(copy.both).total("records") > 0
+
+
+def test_topics_that_nobody_mirrors_are_left_out(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    clicks = copy.both.names.index("clicks") + 1
+    copy.fetched.rows["handling"] = 0
+    found = audit(without_target(copy, copy.target.rows["topic"] == clicks))
+    assert "clicks" not in {row["topic"] for row in found.partitions}
+    assert found.total("short") == 0
+
+
+def test_names_at_the_target_may_have_a_prefix(audit: Audit) -> None:
+    copy = mirrored(one_chunk(ROWS), wrapped=False)
+    names = copy.both.names
+    copy.target.rows["topic"] += len(names)
+    renamed = (*names, *(f"a.{name}" for name in names))
+    found = audit(Chunk(rows=copy.both.rows, names=renamed), prefix="a.")
+    assert found.total("batches") == ROWS
+    assert (found.total("short"), found.total("over")) == (0, 0)
+
+
+def task(spark: SparkSession, chunk: Chunk, path: Path, *arguments: str) -> Task:
+    write_index(path / "index", chunk)
+    return Task(spark=spark, source=str(path / "index"), out=path / "out", options={}, arguments=arguments)
+
+
+def test_what_is_missing_is_listed_and_fails_the_command(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = mirrored(one_chunk(ROWS), Faults(missing=1))
+    assert run(task(spark, copy.both, tmp_path)) == 1
+    [row] = copy.missing
+    place = f"{copy.both.names[row['topic'] - 1]}-{row['partition']} offsets {row['log_offset']}-"
+    told = capsys.readouterr().out
+    assert f"missing: {place}" in told
+    assert f"missing: {row['record_count']}, doubled: 0; batches on their way: 0" in told
+    assert "incomplete" in (tmp_path / "out" / "audit.html").read_text()
+
+
+def test_a_complete_copy_ends_well(spark: SparkSession, tmp_path: Path) -> None:
+    assert run(task(spark, mirrored(one_chunk(ROWS)).both, tmp_path, "--tolerance", "0")) == 0
+
+
+def test_clusters_that_are_not_clear_have_to_be_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="--source: say which cluster it is"):
+        run(task(spark, one_chunk(100), tmp_path))

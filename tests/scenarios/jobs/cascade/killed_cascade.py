@@ -1,0 +1,35 @@
+"""Run as a process: a cascade that kills itself within its third turn, when the turn's flows are written. CAPTURES OUT CHECKPOINT"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from shoal.scenarios.jobs.cascade import streaming
+from shoal.scenarios.jobs.cascade.abnormal import abnormal
+from shoal.scenarios.jobs.cascade.combine import READS
+from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+from shoal.scenarios.jobs.session import session
+from shoal.scenarios.jobs.source.reading import stream_index
+from tests.scenarios.jobs.conftest import QUICK
+
+
+def main(captures: str, out: str, checkpoint: str) -> None:
+    spark = session("killed", master="local[2]", settings=QUICK)
+    judge = abnormal
+
+    def deadly(*arguments):  # type: ignore[no-untyped-def]
+        if Path(out, "flows", "batch_id=2").exists():
+            java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+            os.kill(java, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return judge(*arguments)
+
+    streaming.abnormal = deadly  # type: ignore[attr-defined]
+    options = {"columns": ",".join(READS), "maxBytesPerTrigger": "200000"}
+    place = streaming.CascadePlace(out=out, checkpoint=checkpoint)
+    streaming.start(stream_index(spark, captures, options), place, CascadeSettings(buckets=4)).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

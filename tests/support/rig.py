@@ -1,0 +1,248 @@
+"""A proxy between a raw client and a scripted broker, all in one process, over real loopback sockets.
+
+The client and the broker use trio's own streams and split frames by themselves, so that nothing of Shoal's code is its own
+judge.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+import trio.testing
+
+from shoal.proxy.config.settings import (
+    Address,
+    CaptureSettings,
+    ClusterSettings,
+    Limits,
+    ListenerSettings,
+    NodePorts,
+    PortRange,
+    Settings,
+)
+from shoal.proxy.server import Server
+from shoal.scenarios.kafka.ports import free_port_block
+
+if TYPE_CHECKING:
+    import random
+
+    from shoal.proxy.config.settings import RawCaptureSettings
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.listeners import Listener
+    from shoal.proxy.plain import Path
+    from shoal.proxy.statistics import CloseCause
+
+DEADLINE = 20.0  # for anything a test waits for; never reached when all is well
+
+Answer = Callable[["BrokerSide", bytes], Awaitable[None]]
+
+
+def request(key: int, version: int, correlation_id: int, body: bytes = b"", client_id: bytes = b"test") -> bytes:
+    payload = struct.pack(">hhih", key, version, correlation_id, len(client_id)) + client_id + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+def response(correlation_id: int, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+def correlation_id(frame: bytes) -> int:
+    return int(struct.unpack_from(">i", frame, 8)[0])
+
+
+def api_key(frame: bytes) -> int:
+    return int(struct.unpack_from(">h", frame, 4)[0])
+
+
+class Peer:
+    """One end of a connection, frame by frame."""
+
+    patience = DEADLINE
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self._buffer = bytearray()
+
+    async def send(self, data: bytes) -> None:
+        with trio.fail_after(DEADLINE):
+            await self.stream.send_all(data)
+
+    async def send_in_chunks(self, data: bytes, rng: random.Random) -> None:
+        pos = 0
+        while pos < len(data):
+            step = rng.choice((1, 3, 11, 13, 100, 4096, 70_000, 600_000))
+            await self.send(data[pos : pos + step])
+            if step < 100:
+                await trio.testing.wait_all_tasks_blocked(0.001)
+            pos += step
+
+    async def read(self, size: int) -> bytes:
+        """Exactly so many bytes."""
+        with trio.fail_after(self.patience):
+            while len(self._buffer) < size:
+                piece = await self.stream.receive_some()
+                assert piece, f"closed after {len(self._buffer)} of {size} bytes"
+                self._buffer += piece
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    async def frame(self) -> bytes:
+        size = await self.read(4)
+        return size + await self.read(int.from_bytes(size, "big"))
+
+    async def at_end(self) -> bool:
+        """Wait until the other side closes; whether nothing came before that."""
+        with trio.fail_after(DEADLINE):
+            try:
+                return not self._buffer and not await self.stream.receive_some()
+            except trio.BrokenResourceError:
+                return True
+
+
+class BrokerSide(Peer):
+    """The broker's end of one connection."""
+
+    patience = math.inf
+
+    async def serve(self, answer: Answer, received: list[bytes]) -> None:
+        while True:
+            try:
+                head = await self.stream.receive_some(4 - len(self._buffer)) if len(self._buffer) < 4 else b""
+                if not head and len(self._buffer) < 4:
+                    return
+                self._buffer += head
+                if len(self._buffer) < 4:
+                    continue
+                frame = await self.frame()
+                received.append(frame)
+                await answer(self, frame)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, AssertionError):
+                return
+
+
+async def echo(broker: BrokerSide, frame: bytes) -> None:
+    """Answers with the request's own bytes."""
+    await broker.send(response(correlation_id(frame), frame[12:]))
+
+
+async def silent(broker: BrokerSide, frame: bytes) -> None:
+    pass
+
+
+@dataclass
+class FakeBroker:
+    answer: Answer = echo
+    received: list[bytes] = field(default_factory=list)
+    sides: list[BrokerSide] = field(default_factory=list)
+    ended: int = 0
+    port: int = 0
+
+    @property
+    def address(self) -> Address:
+        return Address("127.0.0.1", self.port)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as nursery:
+            serve = partial(trio.serve_tcp, self._handle, 0, host="127.0.0.1")
+            listeners = await nursery.start(serve)
+            self.port = listeners[0].socket.getsockname()[1]
+            task_status.started()
+
+    async def _handle(self, stream: trio.SocketStream) -> None:
+        side = BrokerSide(stream)
+        self.sides.append(side)
+        async with stream:
+            await side.serve(self._answer, self.received)
+        self.ended += 1
+
+    async def _answer(self, side: BrokerSide, frame: bytes) -> None:
+        await self.answer(side, frame)
+
+
+@dataclass
+class Rig:
+    server: Server
+    broker: FakeBroker
+    clients: AsyncExitStack
+
+    @property
+    def listener(self) -> Listener:
+        return next(iter(self.server.listeners.values()))
+
+    async def client(self, port: int | None = None) -> Peer:
+        stream = await trio.open_tcp_stream("127.0.0.1", port or self.listener.port)
+        return Peer(await self.clients.enter_async_context(stream))
+
+    @property
+    def connection(self) -> Connection:
+        (connection,) = self.listener.connections
+        return connection
+
+    async def closed(self, count: int = 1) -> dict[CloseCause, int]:
+        """Wait until so many connections have ended; -> how often each cause was counted."""
+        await until(lambda: sum(self.listener.tally.closed.values()) >= count)
+        return {cause: number for cause, number in self.listener.tally.closed.items() if number}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens in another task."""
+    with trio.fail_after(DEADLINE):
+        while not condition():
+            await trio.testing.wait_all_tasks_blocked(0.001)
+
+
+def free_range(count: int = 20) -> PortRange:
+    """Free ports in a row."""
+    first = free_port_block(count)
+    return PortRange(first=first, last=first + count - 1)
+
+
+@asynccontextmanager
+async def rig(
+    answer: Answer = echo,
+    *,
+    limits: Limits | None = None,
+    nodes: NodePorts | None = None,
+    path: Callable[[Listener], Path] | None = None,
+    max_connections: int = 100,
+    broker: FakeBroker | None = None,
+    raw_capture: RawCaptureSettings | None = None,
+    capture: CaptureSettings | None = None,
+) -> AsyncIterator[Rig]:
+    """Ends by force whatever is left; afterwards nothing may be."""
+    broker = broker or FakeBroker(answer)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.run)
+        listener = ListenerSettings(
+            name="test",
+            cluster="c",
+            port=0,
+            nodes=nodes or free_range(),
+            max_connections=max_connections,
+        )
+        settings = Settings(
+            clusters=(ClusterSettings(name="c", bootstrap=(broker.address,)),),
+            listeners=(listener,),
+            limits=limits or Limits(),
+            raw_capture=raw_capture,
+            capture=capture,
+        )
+        server = Server(settings, {listener.mode: path} if path else None, learn=False)
+        async with trio.open_nursery() as serving:
+            await serving.start(server.run)
+            async with AsyncExitStack() as clients:
+                yield Rig(server, broker, clients)
+            serving.cancel_scope.cancel()
+        statistics = server.statistics().listeners[0]
+        assert statistics.active == 0
+        assert statistics.opened == sum(statistics.closed.values())
+        assert not server.listeners["test"].connections
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,80 @@
+"""What a mirror's producer sends through the unwrap listener, and what must come out at the target."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from shoal.protocol.records.batch import NewRecord
+from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from tests.support.rig import until
+from tests.support.shallow.world import Seen, context, flat, plain, poll, produced, some_batch
+
+if TYPE_CHECKING:
+    from tests.support.shallow.rig import Producer, ShallowRig
+
+__all__ = [
+    "BATCHES",
+    "EARLIER",
+    "LATER",
+    "NONE",
+    "NOT_LEADER",
+    "OTHERS",
+    "arrived",
+    "envelope",
+    "leave",
+    "of",
+    "outer",
+    "payloads",
+    "records",
+    "reset",
+]
+
+NONE = ErrorCode.none
+NOT_LEADER = ErrorCode.not_leader_or_follower
+BATCHES = [some_batch(100, 4), some_batch(104, 6), some_batch(110, 5)]
+OTHERS = [some_batch(7, 2), some_batch(9, 3)]
+EARLIER = NewRecord(70, b"earlier", b"plain record", ((b"h", None),))
+LATER = NewRecord(90, None, b"plain record")
+
+
+def envelope(*batches: bytes) -> list[Seen]:
+    """What the mirror's producer is given: one record."""
+    source = b"".join(batches)
+    parts = wrap_record_set(source, 0, len(source), context()).parts
+    assert parts is not None
+    (record,) = poll(flat(parts))
+    return [record]
+
+
+def outer(*batches: bytes) -> bytes:
+    return produced(envelope(*batches))
+
+
+def records(*batches: bytes) -> list[NewRecord]:
+    return plain([seen.record for seen in poll(b"".join(batches))])
+
+
+def payloads(rig: ShallowRig, partition: int = 0) -> list[bytes]:
+    """Of the batches that came to the target, in order: all but the header, which is stamped anew."""
+    return [batch[61:] for sent in rig.target.requests for (_, index), batch in sent.items() if index == partition]
+
+
+def of(*batches: bytes) -> list[bytes]:
+    return [batch[61:] for batch in batches]
+
+
+async def reset(client: Producer) -> None:
+    client.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await client.stream.aclose()
+
+
+async def leave(client: Producer) -> None:
+    await client.stream.aclose()
+
+
+async def arrived(rig: ShallowRig, requests: int) -> None:
+    await until(lambda: len(rig.target.requests) == requests)
