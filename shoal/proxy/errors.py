@@ -1,10 +1,10 @@
-"""Errors that the operator can mend: told in one line each, never with a traceback."""
+"""Errors of the proxy: what the operator can mend (reported in one line each, without a traceback), and what a broker did."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["OperatorError", "Problem"]
+__all__ = ["OperatorError", "Problem", "UpstreamFault", "UpstreamLost"]
 
 
 class Problem(NamedTuple):
@@ -27,3 +27,11 @@ class OperatorError(Exception):
     @classmethod
     def of(cls, where: str, what: str) -> OperatorError:
         return cls((Problem(where, what),))
+
+
+class UpstreamLost(Exception):
+    """The broker's connection ended before its answer came: whether it did what was asked is not known."""
+
+
+class UpstreamFault(Exception):
+    """The broker's answer to a request of Shoal's own is not what it should be."""

@@ -17,8 +17,9 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.in_flight import Asked, Edit, InFlight, Local, UpstreamLost
+from shoal.proxy.connection.in_flight import Asked, Edit, InFlight, Local
 from shoal.proxy.connection.routes import Verdict
+from shoal.proxy.errors import UpstreamLost
 from tests.torture_models.messages import head_of
 
 if TYPE_CHECKING:

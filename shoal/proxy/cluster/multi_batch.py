@@ -21,7 +21,7 @@ from shoal.protocol.multibatch.known import Known
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.proxy.config.settings import MultiBatch
-from shoal.proxy.connection.in_flight import UpstreamLost
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:

@@ -34,11 +34,12 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
-from shoal.proxy.connection.in_flight import Asked, InFlight, Local, UpstreamFault, UpstreamLost
+from shoal.proxy.connection.in_flight import Asked, InFlight, Local
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Verdict
 from shoal.proxy.connection.watchdog import Vigil
+from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, make_reset, peer_has_left
 from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic

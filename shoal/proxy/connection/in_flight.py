@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.errors import UpstreamFault, UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -32,18 +33,8 @@ __all__ = [
     "Local",
     "Skimmer",
     "Token",
-    "UpstreamFault",
-    "UpstreamLost",
     "blaming_the_broker",
 ]
-
-
-class UpstreamLost(Exception):
-    """The broker's connection ended before its answer came: whether it did what was asked is not known."""
-
-
-class UpstreamFault(Exception):
-    """The broker's answer to a request of Shoal's own is not what it should be."""
 
 
 @contextmanager

@@ -11,9 +11,10 @@ import trio
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
-from shoal.proxy.connection.in_flight import InFlight, Token, UpstreamLost
+from shoal.proxy.connection.in_flight import InFlight, Token
 from shoal.proxy.connection.pump import Interruption, Pump
 from shoal.proxy.connection.routes import Verdict, Wait
+from shoal.proxy.errors import UpstreamLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -24,7 +24,8 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.proxy.capture.annotations import CONVERTED
 from shoal.proxy.config.settings import Isolation, SetCompression
-from shoal.proxy.connection.in_flight import UpstreamLost, blaming_the_broker
+from shoal.proxy.connection.in_flight import blaming_the_broker
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.legacy.answer import Part, Sending, fill
 from shoal.proxy.legacy.held import Held
 from shoal.proxy.legacy.source import Source

@@ -13,7 +13,7 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.types import write_int32
-from shoal.proxy.connection.in_flight import UpstreamLost
+from shoal.proxy.errors import UpstreamLost
 
 if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection

@@ -22,7 +22,8 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.in_flight import UpstreamFault, blaming_the_broker
+from shoal.proxy.connection.in_flight import blaming_the_broker
+from shoal.proxy.errors import UpstreamFault
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.link import LinkLost, open_link
 

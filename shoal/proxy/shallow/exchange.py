@@ -26,7 +26,7 @@ from shoal.protocol.shallow.unwrap.rounds import Rounds
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN, unwrapped
-from shoal.proxy.connection.in_flight import UpstreamFault, UpstreamLost
+from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.shallow.answer import ProduceAnswer
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import NOT_UNWRAPPED
-from shoal.proxy.connection.in_flight import Edit, UpstreamLost
+from shoal.proxy.connection.in_flight import Edit
 from shoal.proxy.connection.routes import Route, RouteTable, Verdict, table
 from shoal.proxy.connection.topic_names import Naming
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.plain import ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.shallow.books import Bookkeeper
 from shoal.proxy.shallow.counters import ShallowTally

@@ -20,8 +20,9 @@ from shoal.protocol.messages.init_producer_id import encode_init_producer_id, re
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.unwrap.sequence import Sequences
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
-from shoal.proxy.connection.in_flight import Edit, UpstreamLost, blaming_the_broker
+from shoal.proxy.connection.in_flight import Edit, blaming_the_broker
 from shoal.proxy.connection.routes import Route
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.plain import PLAIN_ROUTES
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import trio.testing
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import MIB, Limits
-from shoal.proxy.connection.in_flight import Hold, UpstreamLost
+from shoal.proxy.connection.in_flight import Hold
 from shoal.proxy.connection.routes import Route, Verdict, table
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.net.transport import BUFFER_SIZE
 from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import CloseCause

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from shoal.proxy.config.settings import Limits
-from shoal.proxy.connection.in_flight import UpstreamLost
 from shoal.proxy.connection.routes import Route, table
+from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.net.transport import BUFFER_SIZE
 from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import CloseCause
