@@ -47,6 +47,8 @@ TABLE: tuple[Expected, ...] = (
     _expected(
         r"error (19 \(NOT_ENOUGH_REPLICAS|20 \(NOT_ENOUGH_REPLICAS_AFTER|7 \(REQUEST_TIMED_OUT)", _BROKER, _LINK, _TOPIC
     ),
+    # A broker whose disk fails answers so until it has ended; producers ask for metadata and try again.
+    _expected(r"error 56 \(KAFKA_STORAGE_ERROR\)", {"fail-disk"}),
     # A user or a broker without producer ids for Shoal: what is in flight has no number by which it could be known again.
     _expected(r"ended before the broker has answered", _SHOAL, _BROKER, _LINK),
     # Kafka's own answer to a batch that comes before the coordinator has ended the last transaction: the producer tries again.

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from shoal.scenarios.demo.segments import shape
@@ -15,15 +16,19 @@ from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-from tests.brokers.mirror.flow import Flow, Wiring, flowing
+from shoal.scenarios.kafka.process import until
+from tests.brokers.mirror.flow import WITHIN, Flow, Wiring, flowing
+from tests.brokers.mirror.steady import PARTITIONS, put, steady, warm_up, wrapped_more
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Aliases
     from tests.support.kafka_clusters import Pair
 
 NAME = "mirror"
+PAUSE_S = 75.0  # above evidence-seconds
 
 
 def printed(flow: Flow) -> dict[str, str]:
@@ -68,3 +73,49 @@ async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliase
     proven = {event["client_id"] for event in flow.events("proven")}
     assert proven
     assert proven <= {f"{flow.spec.flow}|{NAME}-{task}|replication-consumer" for task in range(2)}
+
+
+@pytest.mark.slow
+async def test_a_connector_that_is_paused_for_longer_than_envelopes_are_waited_for(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """With envelopes that it has been given and not sent on. It asks for nothing meanwhile, so nothing is missed."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    wiring = Wiring(topics=topic, mirror=ConnectMirror, shoal=("--form", "connect"))
+    async with flowing(pair, aliases, tmp_path, wiring) as flow:
+        worker = flow.running
+        assert isinstance(worker, ConnectMirror)
+        await worker.configure(NAME, {**connector_config(flow.spec), **printed(flow)})
+        await warm_up(pair, topic, flow)
+        async with steady(pair, topic, 20_000):
+            await wrapped_more(flow)
+            await worker.put(f"/connectors/{NAME}/pause")
+            await until(is_still(flow), within=WITHIN, what="the connector to be paused", poll_s=2.0)
+        held = flow.counts()
+        assert held["envelopes"] > held["opened_envelopes"], "none is on its way"
+        await put(pair, topic, 40_000, seed=1)
+        over = partial(passed, trio.current_time() + PAUSE_S)
+        await until(over, within=2 * PAUSE_S, what="a long pause")
+        assert flow.counts()["opened_envelopes"] == held["opened_envelopes"]
+        await worker.put(f"/connectors/{NAME}/resume")
+        await flow.check(topic)
+        async with steady(pair, topic):
+            await wrapped_more(flow)
+        await flow.check(topic)
+        assert not flow.events("stopped")
+
+
+def passed(end: float) -> bool:
+    return trio.current_time() > end
+
+
+def is_still(flow: Flow) -> Callable[[], bool]:
+    """For `until`: since it was asked last nothing has been produced."""
+    before = -1
+
+    def since() -> bool:
+        nonlocal before
+        same, before = flow.counts()["opened_envelopes"] == before, flow.counts()["opened_envelopes"]
+        return same
+
+    return since

@@ -5,6 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+import pytest
+import trio
+
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
 from shoal.scenarios.kafka.content.records import EPOCH_MS, Record, oddities, orders, sized
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from tests.conftest import Aliases
     from tests.support.kafka_clusters import Pair
 
+PARTITIONS = 2
+SILENCE_S = 75.0  # above evidence-seconds
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # The target's topics keep all that they are given: the source's cleanup policies and limits are not for them.
 EAGER_CLEANER = {
@@ -208,3 +213,44 @@ async def test_a_mirror_that_reads_committed_data_leaves_out_what_was_aborted(
 
     counts = flow.counts("total")
     assert counts["wrapped_records"] > counts["unwrapped_records"] > 0, "aborted envelopes were dropped by the mirror"
+
+
+@pytest.mark.slow
+async def test_nothing_but_aborted_data_for_longer_than_envelopes_are_waited_for(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """Its envelopes never arrive, since the mirror drops them, and that says nothing about where it produces to."""
+    bootstrap = pair.source.bootstrap
+    await Topics(bootstrap).create(topic, PARTITIONS)
+    extra = {f"{aliases.source}.consumer.isolation.level": "read_committed", **NO_CONFIGS}
+    seeds = count(1)
+
+    async def transact(*commits: bool) -> None:
+        transactions = [Transaction(records=tuple(orders(2_000, seed=next(seeds))), commit=one) for one in commits]
+        layout, name = Layout(partitions=PARTITIONS, run=100), f"{topic}-{next(seeds)}"
+        await fill_transactions(
+            bootstrap, topic, transactions, transactional_id=name, layout=layout, compression_type="lz4"
+        )
+
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, extra=extra)) as flow:
+
+        async def is_wrapped() -> bool:
+            await transact(True)
+            return flow.counts()["unwrapped_records"] > 0
+
+        await until(is_wrapped, within=WITHIN, what="envelopes to arrive", poll_s=0.5)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        before, end = flow.counts(), trio.current_time() + SILENCE_S
+
+        async def is_over() -> bool:
+            await transact(False, False)
+            return trio.current_time() > end
+
+        await until(is_over, within=SILENCE_S + WITHIN, what="a long time", poll_s=1.0)
+        counts = flow.counts()
+        assert counts["wrapped_records"] - before["wrapped_records"] > 10_000
+        assert counts["unwrapped_records"] == before["unwrapped_records"]
+        await transact(True, False, True)
+        await flow.check(topic, isolation=READ_COMMITTED)
+        assert flow.counts()["unwrapped_records"] > before["unwrapped_records"]
+        assert not flow.events("stopped")

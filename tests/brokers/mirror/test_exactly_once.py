@@ -54,6 +54,13 @@ async def markers(flow: Flow, topic: str) -> int:
     return await Topics(bootstrap).total(remote) - (await read_copy(bootstrap, remote)).records
 
 
+async def aborted(flow: Flow, topic: str) -> int:
+    """Records in the copy that a read_committed consumer is not given."""
+    remote, bootstrap = flow.remote(topic), flow.pair.target.bootstrap
+    committed = await read_copy(bootstrap, remote, isolation=READ_COMMITTED)
+    return (await read_copy(bootstrap, remote)).records - committed.records
+
+
 async def killed_at_work(flow: Flow, pair: Pair, topic: str) -> None:
     async with steady(pair, topic):
         await wrapped_more(flow)
@@ -160,13 +167,15 @@ async def test_an_idempotent_mirror(pair: Pair, topic: str, aliases: Aliases, tm
 @pytest.mark.slow
 async def test_the_mirror_is_killed(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     async with exactly_once(pair, topic, aliases, tmp_path) as flow:
-        for _ in range(2):
+        for _ in range(5):
             async with steady(pair, topic):
                 await wrapped_more(flow)
                 flow.running.kill()
                 flow.running.restart()
                 await wrapped_more(flow)
         await flow.check(topic, isolation=READ_COMMITTED)
+        assert await aborted(flow, topic) > 0
+        assert not flow.events("stopped")
 
 
 @pytest.mark.slow
