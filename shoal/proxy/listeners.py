@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.metadata import read_metadata_response
-from shoal.proxy.cluster.bound_port import Door
+from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
-from shoal.proxy.cluster.ports import CorruptState, Endpoints, NoPort, State, read_state, write_state
+from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, State, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
 from shoal.proxy.connection.connection import Connection
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path as FilePath
 
-    from shoal.proxy.capture.frames import RawCapture
+    from shoal.proxy.capture.frames import FrameCapture
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import Limits, ListenerSettings
     from shoal.proxy.net.transport import Buffer
@@ -54,19 +54,19 @@ class Listener:
         self.name = settings.name
         self.cluster = cluster
         self.limits = limits
-        self.raw_capture: RawCapture | None = None
+        self.raw_capture: FrameCapture | None = None
         self.fail: Callable[[OperatorError], None] = _raise  # ends the server
         self.numbers: Iterator[int] = count(1)  # of client connections; the server gives one for all listeners
         self.tally = Tally()
         self.connections: set[Connection] = set()
-        self.doors: dict[int | None, Door] = {}
+        self.doors: dict[int | None, BoundPort] = {}
         self._complained: dict[str, float] = {}
         self._accepting: trio.Nursery | None = None
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
         self._family, self._host = _resolve(settings)
         self._kept = _read_state(settings)
-        self.endpoints = Endpoints(settings.name, settings.nodes, self._kept.nodes)
+        self.endpoints = PortAssignments(settings.name, settings.nodes, self._kept.nodes)
         cluster.when_identified.append(self._identified)
         self.path: Path = path(self)
 
@@ -102,7 +102,7 @@ class Listener:
                 f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: choose another with {setting}",
             ) from error
 
-    def _open(self, node_id: int | None, port: int) -> Door:
+    def _open(self, node_id: int | None, port: int) -> BoundPort:
         sock = socket.socket(self._family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,7 +112,7 @@ class Listener:
         except OSError:
             sock.close()
             raise
-        door = self.doors[node_id] = Door(self, node_id, sock)
+        door = self.doors[node_id] = BoundPort(self, node_id, sock)
         if self._accepting is not None:
             self._accepting.start_soon(door.accept, self._welcome)
         return door
@@ -156,7 +156,7 @@ class Listener:
         host = self.settings.advertised_host or self.settings.host
         return local_host if host in _WILDCARDS else host
 
-    def _open_for(self, node_id: int, address: Address) -> Door:
+    def _open_for(self, node_id: int, address: Address) -> BoundPort:
         while True:
             try:
                 port = self.endpoints.offer(node_id, address)
@@ -250,7 +250,7 @@ class Listener:
         assert self._serving is not None
         self._serving.start_soon(task)
 
-    def _welcome(self, door: Door, client: socket.socket) -> None:
+    def _welcome(self, door: BoundPort, client: socket.socket) -> None:
         assert self._serving is not None
         number = next(self.numbers)
         try:

@@ -20,14 +20,14 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.sasl import TOKEN_ROUNDS
 from shoal.protocol.wire.types import read_string
 from shoal.proxy.connection.in_flight import Edit
-from shoal.proxy.connection.routes import Route, Verdict, table
+from shoal.proxy.connection.routes import Decision, Route, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer, InFlight, Skimmer
+    from shoal.proxy.connection.in_flight import Answer, PendingAnswer, Skimmer
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.listeners import Listener
     from shoal.proxy.net.transport import Buffer
@@ -77,24 +77,24 @@ class PlainPath:
         pass
 
 
-def _addresses(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _addresses(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
 
 
-def _skimmer(entry: InFlight, size: int) -> Skimmer:
+def _skimmer(entry: PendingAnswer, size: int) -> Skimmer:
     return FetchSkimmer(entry.api_version, size)
 
 
-def _metadata(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _metadata(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     connection.listener.learn(frame, entry.api_version)
     return _addresses(connection, entry, frame)
 
 
-def _versions(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _versions(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     return intersect(frame, entry.api_version)
 
 
-def _produced(connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _produced(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     return frame if names_no_broker(frame, entry.api_version) else _addresses(connection, entry, frame)
 
 
@@ -108,29 +108,29 @@ def _version(first: memoryview) -> int:
     return int.from_bytes(first[_VERSION_AT : _VERSION_AT + 2], "big", signed=True)
 
 
-def _decide_produce(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+def _decide_produce(connection: Connection, first: memoryview) -> Answer | Decision | None:
     version = _version(first)
     acks = usual_acks(first, version)
     if acks is None:
         acks = peek_acks(first)
     if acks is None:
-        return Verdict.MORE
+        return Decision.MORE
     if acks == 0:
-        return Verdict.SILENT
+        return Decision.SILENT
     return _PRODUCED if version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
 
 
-def _decide_versions(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+def _decide_versions(connection: Connection, first: memoryview) -> Answer | Decision | None:
     newest = API[ApiKey.API_VERSIONS].newest
     assert newest is not None
-    return Verdict.HOLD if _version(first) > newest else _VERSIONS
+    return Decision.HOLD if _version(first) > newest else _VERSIONS
 
 
 async def _refuse_versions(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
     await connection.reply([unsupported(header.correlation_id)])
 
 
-def _decide_handshake(connection: Connection, first: memoryview) -> Answer | Verdict | None:
+def _decide_handshake(connection: Connection, first: memoryview) -> Answer | Decision | None:
     """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other.
 
     Tokens follow only where the broker agrees, and after its answer: a refused client goes on with ordinary requests.
@@ -138,12 +138,12 @@ def _decide_handshake(connection: Connection, first: memoryview) -> Answer | Ver
     if _version(first) > 0:
         return None
     if len(first) < 4 + int.from_bytes(first[:4], "big"):
-        return Verdict.MORE
+        return Decision.MORE
     mechanism, _ = read_string(first, read_request_header(first).body, len(first))
     return Edit(partial(_handshake_answered, mechanism or ""))
 
 
-def _handshake_answered(mechanism: str, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
+def _handshake_answered(mechanism: str, connection: Connection, _: PendingAnswer, frame: Buffer) -> Buffer:
     error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, 0)
     if any(frame[error_at : error_at + 2]):
         return frame

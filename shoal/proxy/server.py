@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.capture.frames import RawCapture
+from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
@@ -139,11 +139,11 @@ class Server:
         )
 
 
-def _raw_capture(settings: Settings, capture: Capture | None) -> RawCapture | None:
+def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | None:
     if settings.raw_capture is None:
         return None
     proxy = secrets.token_hex(4) if capture is None else capture.proxy
-    return RawCapture(settings.raw_capture, proxy, settings.limits.frame_bytes)
+    return FrameCapture(settings.raw_capture, proxy, settings.limits.frame_bytes)
 
 
 async def serve(

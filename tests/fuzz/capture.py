@@ -4,7 +4,7 @@ captures: a hostile file ends in an error or in frames, and the rules for what i
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
 from shoal.protocol.capture.frames.pcapng_reader import Decoder
-from shoal.protocol.capture.frames.picking import Picker, Wanted
+from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.protocol.capture.index.names import Names
 from shoal.protocol.capture.index.rows import Place
@@ -101,7 +101,7 @@ def _ahead_seeds() -> list[bytes]:
 def _raw(data: bytes) -> None:
     """The first byte: whether there is a filter on topics."""
     decoder = Decoder()
-    picker = Picker(Wanted(topics=frozenset({"t"})) if data[:1] > b"\x7f" else Wanted())
+    picker = FrameFilter(Wanted(topics=frozenset({"t"})) if data[:1] > b"\x7f" else Wanted())
     for frame in decoder.feed(data[1:]):
         for kept in picker.take(frame):
             assert kept.frame == frame.frame or kept.withheld or kept.sender != frame.sender

@@ -4,9 +4,9 @@ from functools import partial
 from itertools import chain
 
 from shoal.protocol.legacy.answers import CHECKED, say_known
-from shoal.protocol.legacy.errors import known, newest_spoken
-from shoal.protocol.legacy.translate import CONVERSATIONS, say_errors
-from shoal.protocol.legacy.versions import BECOMES, lower_minima
+from shoal.protocol.legacy.errors import downgrade_error, newest_spoken
+from shoal.protocol.legacy.translate import TRANSLATIONS, say_errors
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
@@ -16,8 +16,10 @@ from tests.fuzz.target import Target, padded
 
 __all__ = ["TARGETS"]
 
-_KEYS = sorted(CONVERSATIONS)
-_PASSING = [(key, version) for key in sorted(CHECKED) for version in range(BECOMES.get(key, 0), newest_spoken(key) + 1)]
+_KEYS = sorted(TRANSLATIONS)
+_PASSING = [
+    (key, version) for key in sorted(CHECKED) for version in range(UPSTREAM_VERSION.get(key, 0), newest_spoken(key) + 1)
+]
 _SPLIT = b"\xff|\xff"
 
 
@@ -29,16 +31,16 @@ def _converse(data: bytes) -> None:
     """The first byte says which API and version, then come the request and the answers to all questions."""
     which, request, *answers = data[:1] or b"\0", *data[1:].split(_SPLIT)
     key = _KEYS[which[0] % len(_KEYS)]
-    version = which[0] // len(_KEYS) % (BECOMES[key])
-    conversation = CONVERSATIONS[key](version, _message(key, "Request", version, request))
+    version = which[0] // len(_KEYS) % (UPSTREAM_VERSION[key])
+    conversation = TRANSLATIONS[key](version, _message(key, "Request", version, request))
     try:
         question = next(conversation)
         for answer in chain(answers, [b""] * 3):
-            compose(MESSAGES[f"{API[key].name}Request"], BECOMES[key], question)
-            question = conversation.send(_message(key, "Response", BECOMES[key], answer))
+            compose(MESSAGES[f"{API[key].name}Request"], UPSTREAM_VERSION[key], question)
+            question = conversation.send(_message(key, "Response", UPSTREAM_VERSION[key], answer))
     except StopIteration as end:
         said = end.value
-        say_errors(said, partial(known, key, version))
+        say_errors(said, partial(downgrade_error, key, version))
         compose(MESSAGES[f"{API[key].name}Response"], version, said)
 
 
@@ -54,9 +56,11 @@ def _conversations() -> list[bytes]:
     said = {"PartitionIndex": 1, "Offset": 7, "CommittedOffset": -1, "Metadata": "", "ErrorCode": 0}
     seeds = []
     for number, key in enumerate(_KEYS):
-        for version in range(BECOMES[key]):
+        for version in range(UPSTREAM_VERSION[key]):
             request = compose(MESSAGES[f"{API[key].name}Request"], version, _fitting(key, "Request", partition))
-            answer = compose(MESSAGES[f"{API[key].name}Response"], BECOMES[key], _fitting(key, "Response", said))
+            answer = compose(
+                MESSAGES[f"{API[key].name}Response"], UPSTREAM_VERSION[key], _fitting(key, "Response", said)
+            )
             seeds.append(bytes([number + version * len(_KEYS)]) + _SPLIT.join([request, answer, answer, answer]))
     return seeds
 
@@ -76,7 +80,7 @@ def _fitting(key: int, side: str, partition: dict[str, object]) -> dict[str, obj
 def _passing(data: bytes) -> None:
     key, version = _PASSING[(data[:1] or b"\0")[0] % len(_PASSING)]
     frame = data[1:]
-    said = say_known(frame, key, version, partial(known, key, version))
+    said = say_known(frame, key, version, partial(downgrade_error, key, version))
     assert len(said) == len(frame)
 
 

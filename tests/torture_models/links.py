@@ -17,8 +17,8 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.in_flight import Asked, Edit, InFlight, Local
-from shoal.proxy.connection.routes import Verdict
+from shoal.proxy.connection.in_flight import Edit, OwnAnswer, OwnRequest, PendingAnswer
+from shoal.proxy.connection.routes import Decision
 from shoal.proxy.errors import UpstreamLost
 from tests.torture_models.messages import head_of
 
@@ -69,7 +69,7 @@ class Link:
         self.errors: list[BaseException] = []
         self._inbox: deque[bytes] = deque()
         self._news = trio.Event()
-        self._owed: deque[InFlight | Local] = deque()
+        self._owed: deque[PendingAnswer | OwnAnswer] = deque()
         self._scope = trio.CancelScope()
 
     # -- the client's end ----------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class Link:
 
     async def _handle(self, frame: bytes) -> None:
         route = self.routes[head_of(frame).key]
-        answer = route.decide(self, memoryview(frame)) if route.decide is not None else Verdict.HOLD  # type: ignore[arg-type]
-        if answer is not Verdict.HOLD:
+        answer = route.decide(self, memoryview(frame)) if route.decide is not None else Decision.HOLD  # type: ignore[arg-type]
+        if answer is not Decision.HOLD:
             return await self.forward([frame], answer)
         assert route.handle is not None
         self.handling = True
@@ -138,17 +138,17 @@ class Link:
         self.upstream.popleft()
         self.busy = False
         entry = self._owed.popleft()
-        assert isinstance(entry, InFlight)
-        if isinstance(entry.answer, Asked):
+        assert isinstance(entry, PendingAnswer)
+        if isinstance(entry.answer, OwnRequest):
             entry.answer.deliver(bytearray(frame))
         elif isinstance(entry.answer, Edit):
             edited = entry.answer.edit(self, entry, bytearray(frame))  # type: ignore[arg-type]
             self._tell(bytes(edited) if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited))
         else:
             self._tell(frame)
-        while self._owed and isinstance(self._owed[0], Local):
+        while self._owed and isinstance(self._owed[0], OwnAnswer):
             local = self._owed.popleft()
-            assert isinstance(local, Local)
+            assert isinstance(local, OwnAnswer)
             self._tell(b"".join(local.buffers))
         self._news.set()
 
@@ -163,7 +163,7 @@ class Link:
 
     def _fail_asked(self) -> None:
         for entry in self._owed:
-            if isinstance(entry, InFlight) and isinstance(entry.answer, Asked):
+            if isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest):
                 entry.answer.deliver(None)
         self._owed.clear()
 
@@ -177,11 +177,11 @@ class Link:
         return host, port
 
     async def forward(self, buffers: Sequence[Any], answer: Any = None, *, note: object = None) -> None:
-        assert answer is not Verdict.SILENT, "acks=0 is not modelled"
+        assert answer is not Decision.SILENT, "acks=0 is not modelled"
         await self._send(buffers, answer)
 
-    async def post(self, buffers: Sequence[Any], *, note: object = None, gate: object = None) -> Asked:
-        asked = Asked()
+    async def post(self, buffers: Sequence[Any], *, note: object = None, gate: object = None) -> OwnRequest:
+        asked = OwnRequest()
         await self._send(buffers, asked)
         return asked
 
@@ -190,7 +190,7 @@ class Link:
 
     async def reply(self, buffers: Sequence[Any]) -> None:
         if self._owed:
-            self._owed.append(Local(buffers))
+            self._owed.append(OwnAnswer(buffers))
         else:
             self._tell(b"".join(buffers))
 
@@ -200,6 +200,6 @@ class Link:
             raise UpstreamLost("the connection to the broker has ended")
         frame = b"".join(buffers)
         key, version, number = head_of(frame)
-        self._owed.append(InFlight(number, key, version, answer))
+        self._owed.append(PendingAnswer(number, key, version, answer))
         self.upstream.append(frame)
         self.asks += key == ApiKey.PRODUCE

@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["Batch", "JoinLimits", "Joined", "Joiner"]
+__all__ = ["Batch", "CoalescingPolicy", "JoinLimits", "Joined"]
 
 KIB: Final = 1024
 NEVER: Final = math.inf
@@ -80,7 +80,7 @@ class _Waiting:
     again: int = 0
 
 
-class Joiner:
+class CoalescingPolicy:
     """Ask `take` after `add`, `answered` and `withdraw`, and at the time `due`."""
 
     def __init__(self, limits: JoinLimits) -> None:

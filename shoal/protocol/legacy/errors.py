@@ -18,7 +18,7 @@ from typing import Final
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import ErrorCode
 
-__all__ = ["SPOKEN", "Release", "known", "newest_spoken", "spoken_since"]
+__all__ = ["CLIENT_VERSIONS", "Release", "downgrade_error", "newest_spoken", "spoken_since"]
 
 
 class Release(IntEnum):
@@ -37,7 +37,7 @@ class Release(IntEnum):
 
 _8, _9, _100, _101, _102, _11 = Release
 
-SPOKEN: Final[Mapping[int, tuple[Release, ...]]] = MappingProxyType(
+CLIENT_VERSIONS: Final[Mapping[int, tuple[Release, ...]]] = MappingProxyType(
     {
         ApiKey.PRODUCE: (_8, _9, _100),
         ApiKey.FETCH: (_8, _9, _100, _101),
@@ -92,16 +92,16 @@ _SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 def spoken_since(api_key: int, version: int) -> Release | None:
     """The oldest client that sends this version; None: newer than all that are listed."""
-    releases = SPOKEN.get(api_key, ())
+    releases = CLIENT_VERSIONS.get(api_key, ())
     return releases[version] if 0 <= version < len(releases) else None
 
 
 def newest_spoken(api_key: int) -> int:
     """The newest version of an API that legacy clients speak; -1: none."""
-    return len(SPOKEN.get(api_key, ())) - 1
+    return len(CLIENT_VERSIONS.get(api_key, ())) - 1
 
 
-def known(api_key: int, version: int, code: int, at_least: Release = Release.V0_8_2) -> int:
+def downgrade_error(api_key: int, version: int, code: int, at_least: Release = Release.V0_8_2) -> int:
     """What is said in place of `code` to a client that speaks this version, and is known to be `at_least` that new.
 
     The code itself where the client knows it, or speaks a version that is no legacy client's.

@@ -27,7 +27,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.composer import Values
 from shoal.protocol.wire.error_codes import ErrorCode
 
-__all__ = ["CONVERSATIONS", "Conversation", "error_codes", "say_errors"]
+__all__ = ["TRANSLATIONS", "Conversation", "error_codes", "say_errors"]
 
 Conversation = Callable[[int, dict[str, Any]], Generator[Values, dict[str, Any], dict[str, Any]]]
 """(old version, values of the request) -> questions out, answers in, and the old answer's values at the end."""
@@ -160,7 +160,7 @@ def _describe_configs(_: int, request: dict[str, Any]) -> Generator[Values, dict
     return answer
 
 
-CONVERSATIONS: Final[Mapping[int, Conversation]] = MappingProxyType(
+TRANSLATIONS: Final[Mapping[int, Conversation]] = MappingProxyType(
     {
         ApiKey.LIST_OFFSETS: _list_offsets,
         ApiKey.OFFSET_COMMIT: _offset_commit,

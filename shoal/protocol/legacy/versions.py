@@ -16,9 +16,9 @@ from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import Buffer, read_int16
 
-__all__ = ["BECOMES", "lower_minima"]
+__all__ = ["UPSTREAM_VERSION", "lower_minima"]
 
-BECOMES: Final[Mapping[int, int]] = MappingProxyType(
+UPSTREAM_VERSION: Final[Mapping[int, int]] = MappingProxyType(
     {
         ApiKey.PRODUCE: 3,
         ApiKey.FETCH: 10,
@@ -56,4 +56,4 @@ def lower_minima(frame: Buffer, version: int) -> Buffer:
 
 
 def _is_lowered(key: int, oldest: int, newest: int) -> bool:
-    return key in BECOMES and 0 < oldest <= BECOMES[key] <= newest
+    return key in UPSTREAM_VERSION and 0 < oldest <= UPSTREAM_VERSION[key] <= newest

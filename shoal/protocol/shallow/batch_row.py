@@ -1,7 +1,7 @@
 """Batches as they are sent, in a row: those of an envelope, or part of them.
 
 Envelopes of tiny batches hold hundreds, and usually all of them go out in one record set as they came. So a row keeps columns: the
-bytes of each batch, its records, its size. An object for one batch (`SubBatch`) is made when somebody asks for that batch: to say in
+bytes of each batch, its records, its size. An object for one batch (`OutgoingBatch`) is made when somebody asks for that batch: to say in
 the log which one was refused, or to cut it.
 """
 
@@ -15,12 +15,12 @@ from shoal.protocol.records.stamping import sequences_of, stamp_all
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 
-__all__ = ["BatchRow", "SubBatch"]
+__all__ = ["BatchSlice", "OutgoingBatch"]
 
 _CODEC_AT = 22  # the low byte of a batch's attributes
 
 
-class SubBatch(NamedTuple):
+class OutgoingBatch(NamedTuple):
     """One batch as it is sent; its codec is a known one. `source` says which data it is, for the log."""
 
     buffers: tuple[Buffer, ...]
@@ -55,7 +55,7 @@ class _Columns(NamedTuple):
         return chain.from_iterable(self.parts[start:stop])
 
 
-class BatchRow(Sequence[SubBatch]):
+class BatchSlice(Sequence[OutgoingBatch]):
     """A window on columns that it shares with the rows it was cut from: where batches go out one by one, cutting off the first of
     hundreds must not cost a copy of the others."""
 
@@ -74,11 +74,11 @@ class BatchRow(Sequence[SubBatch]):
         bounds: list[int],
         records: Sequence[int],
         offsets: Sequence[int],
-    ) -> "BatchRow":
+    ) -> "BatchSlice":
         return cls(_Columns(parts, bounds, records, offsets, origin), 0, len(records))
 
     @classmethod
-    def of(cls, batches: Sequence[SubBatch]) -> "BatchRow":
+    def of(cls, batches: Sequence[OutgoingBatch]) -> "BatchSlice":
         columns = _Columns(
             [batch.buffers for batch in batches],
             list(accumulate([batch.size for batch in batches], initial=0)),
@@ -88,11 +88,11 @@ class BatchRow(Sequence[SubBatch]):
         )
         return cls(columns, 0, len(batches))
 
-    def with_buffers(self, parts: Sequence[tuple[Buffer, ...]]) -> "BatchRow":
+    def with_buffers(self, parts: Sequence[tuple[Buffer, ...]]) -> "BatchSlice":
         """The same batches in other bytes, as many of each."""
         _, bounds, records, sources, origin = self._columns
         one, two = self._start, self._stop
-        return BatchRow(
+        return BatchSlice(
             _Columns(parts, bounds[one : two + 1], records[one:two], sources[one:two], origin), 0, len(self)
         )
 
@@ -100,12 +100,12 @@ class BatchRow(Sequence[SubBatch]):
         return self._stop - self._start
 
     @overload
-    def __getitem__(self, at: int) -> SubBatch: ...
+    def __getitem__(self, at: int) -> OutgoingBatch: ...
 
     @overload
-    def __getitem__(self, at: slice) -> "BatchRow": ...
+    def __getitem__(self, at: slice) -> "BatchSlice": ...
 
-    def __getitem__(self, at: int | slice) -> "SubBatch | BatchRow":
+    def __getitem__(self, at: int | slice) -> "OutgoingBatch | BatchSlice":
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
             if step != 1:
@@ -116,16 +116,16 @@ class BatchRow(Sequence[SubBatch]):
         source, count, buffers = sources[place], records[place], tuple(self._columns.buffers(place, place + 1))
         if isinstance(source, int):
             source = f"{origin} offsets {source}..{source + count - 1}"
-        return SubBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & CODEC_MASK), source)
+        return OutgoingBatch(buffers, count, Codec(buffers[0][_CODEC_AT] & CODEC_MASK), source)
 
     def _place(self, at: int) -> int:
         if not -len(self) <= at < len(self):
             raise IndexError(at)
         return (self._start if at >= 0 else self._stop) + at
 
-    def window(self, start: int, stop: int) -> "BatchRow":
+    def window(self, start: int, stop: int) -> "BatchSlice":
         """The batches from `start` to `stop`, which must lie in the row."""
-        return BatchRow(self._columns, self._start + start, self._start + stop)
+        return BatchSlice(self._columns, self._start + start, self._start + stop)
 
     def records_of(self, at: int) -> int:
         return self._columns.records[self._start + at]
@@ -146,7 +146,7 @@ class BatchRow(Sequence[SubBatch]):
     def size(self) -> int:
         return self._columns.bounds[self._stop] - self._columns.bounds[self._start]
 
-    def stamped(self, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False) -> "BatchRow":
+    def stamped(self, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False) -> "BatchSlice":
         """The same batches with the stamps of a producer, each with its own sequence: the first one's is `sequence`."""
         parts, bounds, records, sources, origin = self._columns
         start, stop = self._start, self._stop
@@ -156,7 +156,7 @@ class BatchRow(Sequence[SubBatch]):
             bounds = [at - first for at in bounds[start : stop + 1]]
             copy = bytearray(parts[first : first + bounds[-1]])
             stamp_all(copy, bounds, sequences, producer_id, epoch, transactional=transactional)
-            return BatchRow(_Columns(memoryview(copy), bounds, records, sources[start:stop], origin), 0, len(records))
+            return BatchSlice(_Columns(memoryview(copy), bounds, records, sources[start:stop], origin), 0, len(records))
         stamped = list[tuple[Buffer, ...]]()
         for at, base in enumerate(sequences, start):
             head, *rest = self._columns.buffers(at, at + 1)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal.protocol.shallow.batch_row import BatchRow
+from shoal.protocol.shallow.batch_row import BatchSlice
 from shoal.protocol.shallow.envelope import EnvelopeKey
 
 __all__ = ["MAX_PARTITIONS", "MAX_RANGES", "Offsets", "RefusedRanges", "SourceRange", "overlaps"]
@@ -37,7 +37,7 @@ class SourceRange(NamedTuple):
     offsets: Offsets
 
     @classmethod
-    def of(cls, key: EnvelopeKey, batches: BatchRow, at: int) -> "SourceRange":
+    def of(cls, key: EnvelopeKey, batches: BatchSlice, at: int) -> "SourceRange":
         """The batch numbered `at` of an envelope; all of the envelope where it is not known which offsets that has."""
         base = batches.source_of(at)
         offsets = Offsets(key.first_offset, key.last_offset)

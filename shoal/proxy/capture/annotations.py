@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.index.columns import Handling
-from shoal.protocol.capture.index.pending import Note, Source, Treatment, Verdict
+from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
 from shoal.protocol.shallow.unwrap.reconcile import mismatch
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.index.tap import Tap
     from shoal.protocol.shallow.unwrap.delivery import Target
-    from shoal.protocol.shallow.unwrap.parcel import Parcel
+    from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
     from shoal.protocol.shallow.unwrap.plan import Item
     from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.protocol.wire.types import Topic
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CONVERTED", "JUDGED", "NOT_UNWRAPPED", "OWN", "Judgement", "raw", "unwrapped"]
 
-OWN = Note(treatment=Treatment(handling=Handling.OWN))
-JUDGED = Note(judged=True)
-CONVERTED = Note(treatment=Treatment(handling=Handling.RAW, reason="converted for an old client"))
+OWN = RequestAnnotation(treatment=Treatment(handling=Handling.OWN))
+JUDGED = RequestAnnotation(judged=True)
+CONVERTED = RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason="converted for an old client"))
 _NO_ENVELOPE = "no envelope"
 
 
 @lru_cache(maxsize=100)
-def raw(reason: str) -> Note:
+def raw(reason: str) -> RequestAnnotation:
     """A request that passes as it is."""
-    return Note(treatment=Treatment(handling=Handling.RAW, reason=str(reason)))
+    return RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=str(reason)))
 
 
 NOT_UNWRAPPED = raw(_NO_ENVELOPE)
@@ -41,35 +41,37 @@ class Judgement:
     """What becomes of the partitions of one Fetch answer."""
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[Topic, int], Verdict] = {}
+        self._verdicts: dict[tuple[Topic, int], FetchOutcome] = {}
 
     def raw(self, place: tuple[Topic, int], reason: str, *, given_below: int | None = None) -> None:
-        self._verdicts[place] = Verdict(reason=str(reason), given_below=given_below)
+        self._verdicts[place] = FetchOutcome(reason=str(reason), given_below=given_below)
 
     def withheld(self, place: tuple[Topic, int]) -> None:
-        self._verdicts[place] = Verdict(given_below=0)
+        self._verdicts[place] = FetchOutcome(given_below=0)
 
     def wrapped(self, place: tuple[Topic, int], what: Wrapped) -> None:
         """Where batches are raw for several reasons, it is not told which is raw for which."""
         reason = ", ".join(sorted(str(why) for why, count in what.raw.items() if count)) or None
         inside = [(key.first_offset, key.last_offset) for key in what.envelopes]
-        self._verdicts[place] = Verdict(wrapped=inside, reason=reason)
+        self._verdicts[place] = FetchOutcome(wrapped=inside, reason=reason)
 
     def give(self, tap: Tap | None, correlation_id: int) -> None:
         if tap is not None:
             tap.judge(correlation_id, self._verdicts)
 
 
-def unwrapped(parcels: Mapping[Target, Parcel], items: Mapping[Target, Sequence[Item]], naming: Naming) -> Note:
+def unwrapped(
+    parcels: Mapping[Target, OutgoingRecordSet], items: Mapping[Target, Sequence[Item]], naming: Naming
+) -> RequestAnnotation:
     """A request with these parcels, which are made of these items."""
     sources = {
         (naming.said(target), target.partition): list(_sources(parcel, items[target]))
         for target, parcel in parcels.items()
     }
-    return Note(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
+    return RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
 
 
-def _sources(parcel: Parcel, items: Sequence[Item]) -> Iterable[Source | None]:
+def _sources(parcel: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[Source | None]:
     for piece in parcel.pieces:
         item = items[piece.item]
         wrong = None if item.key is None else mismatch(item.headers, item.key)

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.picking import Picker, Wanted
+from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import FrameTap, Tap, TappedClient
 from shoal.proxy.capture.index import require_directory
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import RawCaptureSettings
 
-__all__ = ["RawCapture"]
+__all__ = ["FrameCapture"]
 
 log = logging.getLogger("shoal.capture")
 
@@ -52,7 +52,7 @@ class _Closed:
     connection: int
 
 
-class RawCapture:
+class FrameCapture:
     """A context: the thread lives inside. `tap` may be called only there."""
 
     def __init__(self, settings: RawCaptureSettings, proxy: str, frame_limit: int) -> None:
@@ -67,7 +67,7 @@ class RawCapture:
         self._lost = 0
         self._files = RawFiles(settings, proxy)
         wanted = Wanted(topics=settings.topics, clients=settings.clients, apis=settings.apis)
-        self._picker = Picker(wanted)
+        self._picker = FrameFilter(wanted)
         self._thread = Thread(target=self._run, name="raw capture", daemon=True)
 
     def __enter__(self) -> Self:

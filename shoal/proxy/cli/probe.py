@@ -20,7 +20,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.link import Link, LinkLost, open_link
+from shoal.proxy.net.link import BrokerLink, LinkLost, open_link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +119,7 @@ class _Prober:
                 pass
         return topics
 
-    async def _log_in(self, link: Link) -> None:
+    async def _log_in(self, link: BrokerLink) -> None:
         if self.credentials is not None:
             await converse(link, login(self.credentials, os.urandom(18).hex()))
 
@@ -131,7 +131,7 @@ def _ask_metadata() -> Talk[Metadata]:
     return messages.metadata(frame, version)
 
 
-async def converse(link: Link, talk: Talk[T]) -> T:
+async def converse(link: BrokerLink, talk: Talk[T]) -> T:
     """A dialogue to its end. Raises Ended, whatever goes wrong."""
     try:
         step = next(talk)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from shoal.proxy.listeners import Listener
 
-__all__ = ["Door"]
+__all__ = ["BoundPort"]
 
 # Out of descriptors or memory: connections that wait are accepted when others have ended.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
 
 
-class Door:
+class BoundPort:
     """One bound port: the bootstrap port (`node_id` None), or that of one broker."""
 
     __slots__ = ("listener", "node_id", "port", "sock")
@@ -54,7 +54,7 @@ class Door:
         provisional = self.leads_nowhere
         return await connect(listener.cluster.addresses(self.node_id), listener.limits), provisional
 
-    async def accept(self, welcome: Callable[[Door, socket.socket], None]) -> None:
+    async def accept(self, welcome: Callable[[BoundPort, socket.socket], None]) -> None:
         """Until cancelled."""
         while True:
             await wait_readable(self.sock)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import NodePorts
 
-__all__ = ["CorruptState", "Endpoints", "NoPort", "Nodes", "State", "read_state", "write_state"]
+__all__ = ["CorruptState", "NoPort", "Nodes", "PortAssignments", "State", "read_state", "write_state"]
 
 _STATE_VERSION = 2
 _READABLE = (1, _STATE_VERSION)  # 1 had no cluster
@@ -49,7 +49,7 @@ class CorruptState(Exception):
     """A state file of ours that is of no use; the message says why."""
 
 
-class Endpoints:
+class PortAssignments:
     """The ports of one listener. Nothing is bound here: `offer`, try to bind, then `assign` or `refuse`."""
 
     def __init__(self, listener: str, ports: NodePorts, known: Nodes | None = None) -> None:

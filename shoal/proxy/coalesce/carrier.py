@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from trio.lowlevel import wait_readable
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.net.transport import Outlet, PeerLost, peer_has_left
+from shoal.proxy.net.transport import PeerLost, SendSide, peer_has_left
 
 if TYPE_CHECKING:
     import socket
 
-    from shoal.proxy.cluster.bound_port import Door
+    from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.connection.connection import Connection
 
 __all__ = ["Carrier"]
@@ -30,10 +30,10 @@ _RECEIVE = 64 * 1024
 class Carrier:
     """Connects when it is needed; what a broker closes while nothing is asked is nobody's loss."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: BoundPort) -> None:
         self._door = door
         self._sock: socket.socket | None = None
-        self._outlet: Outlet | None = None
+        self._outlet: SendSide | None = None
         self.introduced: tuple[Connection, bool] | None = None  # a prover, and whether its broker is here: sets.py
 
     @property
@@ -60,12 +60,12 @@ class Carrier:
         await outlet.send_all([request])
         return await self._answer(sock, correlation_id)
 
-    async def _connection(self) -> tuple[socket.socket, Outlet]:
+    async def _connection(self) -> tuple[socket.socket, SendSide]:
         if self.has_lost_its_broker:
             self.close()
         if self._sock is None or self._outlet is None:
             self._sock, _ = await self._door.connect()
-            self._outlet = Outlet(self._sock)
+            self._outlet = SendSide(self._sock)
         return self._sock, self._outlet
 
     async def _answer(self, sock: socket.socket, correlation_id: int) -> bytes:

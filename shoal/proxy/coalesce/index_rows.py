@@ -9,7 +9,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, cast
 
 from shoal.protocol.capture.index.columns import Handling
-from shoal.protocol.capture.index.pending import Note, Request, Treatment
+from shoal.protocol.capture.index.pending import Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, row_of
 from shoal.protocol.schema.api import ApiKey
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from shoal.protocol.coalesce.answer import Answer
     from shoal.protocol.coalesce.joinable import LaneKey, Part
     from shoal.protocol.coalesce.joiner import Batch, Joined
-    from shoal.proxy.coalesce.member import Taken
+    from shoal.proxy.coalesce.member import TakenRequest
 
 __all__ = ["JoinedCapture"]
 
-_NOTE = Note(treatment=Treatment(handling=Handling.COALESCED))
+_NOTE = RequestAnnotation(treatment=Treatment(handling=Handling.COALESCED))
 _SIZE_UNKNOWN = -1
 _BASE_OFFSET = slice(6, 14)  # of an element of PartitionResponses: behind Index and ErrorCode
 
@@ -49,7 +49,7 @@ class JoinedCapture:
                 self._tell(batch, NO_ANSWER, UNKNOWN_ERROR, -1)
 
     def _tell(self, batch: Batch, answered: Answered, error: int, offset: int) -> None:
-        taken, part = cast("Taken", batch.owner), cast("Part", batch.content)
+        taken, part = cast("TakenRequest", batch.owner), cast("Part", batch.content)
         tap = taken.member.connection.tap
         if tap is None:
             return

@@ -1,4 +1,4 @@
-"""A lane: everything that goes to one broker under one key, joined as `Joiner` says, over connections of the lane's own.
+"""A lane: everything that goes to one broker under one key, joined as `CoalescingPolicy` says, over connections of the lane's own.
 
     add ── Joiner ──> a task takes a request ── its Carrier asks the broker ── each owner hears what concerns it ── again
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from shoal.protocol.coalesce.answer import take_apart
-from shoal.protocol.coalesce.joiner import Batch, Joiner
+from shoal.protocol.coalesce.joiner import Batch, CoalescingPolicy
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
     from shoal.protocol.coalesce.joiner import Joined, JoinLimits
     from shoal.protocol.wire.types import Buffer
-    from shoal.proxy.cluster.bound_port import Door
-    from shoal.proxy.coalesce.member import Member, Taken
+    from shoal.proxy.cluster.bound_port import BoundPort
+    from shoal.proxy.coalesce.member import CoalescedClient, TakenRequest
     from shoal.proxy.coalesce.path import CoalescePath
 
 __all__ = ["Lane"]
@@ -73,9 +73,9 @@ class _Split:
 
 
 class Lane:
-    def __init__(self, path: CoalescePath, door: Door, key: LaneKey, limits: JoinLimits) -> None:
+    def __init__(self, path: CoalescePath, door: BoundPort, key: LaneKey, limits: JoinLimits) -> None:
         self.key = key
-        self.joiner = Joiner(limits)
+        self.joiner = CoalescingPolicy(limits)
         self._tasks = 0
         self.door = door
         self._path = path
@@ -104,11 +104,11 @@ class Lane:
             self._tasks += 1
             self._path.listener.spawn(self._run)
 
-    def withdraw(self, member: Member, *, silent: bool) -> None:
+    def withdraw(self, member: CoalescedClient, *, silent: bool) -> None:
         """Take back what has not been sent for a client that has gone; what nobody waits for only with `silent`."""
 
         def unwanted(batch: Batch) -> bool:
-            taken = cast("Taken", batch.owner)
+            taken = cast("TakenRequest", batch.owner)
             return taken.member is member and (silent or not taken.silent)
 
         self._path.released(sum(batch.size for batch in self.joiner.withdraw(unwanted)))
@@ -201,10 +201,10 @@ class Lane:
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def _answered(self, joined: Joined, answer: Answer, frame: bytes) -> None:
-        members: dict[Member, None] = {}
+        members: dict[CoalescedClient, None] = {}
         for target, verdicts in answer.verdicts.items():
             for batch, (error_code, content) in zip(joined.sets[target], verdicts, strict=True):
-                taken = cast("Taken", batch.owner)
+                taken = cast("TakenRequest", batch.owner)
                 endpoints: Buffer = b""
                 if error_code:
                     endpoints = self._path.refused(taken, target, error_code, frame if answer.names_brokers else None)
@@ -239,7 +239,7 @@ class Lane:
             self._path.sets.withdraw(self.door, "the connection ended on a set")
         elif cause is CloseCause.UPSTREAM_LOST:
             self._path.sets.lost(self.door)
-        owners = {cast("Taken", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
+        owners = {cast("TakenRequest", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
         log.warning(
             "listener %r: a joined request to %s failed, %d client connections end: %s: %s",
             self._path.listener.name,

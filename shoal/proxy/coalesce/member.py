@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from shoal.proxy.coalesce.lane import Lane
     from shoal.proxy.connection.connection import Connection
 
-__all__ = ["Member", "Taken"]
+__all__ = ["CoalescedClient", "TakenRequest"]
 
 
 MAX_TAKEN = 1000  # requests of one client without an answer; a client's default is 5
 
 
-class Taken:
+class TakenRequest:
     """A produce request that was taken, and what the brokers have said of its partitions so far."""
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Taken:
         "version",
     )
 
-    def __init__(self, member: Member, joinable: Joinable, correlation_id: int) -> None:
+    def __init__(self, member: CoalescedClient, joinable: Joinable, correlation_id: int) -> None:
         self.member = member
         self.correlation_id = correlation_id
         self.version = joinable.key.version
@@ -76,7 +76,7 @@ class Taken:
         )
 
 
-class Member:
+class CoalescedClient:
     """One client connection of a coalescing listener."""
 
     def __init__(self, connection: Connection) -> None:
@@ -89,7 +89,7 @@ class Member:
         self.ended = False
         self.heard = -1  # bytes that its own broker connection has received,
         self.heard_at = 0.0  # and when that last changed
-        self._taken: deque[Taken] = deque()
+        self._taken: deque[TakenRequest] = deque()
         self._sending = False
         self._moved = trio.Event()
 
@@ -97,8 +97,8 @@ class Member:
     def unanswered(self) -> int:
         return len(self._taken)
 
-    def take(self, joinable: Joinable, correlation_id: int) -> Taken:
-        taken = Taken(self, joinable, correlation_id)
+    def take(self, joinable: Joinable, correlation_id: int) -> TakenRequest:
+        taken = TakenRequest(self, joinable, correlation_id)
         self._taken.append(taken)
         return taken
 

@@ -46,10 +46,10 @@ from shoal.proxy.capture.annotations import OWN, raw
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane
-from shoal.proxy.coalesce.member import Member
+from shoal.proxy.coalesce.member import CoalescedClient
 from shoal.proxy.coalesce.sets import ProvenSets
-from shoal.proxy.connection.in_flight import Asked, InFlight
-from shoal.proxy.connection.routes import Route, Verdict, Wait, table
+from shoal.proxy.connection.in_flight import OwnRequest, PendingAnswer
+from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
 from shoal.proxy.plain import PLAIN_ROUTES
 from shoal.proxy.statistics import CloseCause
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part
     from shoal.protocol.coalesce.joiner import Joined
     from shoal.protocol.wire.types import Buffer, Topic
-    from shoal.proxy.cluster.bound_port import Door
-    from shoal.proxy.coalesce.member import Taken
+    from shoal.proxy.cluster.bound_port import BoundPort
+    from shoal.proxy.coalesce.member import TakenRequest
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.in_flight import Answer
     from shoal.proxy.listeners import Listener
@@ -121,8 +121,8 @@ class CoalescePath:
             in_flight=self.settings.in_flight,
             patience=self.settings.patience,
         )
-        self._members: dict[Connection, Member] = {}
-        self._lanes: dict[tuple[Door, LaneKey], Lane] = {}
+        self._members: dict[Connection, CoalescedClient] = {}
+        self._lanes: dict[tuple[BoundPort, LaneKey], Lane] = {}
         self._sequences = Sequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
@@ -131,7 +131,7 @@ class CoalescePath:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
-        member = connection.backlog = self._members[connection] = Member(connection)
+        member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.door.node_id is None or connection.provisional:
             member.own_way = BOOTSTRAP
 
@@ -157,7 +157,7 @@ class CoalescePath:
         if len(self._unsettled) > _MAX_UNSETTLED:
             self._unsettled.popitem(last=False)
 
-    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
         self._members[connection].own_way = AUTHENTICATED
         self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
         is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
@@ -184,7 +184,7 @@ class CoalescePath:
     @staticmethod
     def _keep_alive(connection: Connection) -> None:
         header = write_request_header(ApiKey.API_VERSIONS, 0, 0, connection.client_id)
-        connection.in_flight.append(InFlight(0, ApiKey.API_VERSIONS, 0, Asked()))
+        connection.in_flight.append(PendingAnswer(0, ApiKey.API_VERSIONS, 0, OwnRequest()))
         connection.asked += 1
         if connection.tap is not None:
             connection.tap.note(0, OWN)
@@ -193,7 +193,7 @@ class CoalescePath:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _decide(self, connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+    def _decide(self, connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
         member = self._members[connection]
         size, _, version, _ = _PREFIX.unpack_from(first)
         if member.own_way is not None:
@@ -201,7 +201,7 @@ class CoalescePath:
         if version < OLDEST or size > LARGEST_REQUEST:
             return self._pass(member, first, OLD if version < OLDEST else LARGE)
         if len(first) < _SIZE_BYTES + size:
-            return Verdict.MORE
+            return Decision.MORE
         header = read_request_header(first)
         found = read_joinable(first, header)
         if isinstance(found, WhyAlone):
@@ -216,13 +216,13 @@ class CoalescePath:
             return self._pass_alone(member, first, found, why)
         return self._take(member, found, header.correlation_id)
 
-    async def _learn_names(self, member: Member, client_id: str | None, unknown: list[Topic]) -> None:
+    async def _learn_names(self, member: CoalescedClient, client_id: str | None, unknown: list[Topic]) -> None:
         """Instead of reading this client's next request. Raises UpstreamLost and UpstreamFault."""
         with member.connection.handling_request():
             await learn_names(member.connection, client_id, unknown)
         member.asked_names = True
 
-    def _why_alone(self, member: Member, found: Joinable, unknown: list[Topic]) -> str | None:
+    def _why_alone(self, member: CoalescedClient, found: Joinable, unknown: list[Topic]) -> str | None:
         if unknown:
             self._unsettle(member.connection)  # what follows may be a retry, under the topic's name
             return NAMELESS
@@ -236,8 +236,8 @@ class CoalescePath:
         return TOO_MANY if full else None
 
     def _pass_alone(
-        self, member: Member, first: memoryview, found: Joinable, why: str
-    ) -> Answer | Verdict | Wait | None:
+        self, member: CoalescedClient, first: memoryview, found: Joinable, why: str
+    ) -> Answer | Decision | Wait | None:
         """Behind what was taken for its partitions, whoever sent that."""
         since = member.behind if member.behind is not None else trio.current_time()
         targets = [target for part in found.parts for target in self._spellings(member, part)]
@@ -252,21 +252,21 @@ class CoalescePath:
                 self._saw(member, part)
         return decision
 
-    def _pass(self, member: Member, first: memoryview, why: str) -> Answer | Verdict | Wait | None:
+    def _pass(self, member: CoalescedClient, first: memoryview, why: str) -> Answer | Decision | Wait | None:
         """Over the client's own connection, behind what was taken from it."""
         if member.unanswered:
             return Wait(member.settled)
         assert _plain_produce is not None
         decision = _plain_produce(member.connection, first)
-        if decision is not Verdict.MORE:
+        if decision is not Decision.MORE:
             self.tally.alone[str(why)] += 1
             if member.connection.tap is not None:
                 member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
-        if decision is Verdict.SILENT and member.own_way is None:
+        if decision is Decision.SILENT and member.own_way is None:
             member.own_way = SILENT  # nobody will say when the broker has worked on it
         return decision
 
-    def _take(self, member: Member, found: Joinable, correlation_id: int) -> Verdict | Wait:
+    def _take(self, member: CoalescedClient, found: Joinable, correlation_id: int) -> Decision | Wait:
         connection = member.connection
         if self._is_full():
             return Wait(partial(self._while, self._is_full))
@@ -287,17 +287,17 @@ class CoalescePath:
             self._saw(member, part)
             self.held_bytes += len(part.content)
             lane.add(Batch(part.target, len(part.content), now, taken, part, part.lone))
-        return Verdict.TAKEN
+        return Decision.TAKEN
 
     @staticmethod
-    def _place(member: Member, part: Part) -> Target:
+    def _place(member: CoalescedClient, part: Part) -> Target:
         """The partition, whatever the request calls its topic."""
         return Target(topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition)
 
-    def _saw(self, member: Member, part: Part) -> None:
+    def _saw(self, member: CoalescedClient, part: Part) -> None:
         self._sequences.saw(self._place(member, part), part.header)
 
-    def _spellings(self, member: Member, part: Part) -> set[Target]:
+    def _spellings(self, member: CoalescedClient, part: Part) -> set[Target]:
         """What the lanes may call the partition: each has requests of one version."""
         place = self._place(member, part)
         known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
@@ -308,13 +308,13 @@ class CoalescePath:
             return False
         return any(not part.lone and lane.joiner.holds(part.target) for part in found.parts)
 
-    def _new_lane(self, door: Door, key: LaneKey) -> Lane:
+    def _new_lane(self, door: BoundPort, key: LaneKey) -> Lane:
         lane = self._lanes[door, key] = Lane(self, door, key, self._limits)
         return lane
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _holds(self, door: Door, targets: Iterable[Target], before: float) -> bool:
+    def _holds(self, door: BoundPort, targets: Iterable[Target], before: float) -> bool:
         lanes = [lane for lane in self._lanes.values() if lane.door is door]
         return any(lane.joiner.holds(target, before) for target in targets for lane in lanes)
 
@@ -338,7 +338,7 @@ class CoalescePath:
         self._moved.set()
         self._moved = trio.Event()
 
-    def refused(self, taken: Taken, target: Target, error_code: int, frame: bytes | None) -> Buffer:
+    def refused(self, taken: TakenRequest, target: Target, error_code: int, frame: bytes | None) -> Buffer:
         """A client is told of an error; -> the broker addresses of the answer `frame`, as this client must see them."""
         self.tally.errors += 1
         member = taken.member

@@ -20,7 +20,7 @@ from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
 
 if TYPE_CHECKING:
-    from shoal.proxy.cluster.bound_port import Door
+    from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.coalesce.carrier import Carrier
     from shoal.proxy.connection.connection import Connection
 
@@ -31,14 +31,14 @@ _ASK_AGAIN_SECONDS = 60.0
 
 class ProvenSets:
     def __init__(self) -> None:
-        self._provers: dict[Door, Connection] = {}
-        self._ask_at: dict[Door, float] = {}
+        self._provers: dict[BoundPort, Connection] = {}
+        self._ask_at: dict[BoundPort, float] = {}
 
-    def allowed(self, door: Door) -> bool:
+    def allowed(self, door: BoundPort) -> bool:
         prover = self._provers.get(door)
         return prover is not None and prover.cluster.proofs.may_send_sets(prover)
 
-    def worth_asking(self, door: Door) -> bool:
+    def worth_asking(self, door: BoundPort) -> bool:
         return not self.allowed(door) and trio.current_time() >= self._ask_at.get(door, 0.0)
 
     async def ask(self, connection: Connection) -> None:
@@ -50,7 +50,7 @@ class ProvenSets:
             if await connection.cluster.proofs.ensure(connection):
                 self._provers[door] = connection
 
-    async def introduce(self, door: Door, carrier: Carrier) -> None:
+    async def introduce(self, door: BoundPort, carrier: Carrier) -> None:
         """Before what may be a set: is the proven broker behind this connection? It is asked once for each prover."""
         prover = self._provers.get(door)
         asked = carrier.introduced is not None and carrier.introduced[0] is prover
@@ -66,7 +66,7 @@ class ProvenSets:
             if holds or self.allowed(door):  # or nothing is proven any more: then it says nothing of this connection
                 carrier.introduced = prover, holds
 
-    def may_carry(self, door: Door, carrier: Carrier) -> bool:
+    def may_carry(self, door: BoundPort, carrier: Carrier) -> bool:
         """Whether a set may go over this connection: good until the next await."""
         if not self.allowed(door):
             return False
@@ -75,14 +75,14 @@ class ProvenSets:
             return False
         return carrier.introduced == (self._provers[door], True)
 
-    def lost(self, door: Door) -> None:
+    def lost(self, door: BoundPort) -> None:
         """A connection of a lane was lost: the broker may come back as another one."""
         prover = self._provers.pop(door, None)
         if prover is not None and door.node_id is not None:
             self._ask_at.pop(door, None)
             prover.cluster.proofs.lost(door.node_id)
 
-    def withdraw(self, door: Door, why: str) -> None:
+    def withdraw(self, door: BoundPort, why: str) -> None:
         """A set was refused whose batches are taken one by one, or a connection ended on one."""
         prover = self._provers.pop(door, None)
         if prover is not None:

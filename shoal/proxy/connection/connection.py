@@ -34,21 +34,21 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
-from shoal.proxy.connection.in_flight import Asked, InFlight, Local
+from shoal.proxy.connection.in_flight import OwnAnswer, OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
-from shoal.proxy.connection.routes import Verdict
-from shoal.proxy.connection.watchdog import Vigil
+from shoal.proxy.connection.routes import Decision
+from shoal.proxy.connection.watchdog import Timeouts
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.transport import VIEW, Outlet, PeerLost, has_nothing_to_say, make_reset, peer_has_left
+from shoal.proxy.net.transport import VIEW, PeerLost, SendSide, has_nothing_to_say, make_reset, peer_has_left
 from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from shoal.protocol.capture.index.pending import Note
-    from shoal.proxy.cluster.bound_port import Door
+    from shoal.protocol.capture.index.pending import RequestAnnotation
+    from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.connection.in_flight import Answer, Backlog, Gate
     from shoal.proxy.connection.pump import Pump
@@ -67,7 +67,7 @@ class Connection:
     """`number`: in this process, from 1; captures have it. `context` is for the routes of a wrapping or unwrapping listener: what they
     know of this connection."""
 
-    def __init__(self, client: socket.socket, door: Door, number: int) -> None:
+    def __init__(self, client: socket.socket, door: BoundPort, number: int) -> None:
         self.client = client
         self.number = number
         self.door = door
@@ -80,7 +80,7 @@ class Connection:
         self.client_id: str | None = None
         self.context: object = None
         self.backlog: Backlog | None = None  # what the listener's path takes and answers itself
-        self.in_flight: deque[int | InFlight] = deque()
+        self.in_flight: deque[int | PendingAnswer] = deque()
         self.asked = 0
         self.draining = False
         self.stopping = False  # no further request is read
@@ -91,7 +91,7 @@ class Connection:
         self._was_reset = False  # by the client, which had not closed before
         self.cause: CloseCause | None = None
         self.detail = ""
-        self.vigil = Vigil()
+        self.vigil = Timeouts()
         self.scope = trio.CancelScope()
         self._request_scope = trio.CancelScope()
 
@@ -128,7 +128,7 @@ class Connection:
     def _connected(self, upstream: socket.socket) -> None:
         self.upstream = upstream
         self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.door.node_id, self.number)
-        self.client_out, self.upstream_out = Outlet(self.client), Outlet(self._broker)
+        self.client_out, self.upstream_out = SendSide(self.client), SendSide(self._broker)
         self.requests = RequestPump(self, self.client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
         self.connected = True
@@ -230,7 +230,9 @@ class Connection:
     def _nothing_of_ours(self) -> bool:
         """The broker has been sent what the client has sent, and nothing else that it may still have to work on."""
         taken = self.backlog is not None and self.backlog.unanswered
-        asked = any(isinstance(entry, InFlight) and isinstance(entry.answer, Asked) for entry in self.in_flight)
+        asked = any(
+            isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest) for entry in self.in_flight
+        )
         return self.listener.settings.mode is Mode.PLAIN and not (taken or asked or self.handling)
 
     def _close(self) -> None:
@@ -278,16 +280,22 @@ class Connection:
         self._tasks.start_soon(task, argument)
 
     async def forward(
-        self, buffers: Sequence[Buffer], answer: Answer | Verdict | None = None, *, note: Note | None = None
+        self,
+        buffers: Sequence[Buffer],
+        answer: Answer | Decision | None = None,
+        *,
+        note: RequestAnnotation | None = None,
     ) -> None:
-        """From a handler: send a request frame to the broker for the client. `Verdict.SILENT`: it has no answer."""
-        if not isinstance(answer, Verdict):
+        """From a handler: send a request frame to the broker for the client. `Decision.SILENT`: it has no answer."""
+        if not isinstance(answer, Decision):
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
 
-    async def post(self, buffers: Sequence[Buffer], *, note: Note = OWN, gate: Gate | None = None) -> Asked:
+    async def post(
+        self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
+    ) -> OwnRequest:
         """From a handler: send a request frame of Shoal's own. With a `gate` the connection must be quiet. Raises UpstreamLost."""
-        asked = Asked(gate)
+        asked = OwnRequest(gate)
         self._expect(buffers, asked)
         self.asked += 1
         if gate is not None:
@@ -304,15 +312,15 @@ class Connection:
         if self.responses.quiet:
             await self.client_out.send_all(buffers)
         else:
-            self.in_flight.append(InFlight(0, -1, 0, Local(buffers)))
+            self.in_flight.append(PendingAnswer(0, -1, 0, OwnAnswer(buffers)))
             self.responses.locals += 1
             self.responses.attention = True
 
     def _expect(self, buffers: Sequence[Buffer], answer: Answer | None) -> None:
         key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
-        self.in_flight.append(correlation_id if answer is None else InFlight(correlation_id, key, version, answer))
+        self.in_flight.append(correlation_id if answer is None else PendingAnswer(correlation_id, key, version, answer))
 
-    async def _send_upstream(self, buffers: Sequence[Buffer], note: Note | None) -> None:
+    async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
         if self.upstream_ended:
             raise UpstreamLost("the connection to the broker has ended")
         if self.tap is not None and note is not None:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "Asked",
     "Backlog",
     "Edit",
     "Gate",
     "Hold",
-    "InFlight",
-    "Local",
+    "OwnAnswer",
+    "OwnRequest",
+    "PendingAnswer",
     "Skimmer",
     "Token",
     "blaming_the_broker",
@@ -46,7 +46,7 @@ def blaming_the_broker() -> Iterator[None]:
         raise UpstreamFault(str(error)) from error
 
 
-class InFlight(NamedTuple):
+class PendingAnswer(NamedTuple):
     """A request whose answer does not just pass."""
 
     correlation_id: int
@@ -76,8 +76,8 @@ class Edit:
     it is complete.
     """
 
-    edit: Callable[[Connection, InFlight, Buffer], Buffer | Sequence[Buffer]]
-    skimmer: Callable[[InFlight, int], Skimmer] | None = None
+    edit: Callable[[Connection, PendingAnswer, Buffer], Buffer | Sequence[Buffer]]
+    skimmer: Callable[[PendingAnswer, int], Skimmer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class Hold:
     An empty result sends nothing. An answer larger than what is held goes the way of `too_large`, or ends the connection.
     """
 
-    edit: Callable[[Connection, InFlight, bytearray], Awaitable[Sequence[Buffer]]]
+    edit: Callable[[Connection, PendingAnswer, bytearray], Awaitable[Sequence[Buffer]]]
     too_large: Edit | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class OwnAnswer:
     """Shoal's own answer, which waits for its turn."""
 
     buffers: Sequence[Buffer]
@@ -103,7 +103,7 @@ class Token:
     """The broker's part of a SASL exchange after SaslHandshake v0: length-prefixed, without a Kafka header."""
 
 
-class Asked:
+class OwnRequest:
     """The answer to a request of Shoal's own. With a `gate`, no more of it than its first bytes is read before the gate, which is
     called with the frame's size, has returned: until then the broker keeps it."""
 
@@ -145,4 +145,4 @@ class Backlog(Protocol):
 
 
 Gate: TypeAlias = "Callable[[int], Awaitable[None]]"
-Answer = Edit | Hold | Local | Token | Asked
+Answer = Edit | Hold | OwnAnswer | Token | OwnRequest

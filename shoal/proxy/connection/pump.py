@@ -6,7 +6,7 @@
 
 `scan()` of a subclass looks at the frames between `pos` and `end` and says up to where (`stop`) everything passes as it is:
 whole frames, and the first part of a long one, whose `remaining` bytes pass unread later. Where a frame must not pass like
-that, `scan()` stops in front of it with an `Interruption`: put other bytes in its place, or hold it whole and hand it over.
+that, `scan()` stops in front of it with an `FrameStop`: put other bytes in its place, or hold it whole and hand it over.
 
 All of this is one synchronous `step()`, from `recv_into` to the end of the non-blocking send, for the buffer belongs to all
 pumps. Where something has to be awaited (a send that the kernel does not take, a held frame), the step ends with a `Rest`: a
@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from shoal.proxy.net.fast_lane import Watch, until
-from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, Outlet, PeerLost
+from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from shoal.proxy.net.transport import Buffer, Transport
 
-__all__ = ["Interruption", "Pump"]
+__all__ = ["FrameStop", "Pump"]
 
 log = logging.getLogger("shoal.connection")
 
@@ -45,7 +45,7 @@ _MOST_IDLE = 2  # waits of no length: what is decided upon a wait may be another
 _MOST_ROUNDS = 64  # waits of any length: others may be faster, each time
 
 
-class Interruption(NamedTuple):
+class FrameStop(NamedTuple):
     """A frame of `size` bytes that does not pass as it is: exactly one of the other fields says what happens to it."""
 
     size: int
@@ -53,7 +53,7 @@ class Interruption(NamedTuple):
     finish: Callable[[bytearray], Awaitable[None]] | None
 
 
-class _Rest(NamedTuple):
+class Unfinished(NamedTuple):
     """What a step could not do without waiting: send `unsent`, complete and finish the held `frame`, go on with `behind`."""
 
     unsent: bytes
@@ -84,7 +84,7 @@ class _Standing:
         """How often trio has gone on with this task; something new each time where trio does not say."""
         return getattr(self._task, "_schedule_points", None) or object()
 
-    async def again(self, wait: _Rest) -> None:
+    async def again(self, wait: Unfinished) -> None:
         """After a wait, where the pump still stands."""
         before, self._turns = self._turns, self._now()
         self._rounds += 1
@@ -96,7 +96,7 @@ class _Standing:
             self._turns = self._now()
 
     @classmethod
-    def _complain(cls, wait: _Rest) -> None:
+    def _complain(cls, wait: Unfinished) -> None:
         now = time.monotonic()
         if now >= cls._silent_until:
             cls._silent_until = now + _COMPLAINT_SECONDS
@@ -122,7 +122,7 @@ class Pump(ABC):
         "waiting",
     )
 
-    def __init__(self, source: Transport, out: Outlet) -> None:
+    def __init__(self, source: Transport, out: SendSide) -> None:
         self.source = source
         self._watch = Watch(source.fileno())
         self._receive_into = source.recv_into
@@ -134,7 +134,7 @@ class Pump(ABC):
         self.attention = False  # `run` has to look at something before the next step
         self.filling = False  # a held frame is not complete
         self.waiting = False  # has nothing to do until something arrives
-        self._rest: _Rest | None = None
+        self._rest: Unfinished | None = None
         self._missing = memoryview(b"")
 
     @property
@@ -151,7 +151,7 @@ class Pump(ABC):
         """Until the source closes. Raises RemoteProtocolError and PeerLost."""
 
     @abstractmethod
-    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         """-> stop, and why. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
 
     async def turn(self) -> None:
@@ -201,19 +201,19 @@ class Pump(ABC):
             sent = self.out.send_now(VIEW[:end])
             if sent == end:
                 return not self.attention
-            self._rest = _Rest(bytes(VIEW[sent:end]), None, 0, None, b"")
+            self._rest = Unfinished(bytes(VIEW[sent:end]), None, 0, None, b"")
         else:
             self._rest = self._move(VIEW, 0, end, (stop, interruption))
         return self._rest is None and not self.attention
 
-    def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, Interruption | None]) -> _Rest | None:
+    def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
         """Deal with what is in `view`, as far as that goes without waiting."""
         while True:
             stop, interruption = scanned
             if interruption is None:
                 sent = self.out.send_now(view[pos:stop]) if pos < stop else 0
                 if pos + sent < stop:
-                    return _Rest(bytes(view[pos + sent : stop]), None, 0, None, bytes(view[stop:end]))
+                    return Unfinished(bytes(view[pos + sent : stop]), None, 0, None, bytes(view[stop:end]))
                 self.carry = bytes(view[stop:end]) if stop < end else b""
                 return None
             behind = min(end, stop + interruption.size)
@@ -222,19 +222,19 @@ class Pump(ABC):
             if pos < stop or interruption.replacement:
                 unsent = self.out.gather_now([view[pos:stop], *interruption.replacement])
                 if unsent:
-                    return _Rest(unsent, None, 0, None, bytes(view[behind:end]))
+                    return Unfinished(unsent, None, 0, None, bytes(view[behind:end]))
             pos = behind
             scanned = self.scan(view, pos, end)
 
-    def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: Interruption) -> _Rest:
+    def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: FrameStop) -> Unfinished:
         pos, stop, behind, end = marks
         frame = bytearray(interruption.size)
         frame[: behind - stop] = view[stop:behind]
         missing = interruption.size - (behind - stop)
         self.filling = missing > 0
-        return _Rest(bytes(view[pos:stop]), frame, missing, interruption.finish, bytes(view[behind:end]))
+        return Unfinished(bytes(view[pos:stop]), frame, missing, interruption.finish, bytes(view[behind:end]))
 
-    async def _settle(self, rest: _Rest) -> None:
+    async def _settle(self, rest: Unfinished) -> None:
         if rest.unsent:
             await self.out.send_all([rest.unsent])
         if rest.frame is not None:

@@ -11,9 +11,9 @@ import trio
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
-from shoal.proxy.connection.in_flight import InFlight, Token
-from shoal.proxy.connection.pump import Interruption, Pump
-from shoal.proxy.connection.routes import Verdict, Wait
+from shoal.proxy.connection.in_flight import PendingAnswer, Token
+from shoal.proxy.connection.pump import FrameStop, Pump
+from shoal.proxy.connection.routes import Decision, Wait
 from shoal.proxy.errors import UpstreamLost
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.in_flight import Answer
     from shoal.proxy.connection.routes import Route
-    from shoal.proxy.net.transport import Outlet, Transport
+    from shoal.proxy.net.transport import SendSide, Transport
 
 __all__ = ["RequestPump"]
 
@@ -55,7 +55,7 @@ class RequestPump(Pump):
         "tokens",
     )
 
-    def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
+    def __init__(self, connection: Connection, source: Transport, out: SendSide) -> None:
         super().__init__(source, out)
         self._connection = connection
         self._in_flight = connection.in_flight
@@ -109,7 +109,7 @@ class RequestPump(Pump):
             self._room.set()
             self._room = None
 
-    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         remaining = self.remaining
         if remaining:
             if remaining >= end - pos:
@@ -132,12 +132,12 @@ class RequestPump(Pump):
                 decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
                 if isinstance(decision, Wait):
                     return pos, _standing(decision.until)
-                if isinstance(decision, Verdict):
-                    if decision is not Verdict.SILENT:
+                if isinstance(decision, Decision):
+                    if decision is not Decision.SILENT:
                         return pos, self._stopped(decision, route, size)
                 else:
                     queue.append(
-                        correlation_id if decision is None else InFlight(correlation_id, key, version, decision)
+                        correlation_id if decision is None else PendingAnswer(correlation_id, key, version, decision)
                     )
             self.requests += 1
             pos += _SIZE.size + size
@@ -148,21 +148,21 @@ class RequestPump(Pump):
             self.attention = True
         return self._tokens(view, pos, end), None
 
-    def _stopped(self, verdict: Verdict, route: Route, size: int) -> Interruption | None:
-        if verdict is Verdict.HOLD:
+    def _stopped(self, verdict: Decision, route: Route, size: int) -> FrameStop | None:
+        if verdict is Decision.HOLD:
             return self._held(route, size)
-        if verdict is Verdict.TAKEN:
+        if verdict is Decision.TAKEN:
             self.requests += 1
-            return Interruption(_SIZE.size + size, (), None)
+            return FrameStop(_SIZE.size + size, (), None)
         return None
 
-    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Verdict | Wait | None:
+    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Decision | Wait | None:
         if self._connection.client_id is None:
             self._identify(first)
         if route.decide is None:
-            return Verdict.HOLD if route.handle is not None else route.answer
+            return Decision.HOLD if route.handle is not None else route.answer
         decision = route.decide(self._connection, first)
-        if decision is Verdict.MORE and len(first) >= min(_PEEK_LIMIT, size + _SIZE.size):
+        if decision is Decision.MORE and len(first) >= min(_PEEK_LIMIT, size + _SIZE.size):
             raise RemoteProtocolError(f"a request's first {len(first)} bytes do not hold what they should")
         return decision
 
@@ -174,13 +174,13 @@ class RequestPump(Pump):
             if 0 <= length <= len(first) - body:
                 self._connection.client_id = str(first[body : body + length], "utf-8", "replace")
 
-    def _held(self, route: Route, size: int) -> Interruption:
+    def _held(self, route: Route, size: int) -> FrameStop:
         if size > self._limits.held_request_bytes:
             raise RemoteProtocolError(
                 f"a request of {size} bytes is larger than what is held (limits.held_request_bytes = {self._limits.held_request_bytes})"
             )
         self.requests += 1
-        return Interruption(_SIZE.size + size, None, partial(self._handle, route))
+        return FrameStop(_SIZE.size + size, None, partial(self._handle, route))
 
     async def _handle(self, route: Route, frame: bytearray) -> None:
         connection = self._connection
@@ -195,7 +195,7 @@ class RequestPump(Pump):
             if not 0 <= size <= self._frame_limit:
                 self._refuse(size, view[pos:end])
             self.tokens -= 1
-            self._in_flight.append(InFlight(0, -1, 0, Token()))
+            self._in_flight.append(PendingAnswer(0, -1, 0, Token()))
             pos += _SIZE.size + size
             self.remaining = max(pos - end, 0)
         return min(pos, end)
@@ -205,9 +205,9 @@ class RequestPump(Pump):
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")
 
 
-def _standing(until: Callable[[], Awaitable[None]]) -> Interruption:
+def _standing(until: Callable[[], Awaitable[None]]) -> FrameStop:
     """In front of a frame that is looked at again later; nothing is read meanwhile."""
-    return Interruption(0, None, partial(_stand, until))
+    return FrameStop(0, None, partial(_stand, until))
 
 
 async def _stand(until: Callable[[], Awaitable[None]], _: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""Broker -> client. An answer passes as it comes unless its request's `InFlight` entry says otherwise."""
+"""Broker -> client. An answer passes as it comes unless its request's `PendingAnswer` entry says otherwise."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
-from shoal.proxy.connection.in_flight import Asked, Edit, Hold, InFlight, Local, Token
-from shoal.proxy.connection.pump import Interruption, Pump
+from shoal.proxy.connection.in_flight import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
+from shoal.proxy.connection.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.in_flight import Gate, Skimmer
-    from shoal.proxy.net.transport import Buffer, Outlet, Transport
+    from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
 __all__ = ["ResponsePump"]
 
@@ -33,12 +33,12 @@ _LARGEST = 0x7FFFFFFF  # answers are streamed: their size is the broker's busine
 class ResponsePump(Pump):
     __slots__ = ("_connection", "_current", "_in_flight", "_skimmer", "edited", "held", "locals", "opaque")
 
-    def __init__(self, connection: Connection, source: Transport, out: Outlet) -> None:
+    def __init__(self, connection: Connection, source: Transport, out: SendSide) -> None:
         super().__init__(source, out)
         self._connection = connection
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None
-        self._current: InFlight | None = None  # the last entry that was not passed unread
+        self._current: PendingAnswer | None = None  # the last entry that was not passed unread
         self.locals = 0  # answers of Shoal's own in the queue
         self.opaque = self.edited = self.held = 0
 
@@ -66,16 +66,16 @@ class ResponsePump(Pump):
 
     def _may_send_local(self) -> bool:
         """The next answer is one of Shoal's own. (Behind an incomplete prefix of the broker's it waits for the rest of that.)"""
-        return self.locals > 0 and _is(self._in_flight[0], Local) and not self.mid_frame
+        return self.locals > 0 and _is(self._in_flight[0], OwnAnswer) and not self.mid_frame
 
     async def _send_locals(self) -> None:
         entry = self._in_flight.popleft()
         self.locals -= 1
-        assert isinstance(entry, InFlight)
-        assert isinstance(entry.answer, Local)
+        assert isinstance(entry, PendingAnswer)
+        assert isinstance(entry.answer, OwnAnswer)
         await self.out.send_all(entry.answer.buffers)
 
-    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+    def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         if self.remaining:
             pos, interruption = self._go_on(view, pos, end)
             if interruption is not None:
@@ -94,9 +94,9 @@ class ResponsePump(Pump):
                 queue.appendleft(entry)
                 pos = self._token(view, pos, end)
                 continue
-            elif isinstance(entry.answer, Local):
+            elif isinstance(entry.answer, OwnAnswer):
                 self.locals -= 1
-                return pos, Interruption(0, entry.answer.buffers, None)
+                return pos, FrameStop(0, entry.answer.buffers, None)
             else:
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
@@ -115,7 +115,7 @@ class ResponsePump(Pump):
             return self._token(view, pos, end), None
         return pos, None
 
-    def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, Interruption | None]:
+    def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         """With an answer that has begun; -> where what passes of it ends."""
         remaining = self.remaining
         if self._skimmer is not None:
@@ -126,7 +126,7 @@ class ResponsePump(Pump):
         self.remaining = remaining - step
         return pos + step, None
 
-    def _skim(self, piece: memoryview) -> tuple[int, Interruption | None]:
+    def _skim(self, piece: memoryview) -> tuple[int, FrameStop | None]:
         """-> how much of the piece passes, and what is done with the rest of the answer where that is not all."""
         skimmer = self._skimmer
         assert skimmer is not None
@@ -134,7 +134,7 @@ class ResponsePump(Pump):
         if passed < len(piece):
             rest = self.remaining - passed
             self._check_held(rest, "the end of a streamed answer")
-            self.remaining, interruption = 0, Interruption(rest, None, partial(self._finish, skimmer))
+            self.remaining, interruption = 0, FrameStop(rest, None, partial(self._finish, skimmer))
         if interruption or len(piece) == self.remaining:
             self._skimmer = None
         return passed, interruption
@@ -149,7 +149,7 @@ class ResponsePump(Pump):
                 f"{what} of {size} bytes is larger than what is held (limits.held_response_bytes = {limit})"
             )
 
-    def _special(self, entry: InFlight, part: memoryview, size: int) -> Interruption | None:
+    def _special(self, entry: PendingAnswer, part: memoryview, size: int) -> FrameStop | None:
         """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
         answer = entry.answer
         self._current = entry
@@ -160,25 +160,25 @@ class ResponsePump(Pump):
             self.edited += 1
             if len(part) == size:
                 edited = answer.edit(self._connection, entry, part)
-                return None if edited is part else Interruption(size, _pieces(edited), None)
+                return None if edited is part else FrameStop(size, _pieces(edited), None)
             if answer.skimmer is not None:
                 self._skimmer = answer.skimmer(entry, size)
                 return None
         self._check_held(size, f"an answer to API key {entry.api_key}")
-        if isinstance(answer, Asked) and answer.gate is not None:
+        if isinstance(answer, OwnRequest) and answer.gate is not None:
             self._in_flight.appendleft(entry)
-            return Interruption(0, None, partial(self._pass_gate, answer, answer.gate, size))
-        if isinstance(answer, Asked) and len(part) == size:
+            return FrameStop(0, None, partial(self._pass_gate, answer, answer.gate, size))
+        if isinstance(answer, OwnRequest) and len(part) == size:
             self._current = None
             answer.deliver(bytearray(part))
-            return Interruption(size, (), None)
-        return Interruption(size, None, partial(self._complete, entry))
+            return FrameStop(size, (), None)
+        return FrameStop(size, None, partial(self._complete, entry))
 
-    async def _complete(self, entry: InFlight, frame: bytearray) -> None:
+    async def _complete(self, entry: PendingAnswer, frame: bytearray) -> None:
         """Deal with an answer that was held whole."""
         answer = entry.answer
         self._current = None
-        if isinstance(answer, Asked):
+        if isinstance(answer, OwnRequest):
             answer.deliver(frame)
         elif isinstance(answer, Hold):
             self.held += 1
@@ -193,7 +193,7 @@ class ResponsePump(Pump):
     def _receive_prefix(self, view: memoryview) -> int:
         return self.source.recv_into(view[: _PREFIX.size - len(self.carry)])
 
-    async def _pass_gate(self, asked: Asked, gate: Gate, size: int, _: bytearray) -> None:
+    async def _pass_gate(self, asked: OwnRequest, gate: Gate, size: int, _: bytearray) -> None:
         await gate(size)
         asked.gate = None
         self._receive_into = self.source.recv_into
@@ -201,7 +201,7 @@ class ResponsePump(Pump):
     def fail_asked(self) -> None:
         """No more answers will come: tell those who wait inside Shoal, also for one that has begun."""
         for entry in (self._current, *self._in_flight):
-            if isinstance(entry, InFlight) and isinstance(entry.answer, Asked):
+            if isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest):
                 entry.answer.deliver(None)
 
     def _token(self, view: memoryview, pos: int, end: int) -> int:
@@ -219,8 +219,8 @@ def _pieces(edited: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     return [edited] if isinstance(edited, (bytes, bytearray, memoryview)) else edited
 
 
-def _is(entry: int | InFlight, kind: type[object]) -> bool:
-    return isinstance(entry, InFlight) and isinstance(entry.answer, kind)
+def _is(entry: int | PendingAnswer, kind: type[object]) -> bool:
+    return isinstance(entry, PendingAnswer) and isinstance(entry.answer, kind)
 
 
 def _refuse(due: str, size: int, correlation_id: int, first: memoryview) -> NoReturn:

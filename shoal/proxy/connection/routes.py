@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.in_flight import Answer
 
-__all__ = ["Decide", "Handle", "Route", "RouteTable", "Verdict", "Wait", "table"]
+__all__ = ["Decide", "Decision", "Handle", "Route", "RouteTable", "Wait", "table"]
 
 
-class Verdict(Enum):
+class Decision(Enum):
     """What a route's `decide` may say instead of naming what to do with the answer."""
 
     MORE = auto()  # these first bytes do not tell: ask again with more
@@ -49,7 +49,7 @@ class Route:
 
     since: int = 0
     answer: Answer | None = None
-    decide: Callable[[Connection, memoryview], Answer | Verdict | Wait | None] | None = None
+    decide: Callable[[Connection, memoryview], Answer | Decision | Wait | None] | None = None
     handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None]] | None = None
     takes: bool = False
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection.connection import Connection
 
-__all__ = ["Vigil", "watch"]
+__all__ = ["Timeouts", "watch"]
 
 _PERIOD = 1.0
 
@@ -41,7 +41,7 @@ class _Still:
 _Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
 
 
-class Vigil:
+class Timeouts:
     """What the watchdog knows of one connection."""
 
     __slots__ = ("_broker_reads", "_client_reads", "_handler", "_idle", "_request", "_response")

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from shoal.protocol.legacy.fetch.fetch import Wanted
     from shoal.proxy.legacy.counters import LegacyTally
-    from shoal.proxy.legacy.held import Held
-    from shoal.proxy.legacy.source import Source
-    from shoal.proxy.net.transport import Buffer, Outlet
+    from shoal.proxy.legacy.held import LeasedAnswer
+    from shoal.proxy.legacy.source import PartitionConversion
+    from shoal.proxy.net.transport import Buffer, SendSide
 
-__all__ = ["ClientLeft", "Part", "Sending", "Sources", "fill"]
+__all__ = ["AnswerWriter", "ClientLeft", "Part", "Sources", "fill"]
 
 
 class ClientLeft(Exception):
@@ -46,7 +46,7 @@ class Part:
     wanted: Wanted
     error_code: int = 0
     high_watermark: int = -1
-    source: Source | None = None
+    source: PartitionConversion | None = None
     portion: list[bytes] = field(default_factory=list)
     size: int = 0
 
@@ -71,17 +71,17 @@ async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool
 
 
 class Sources(Protocol):
-    async def again(self, part: Part) -> Source | None:
+    async def again(self, part: Part) -> PartitionConversion | None:
         """A source for the rest of a part, whose source was dropped or `wants` more; None where there can be none."""
 
     async def stay(self) -> None:
         """The broker's connection may have been quiet for long."""
 
 
-class Sending:
+class AnswerWriter:
     """Of one answer. A checkpoint where the client must read first. UpstreamLost: the connection must end, for a message was begun."""
 
-    def __init__(self, outlet: Outlet, held: Held, sources: Sources, chunk: int, tally: LegacyTally) -> None:
+    def __init__(self, outlet: SendSide, held: LeasedAnswer, sources: Sources, chunk: int, tally: LegacyTally) -> None:
         self._outlet = outlet
         self._held = held
         self._sources = sources

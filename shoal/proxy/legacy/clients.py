@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.legacy.errors import Release, spoken_since
-from shoal.protocol.legacy.versions import BECOMES
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API
 from shoal.proxy.logs import told
 
@@ -61,7 +61,7 @@ class LegacyClients:
         client.spoken.add(spoken)
         if since is not None and since > client.release:
             client.release, client.told = since, False
-        if client.since > (now := trio.current_time()) and version < BECOMES.get(api_key, 0):
+        if client.since > (now := trio.current_time()) and version < UPSTREAM_VERSION.get(api_key, 0):
             client.since = now
 
     def _client(self, connection: Connection) -> _Client:
@@ -86,7 +86,7 @@ class LegacyClients:
                 self._tell(host, client_id, client)
 
     def _tell(self, host: str, client_id: str | None, client: _Client) -> None:
-        translated = _versions(one for one in client.spoken if one[1] < BECOMES.get(one[0], 0))
+        translated = _versions(one for one in client.spoken if one[1] < UPSTREAM_VERSION.get(one[0], 0))
         text = (
             f"listener {self._listener!r}: legacy client {client_id!r} at {host} speaks as Kafka {client.release} does, "
             f"which brokers of Kafka 4 do not: {translated} are translated; upgrade it"

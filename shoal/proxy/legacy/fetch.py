@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.legacy.fetch.fetch import read_legacy_fetch
 from shoal.proxy.legacy.answer import ClientLeft
 from shoal.proxy.legacy.budget import Budget
-from shoal.proxy.legacy.reader import Reader
+from shoal.proxy.legacy.reader import FetchSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,12 +41,12 @@ class LegacyFetches:
         self.tally = tally
         self._shown = shown
         self.budget = Budget(settings.budget_bytes)
-        self._readers: dict[Connection, Reader] = {}
+        self._readers: dict[Connection, FetchSession] = {}
 
     async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         reader = self._readers.get(connection)
         if reader is None:
-            reader = self._readers[connection] = Reader(connection, self.settings, self.budget, self.tally)
+            reader = self._readers[connection] = FetchSession(connection, self.settings, self.budget, self.tally)
         with suppress(ClientLeft):
             await reader.serve(read_legacy_fetch(frame, header), header, self._shown(connection))
 

@@ -13,15 +13,15 @@ from shoal.proxy.legacy.budget import GRACE
 
 if TYPE_CHECKING:
     from shoal.proxy.legacy.budget import Budget, Lease
-    from shoal.proxy.legacy.source import Source
+    from shoal.proxy.legacy.source import PartitionConversion
     from shoal.proxy.legacy.turns import Place
 
-__all__ = ["Held"]
+__all__ = ["LeasedAnswer"]
 
 _LONG_ENOUGH = 2 * GRACE
 
 
-class Held:
+class LeasedAnswer:
     """The sources of one answer, and its lease. One for each connection, used for one answer after the other.
 
     `beside`: bytes that the sources hold beside the answer; one of them converts at a time. `expected`: what the next answer may take
@@ -29,7 +29,7 @@ class Held:
     """
 
     def __init__(self, budget: Budget, working_bytes: int) -> None:
-        self.sources: dict[Place, Source] = {}
+        self.sources: dict[Place, PartitionConversion] = {}
         self.beside = 0
         self.expected = 0
         self._budget = budget
@@ -51,11 +51,11 @@ class Held:
         self._dropped = trio.Event()
         self._lease = await self._budget.lease(size + self._working_bytes, self._drop)
 
-    def allowance(self, source: Source) -> int:
+    def allowance(self, source: PartitionConversion) -> int:
         """Bytes that this one may hold beside the answer."""
         return self._working_bytes - self.beside + source.holds
 
-    def afford(self, wants: int, source: Source) -> bool:
+    def afford(self, wants: int, source: PartitionConversion) -> bool:
         """Pay for so many, if that can be done at once."""
         working = self.beside - source.holds + wants
         if self._lease is None or not self._lease.grow(self._answer_bytes + working):

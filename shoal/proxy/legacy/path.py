@@ -18,12 +18,12 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.legacy.answers import CHECKED, say_known
-from shoal.protocol.legacy.errors import SPOKEN, known, newest_spoken
-from shoal.protocol.legacy.translate import CONVERSATIONS
-from shoal.protocol.legacy.versions import BECOMES, lower_minima
+from shoal.protocol.legacy.errors import CLIENT_VERSIONS, downgrade_error, newest_spoken
+from shoal.protocol.legacy.translate import TRANSLATIONS
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.connection.in_flight import Edit
-from shoal.proxy.connection.routes import Route, Verdict, Wait, table
+from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.legacy.clients import LegacyClients
 from shoal.proxy.legacy.counters import LegacyTally
 from shoal.proxy.legacy.fetch import LegacyFetches
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.wire.types import Buffer
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer, InFlight
+    from shoal.proxy.connection.in_flight import Answer, PendingAnswer
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.listeners import Listener
     from shoal.proxy.plain import Path
@@ -48,7 +48,7 @@ __all__ = ["LegacyPath"]
 _VERSION = Struct(">h").unpack_from
 _VERSION_AT = 6
 
-_SERVED_BELOW = {**BECOMES, ApiKey.FETCH: 4}
+_SERVED_BELOW = {**UPSTREAM_VERSION, ApiKey.FETCH: 4}
 """API -> the first version that is not ours; from Fetch v4 on record sets are those of the log."""
 
 
@@ -65,9 +65,9 @@ class LegacyPath:
         self._handles = {
             ApiKey.FETCH: self.fetches.handle,
             ApiKey.PRODUCE: LegacyProduces(self.tally, self.clients.shown).handle,
-            **dict.fromkeys(CONVERSATIONS, self._translate),
+            **dict.fromkeys(TRANSLATIONS, self._translate),
         }
-        own = {key: self._spoken(key) for key in SPOKEN}
+        own = {key: self._spoken(key) for key in CLIENT_VERSIONS}
         own[ApiKey.API_VERSIONS] = self._versions()
         self.routes: RouteTable = table({**self.base.routes, **own})
 
@@ -79,20 +79,20 @@ class LegacyPath:
         ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
         checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+        def decide(connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
-            if not 0 <= version <= newest or decision is Verdict.MORE or isinstance(decision, Wait):
+            if not 0 <= version <= newest or decision is Decision.MORE or isinstance(decision, Wait):
                 return decision
             self.clients.asked(connection, key, version)
-            return Verdict.HOLD if version < ours else checked or decision
+            return Decision.HOLD if version < ours else checked or decision
 
         return Route(decide=decide, handle=self._handles.get(key), takes=below.takes)
 
     def _versions(self) -> Route:
         below = self.base.routes[ApiKey.API_VERSIONS]
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+        def decide(connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
             if not isinstance(decision, Edit):
@@ -107,10 +107,10 @@ class LegacyPath:
         await answer_translated(connection, frame, header, self.clients.shown(connection))
 
     def _say(
-        self, below: Answer | None, connection: Connection, entry: InFlight, frame: Buffer
+        self, below: Answer | None, connection: Connection, entry: PendingAnswer, frame: Buffer
     ) -> Buffer | Sequence[Buffer]:
         key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)
-        said = say_known(frame, key, version, lambda code: known(key, version, code, at_least))
+        said = say_known(frame, key, version, lambda code: downgrade_error(key, version, code, at_least))
         return below.edit(connection, entry, said) if isinstance(below, Edit) else said
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class LegacyPath:
         self.base.end()
 
 
-def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Verdict | Wait | None:
+def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Decision | Wait | None:
     if version < below.since:
         return None
     return below.answer if below.decide is None else below.decide(connection, first)
 
 
-def _offer(below: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _offer(below: Edit, connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     return below.edit(connection, entry, lower_minima(frame, entry.api_version))

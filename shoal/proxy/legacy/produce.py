@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 from trio.lowlevel import checkpoint
 
-from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.errors import downgrade_error
 from shoal.protocol.legacy.produce.produce import (
     Produced,
     Refused,
@@ -42,7 +42,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import write_int32
 from shoal.proxy.connection.in_flight import Edit, blaming_the_broker
-from shoal.proxy.connection.routes import Verdict
+from shoal.proxy.connection.routes import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.connection.in_flight import PendingAnswer
     from shoal.proxy.legacy.counters import LegacyTally
     from shoal.proxy.net.transport import Buffer
 
@@ -179,7 +179,7 @@ class _Request:
         """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that
         the broker answers something else, so that what was sent to it has arrived."""
         if sets:
-            await self._connection.forward([self._encode(sets)], Verdict.SILENT)
+            await self._connection.forward([self._encode(sets)], Decision.SILENT)
         if self._is_refused:
             question = write_request_header(ApiKey.API_VERSIONS, 0, self._header.correlation_id, self._header.client_id)
             await self._connection.ask([write_int32(len(question)) + question])
@@ -197,7 +197,7 @@ class _Request:
                 await left.take(place, answer.places.get(place, Produced(ErrorCode.UNKNOWN_SERVER_ERROR)))
         await self._connection.reply([self._answer(left.said, throttle_ms)])
 
-    def _answered(self, connection: Connection, _: InFlight, frame: Buffer) -> Buffer:
+    def _answered(self, connection: Connection, _: PendingAnswer, frame: Buffer) -> Buffer:
         answer = read_legacy_answer(frame)
         return self._answer(answer.places, answer.throttle_ms)
 
@@ -211,7 +211,7 @@ class _Request:
         """Of what was sent to the broker."""
         if said is None:
             return Produced(ErrorCode.UNKNOWN_SERVER_ERROR)
-        code = known(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
+        code = downgrade_error(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
         return said._replace(error_code=code)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.errors import downgrade_error
 from shoal.protocol.legacy.fetch.down import DownConversion
 from shoal.protocol.legacy.fetch.failure import FailureKind
 from shoal.protocol.legacy.fetch.fetch import (
@@ -26,11 +26,11 @@ from shoal.proxy.capture.annotations import CONVERTED
 from shoal.proxy.config.settings import Isolation, SetCompression
 from shoal.proxy.connection.in_flight import blaming_the_broker
 from shoal.proxy.errors import UpstreamLost
-from shoal.proxy.legacy.answer import Part, Sending, fill
-from shoal.proxy.legacy.held import Held
-from shoal.proxy.legacy.source import Source
-from shoal.proxy.legacy.staying import Staying
-from shoal.proxy.legacy.turns import Turns, place_of
+from shoal.proxy.legacy.answer import AnswerWriter, Part, fill
+from shoal.proxy.legacy.held import LeasedAnswer
+from shoal.proxy.legacy.source import PartitionConversion
+from shoal.proxy.legacy.staying import KeepAlive
+from shoal.proxy.legacy.turns import PartitionRotation, place_of
 
 if TYPE_CHECKING:
     from shoal.protocol.legacy.errors import Release
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from shoal.proxy.legacy.counters import LegacyTally
     from shoal.proxy.legacy.turns import Place
 
-__all__ = ["Reader"]
+__all__ = ["FetchSession"]
 
 _MILLISECONDS = 1000
 _WINDOW = 256 * 1024
@@ -66,19 +66,19 @@ _WAYS_OUT = {
 }
 
 
-class Reader:
+class FetchSession:
     """One connection of a client that has fetched."""
 
     def __init__(self, connection: Connection, settings: LegacySettings, budget: Budget, tally: LegacyTally) -> None:
         self._connection = connection
         self._settings = settings
         self._tally = tally
-        self._turns = Turns()
+        self._turns = PartitionRotation()
         self._is_new = True  # was not given anything yet
         self._hurries = False
         self._in_a_row = 0  # answers without asking the broker
-        self.held = Held(budget, _working_bytes(settings))
-        self._staying = Staying(connection)
+        self.held = LeasedAnswer(budget, _working_bytes(settings))
+        self._staying = KeepAlive(connection)
         self._header: RequestHeader
         self._client: Release
         _bound_the_kernel(connection.client, connection.upstream, settings.chunk_bytes)
@@ -92,7 +92,7 @@ class Reader:
         await self.stay()
         promised = [Promised(*place_of(part.wanted), part.error_code, part.high_watermark, part.size) for part in parts]
         heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
-        sending = Sending(connection.client_out, self.held, self, chunk, self._tally)
+        sending = AnswerWriter(connection.client_out, self.held, self, chunk, self._tally)
         try:
             if parts:
                 await sending.send(heads, parts, gives_way=self._hurries)
@@ -214,7 +214,7 @@ class Reader:
         return self._say(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
 
     def _say(self, error_code: int) -> int:
-        return known(ApiKey.FETCH, self._header.api_version, error_code, self._client)
+        return downgrade_error(ApiKey.FETCH, self._header.api_version, error_code, self._client)
 
     # -- the broker --------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Reader:
                 self.held.sources[one.topic, one.partition] = self._source(frame, one, offset)
         return answer
 
-    def _source(self, frame: bytearray, fetched: Fetched, offset: int) -> Source:
+    def _source(self, frame: bytearray, fetched: Fetched, offset: int) -> PartitionConversion:
         settings, magic = self._settings, magic_of(self._header.api_version)
         committed = settings.isolation is Isolation.READ_COMMITTED
         self._tally.conversions += 1
@@ -260,12 +260,12 @@ class Reader:
             keep_codec=settings.compression is SetCompression.SOURCE,
             chunk=settings.chunk_bytes,
         )
-        return Source(conversion, magic, settings.chunk_bytes, self.held, self._tally)
+        return PartitionConversion(conversion, magic, settings.chunk_bytes, self.held, self._tally)
 
     async def stay(self) -> None:
         await self._staying.stay()
 
-    async def again(self, part: Part) -> Source | None:
+    async def again(self, part: Part) -> PartitionConversion | None:
         before, place = part.source, place_of(part.wanted)
         assert before is not None
         if before.wants:

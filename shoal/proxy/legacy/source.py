@@ -1,6 +1,6 @@
 """The rest of one partition's record set, of a broker's answer to a legacy client.
 
-What converting takes beside the answer is asked of `Held` before it is taken; where it can't be had the source stops, and `wants` it. It
+What converting takes beside the answer is asked of `LeasedAnswer` before it is taken; where it can't be had the source stops, and `wants` it. It
 can be dropped at any time, and be made anew from another answer; so can the piece of which a part was given.
 """
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from shoal.protocol.legacy.fetch.down import DownConversion
     from shoal.protocol.legacy.fetch.failure import Failure
     from shoal.proxy.legacy.counters import LegacyTally
-    from shoal.proxy.legacy.held import Held
+    from shoal.proxy.legacy.held import LeasedAnswer
 
-__all__ = ["Source"]
+__all__ = ["PartitionConversion"]
 
 _LARGE = 2  # chunks: a piece above that is one message, and is given in parts, so that the rest of it can be dropped
 
 
-class Source:
+class PartitionConversion:
     """`offset`: where it goes on, also after it has ended or was dropped. `wants`: bytes beside the answer, without which there is no
     piece, and `needed_bytes`, with which there was. `owed`: bytes of a message that was begun. `holds`: bytes beside the answer."""
 
@@ -43,7 +43,9 @@ class Source:
         "wants",
     )
 
-    def __init__(self, conversion: DownConversion, magic: int, chunk: int, held: Held, tally: LegacyTally) -> None:
+    def __init__(
+        self, conversion: DownConversion, magic: int, chunk: int, held: LeasedAnswer, tally: LegacyTally
+    ) -> None:
         self.magic = magic
         self.offset = conversion.next_offset
         self.ended = False  # all of it was given, or what follows cannot be
@@ -81,7 +83,7 @@ class Source:
     def drop(self) -> None:
         self._conversion, self._piece, self.holds = None, b"", 0
 
-    def follow(self, dropped: Source) -> None:
+    def follow(self, dropped: PartitionConversion) -> None:
         """Go on in the middle of the piece where the other one has stopped."""
         self._begun, self._given = dropped._begun, dropped._given
 

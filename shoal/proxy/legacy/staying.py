@@ -17,21 +17,21 @@ from shoal.proxy.errors import UpstreamLost
 
 if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Asked
+    from shoal.proxy.connection.in_flight import OwnRequest
 
-__all__ = ["Staying"]
+__all__ = ["KeepAlive"]
 
 _QUIET_SECONDS = 60.0  # load balancers may have less patience than brokers
 _VERSION: Final = 0  # of ApiVersions, which every broker takes from everybody
 
 
-class Staying:
+class KeepAlive:
     """Of one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._asked_at = trio.current_time()
-        self._asked: Asked | None = None
+        self._asked: OwnRequest | None = None
 
     async def stay(self) -> None:
         """From a handler: ask, if nothing was asked for long. That the broker has gone is told to who asks for something."""

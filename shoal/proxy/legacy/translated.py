@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.protocol.legacy.errors import known
-from shoal.protocol.legacy.translate import CONVERSATIONS, error_codes, say_errors
-from shoal.protocol.legacy.versions import BECOMES
+from shoal.protocol.legacy.errors import downgrade_error
+from shoal.protocol.legacy.translate import TRANSLATIONS, error_codes, say_errors
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
@@ -45,7 +45,7 @@ async def answer_translated(connection: Connection, frame: bytearray, header: Re
     """`at_least`: what is known of the client's release. Raises RemoteProtocolError, UpstreamLost, UpstreamFault."""
     key, version = header.api_key, header.api_version
     request = decompose(MESSAGES[f"{API[key].name}Request"], version, frame, header.body, len(frame))
-    answer = await _converse(connection, header, CONVERSATIONS[key](version, request))
+    answer = await _converse(connection, header, TRANSLATIONS[key](version, request))
     say_errors(answer, partial(_say, key, version, at_least))
     body = compose(MESSAGES[f"{API[key].name}Response"], version, answer)
     head = write_response_header(key, version, header.correlation_id)
@@ -53,7 +53,7 @@ async def answer_translated(connection: Connection, frame: bytearray, header: Re
 
 
 def _say(key: int, version: int, at_least: Release, code: int) -> int:
-    return known(key, version, code, at_least)
+    return downgrade_error(key, version, code, at_least)
 
 
 async def _converse(
@@ -69,7 +69,7 @@ async def _converse(
 
 
 async def _ask(connection: Connection, header: RequestHeader, question: Values) -> dict[str, Any]:
-    key, version = header.api_key, BECOMES[header.api_key]
+    key, version = header.api_key, UPSTREAM_VERSION[header.api_key]
     request = _framed(header, key, version, question)
     answer = _read(key, version, await connection.ask([request]))
     if (key, header.api_version) in _ANY_BROKERS and ErrorCode.NOT_COORDINATOR in error_codes(answer):
@@ -88,7 +88,7 @@ async def _ask_coordinator(
     address = Address(found["Host"], found["Port"])
     try:
         async with open_link([address], connection.limits) as link:
-            return _read(header.api_key, BECOMES[header.api_key], await link.exchange(request))
+            return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await link.exchange(request))
     except (LinkLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
         connection.listener.complain(f"offsets of group {group!r} are with the broker at {address}: {error}")
         return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.legacy.fetch.fetch import Wanted
 
-__all__ = ["Place", "Turns", "place_of"]
+__all__ = ["PartitionRotation", "Place", "place_of"]
 
 Place: TypeAlias = tuple[str, int]
 _Known = TypeVar("_Known")
@@ -42,7 +42,7 @@ class _Recent(OrderedDict[Place, _Known]):
             self.popitem(last=False)
 
 
-class Turns:
+class PartitionRotation:
     def __init__(self) -> None:
         self._given: _Recent[int] = _Recent()
         self._skips: _Recent[_Skip] = _Recent()

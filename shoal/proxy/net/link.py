@@ -9,7 +9,7 @@ import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.net.connect import connect
-from shoal.proxy.net.transport import Outlet, PeerLost
+from shoal.proxy.net.transport import PeerLost, SendSide
 
 if TYPE_CHECKING:
     import socket
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Address, Limits
 
-__all__ = ["Link", "LinkLost", "open_link"]
+__all__ = ["BrokerLink", "LinkLost", "open_link"]
 
 
 class LinkLost(Exception):
     """The broker closed or reset the connection before its answer was whole."""
 
 
-class Link:
+class BrokerLink:
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
         self._sock = sock
-        self._out = Outlet(sock)
+        self._out = SendSide(sock)
         self._limit = limits.held_response_bytes
 
     async def exchange(self, frame: bytes) -> bytes:
@@ -53,7 +53,7 @@ class Link:
 
 
 @asynccontextmanager
-async def open_link(addresses: Sequence[Address], limits: Limits) -> AsyncIterator[Link]:
+async def open_link(addresses: Sequence[Address], limits: Limits) -> AsyncIterator[BrokerLink]:
     """Raises UpstreamUnreachable."""
     with await connect(addresses, limits) as sock:
-        yield Link(sock, limits)
+        yield BrokerLink(sock, limits)

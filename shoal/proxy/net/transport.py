@@ -27,8 +27,8 @@ __all__ = [
     "BUFFER_SIZE",
     "VIEW",
     "Buffer",
-    "Outlet",
     "PeerLost",
+    "SendSide",
     "Transport",
     "has_nothing_to_say",
     "make_reset",
@@ -95,7 +95,7 @@ def has_nothing_to_say(sock: socket.socket) -> bool:
         return True
 
 
-class Outlet:
+class SendSide:
     """The sending side of a socket. One task at a time may send; every method raises `PeerLost`."""
 
     __slots__ = ("blocked", "discarding", "fd", "sent", "tolerant", "transport")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.shallow.counters import ShallowTally
 
-__all__ = ["Bookkeeper"]
+__all__ = ["Reconciliation"]
 
 log = logging.getLogger("shoal.unwrap")
 
@@ -25,7 +25,7 @@ _QUIET_SECONDS = 60.0
 _MAX_TOLD = 1000  # partitions
 
 
-class Bookkeeper:
+class Reconciliation:
     """One for each unwrapping listener."""
 
     def __init__(self, tally: ShallowTally) -> None:

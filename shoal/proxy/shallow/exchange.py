@@ -22,7 +22,7 @@ from shoal.protocol.shallow.unwrap.parcel import halves
 from shoal.protocol.shallow.unwrap.plan import Plan, Refused
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
-from shoal.protocol.shallow.unwrap.rounds import Rounds
+from shoal.protocol.shallow.unwrap.rounds import Schedule
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN, unwrapped
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
-    from shoal.protocol.shallow.batch_row import SubBatch
+    from shoal.protocol.shallow.batch_row import OutgoingBatch
     from shoal.protocol.shallow.unwrap.delivery import Target
-    from shoal.protocol.shallow.unwrap.parcel import Parcel
+    from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
     from shoal.protocol.shallow.unwrap.sequence import Sequences
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Asked
+    from shoal.proxy.connection.in_flight import OwnRequest
     from shoal.proxy.connection.topic_names import Naming
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.produce_path import UnwrapPath
@@ -110,7 +110,7 @@ class Exchange:
             if (target := naming.target(one.topic, one.partition)) not in plans
         ]
         self._answer = ProduceAnswer(header.api_version, naming, connection.lookup)
-        self._posted: deque[tuple[Asked, dict[Target, Parcel], list[_Plain]]] = deque()
+        self._posted: deque[tuple[OwnRequest, dict[Target, OutgoingRecordSet], list[_Plain]]] = deque()
 
     async def run(self) -> None:
         path, connection = self._path, self._connection
@@ -123,7 +123,7 @@ class Exchange:
         path.require_same_cluster(connection)
         ours = (self._begin(target, plan, sequences, sets=sets) for target, plan in self._plans.items())
         theirs = (self._go_on(target, prepared, sets=stamped_sets) for target, prepared in self._stamped.items())
-        self._rounds = Rounds((*ours, *theirs), own_bytes=len(self._frame))
+        self._rounds = Schedule((*ours, *theirs), own_bytes=len(self._frame))
         try:
             await self._converse()
         except UpstreamLost:
@@ -196,7 +196,7 @@ class Exchange:
         self._posted.append((asked, parcels, plain))
         return True
 
-    def _take(self, answer: bytearray, parcels: dict[Target, Parcel], plain: Sequence[_Plain]) -> None:
+    def _take(self, answer: bytearray, parcels: dict[Target, OutgoingRecordSet], plain: Sequence[_Plain]) -> None:
         answered = self._answer.take(answer)
         if any(parcel.stamp for parcel in parcels.values()):  # brokers before 3.0 refuse the whole request for that
             self._plain += [
@@ -213,7 +213,7 @@ class Exchange:
             if target not in answered:
                 raise UpstreamFault(f"the broker's answer to Produce says nothing about {target}")
 
-    def _count(self, parcel: Parcel, error_code: int) -> None:
+    def _count(self, parcel: OutgoingRecordSet, error_code: int) -> None:
         tally = self._path.tally
         if error_code:
             tally.partition_errors += 1
@@ -289,7 +289,7 @@ class Exchange:
         )
 
 
-def _halves(batch: SubBatch) -> list[SubBatch] | RemoteProtocolError:
+def _halves(batch: OutgoingBatch) -> list[OutgoingBatch] | RemoteProtocolError:
     try:
         return halves(batch)
     except RemoteProtocolError as error:

@@ -42,7 +42,7 @@ from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_
 from shoal.proxy.plain import FETCH_ADDRESSES, PLAIN_ROUTES
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.fetch_hold import Part, put_tokens, wait_for_interlock
-from shoal.proxy.shallow.fetch_question import Consumer, Question, Unseen
+from shoal.proxy.shallow.fetch_question import Consumer, MirrorFetch, Unseen
 from shoal.proxy.shallow.fetch_streams import FetchStreams
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.token import Tokened
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.connection.in_flight import PendingAnswer
     from shoal.proxy.listeners import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.cluster_pair import ClusterPair
@@ -127,7 +127,7 @@ class WrapPath:
             answer = encode_fetch_error(header.api_version, header.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return await connection.reply([answer])
         await self._learn_names(connection, consumer, request)
-        question = Question(consumer, request, consumer.sessions.request(request))
+        question = MirrorFetch(consumer, request, consumer.sessions.request(request))
         self._limit(connection, consumer, frame, request)
         hold = Hold(partial(self._answer, question), self._streams.edit(connection, question))
         return await connection.forward([frame], hold, note=JUDGED)
@@ -193,7 +193,7 @@ class WrapPath:
     # -- answer ------------------------------------------------------------------------------------------------------
 
     async def _answer(
-        self, question: Question, connection: Connection, entry: InFlight, received: bytearray
+        self, question: MirrorFetch, connection: Connection, entry: PendingAnswer, received: bytearray
     ) -> Sequence[Buffer]:
         consumer, request, asked = question
         version = entry.api_version
@@ -233,7 +233,7 @@ class WrapPath:
     def _parts(
         self,
         connection: Connection,
-        question: Question,
+        question: MirrorFetch,
         frame: Buffer,
         response: FetchResponse,
         judgement: Judgement,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.shallow.interlock import Interlock
 
-__all__ = ["Consumer", "Question", "Unseen"]
+__all__ = ["Consumer", "MirrorFetch", "Unseen"]
 
 _MAX_UNSEEN = 10_000  # partitions of topics without a name, by flow
 _PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
@@ -70,7 +70,7 @@ class Consumer:
         return now - self.proven_since >= _TRIAL_SECONDS
 
 
-class Question(NamedTuple):
+class MirrorFetch(NamedTuple):
     """A request, and at which offset each partition was asked."""
 
     consumer: Consumer

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.protocol.capture.index.pending import Verdict
+from shoal.protocol.capture.index.pending import FetchOutcome
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.watch import FetchWatcher
 from shoal.proxy.connection.in_flight import Edit
@@ -18,15 +18,15 @@ from shoal.proxy.connection.in_flight import Edit
 if TYPE_CHECKING:
     from shoal.protocol.transform.watch import WatchedPartition
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.connection.in_flight import PendingAnswer
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.counters import ShallowTally
-    from shoal.proxy.shallow.fetch_question import Question, Unseen
+    from shoal.proxy.shallow.fetch_question import MirrorFetch, Unseen
     from shoal.proxy.shallow.interlock import Interlock
 
 __all__ = ["FetchStreams"]
 
-_LARGE = Verdict(reason=Reason.LARGE_ANSWER)
+_LARGE = FetchOutcome(reason=Reason.LARGE_ANSWER)
 
 
 class FetchStreams:
@@ -35,10 +35,10 @@ class FetchStreams:
         self._unseen = unseen
         self._tally = tally
 
-    def edit(self, connection: Connection, question: Question) -> Edit:
+    def edit(self, connection: Connection, question: MirrorFetch) -> Edit:
         """For `Hold.too_large`."""
 
-        def stream(entry: InFlight, size: int) -> _Stream:
+        def stream(entry: PendingAnswer, size: int) -> _Stream:
             connection.listener.complain(
                 f"a fetch answer of {size} bytes is larger than what is held: it passes raw (limits.held-response-bytes)"
             )
@@ -46,7 +46,7 @@ class FetchStreams:
                 connection.tap.judge(entry.correlation_id, {}, _LARGE)
             return _Stream(self, connection, question, FetchWatcher(entry.api_version, size))
 
-        def whole(_connection: Connection, entry: InFlight, frame: Buffer) -> Buffer:
+        def whole(_connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
             streamed = bytearray(frame)
             one = stream(entry, len(streamed))
             passed = one.feed(memoryview(streamed))
@@ -54,7 +54,7 @@ class FetchStreams:
 
         return Edit(whole, stream)
 
-    def note(self, connection: Connection, question: Question, answer: FetchWatcher) -> None:
+    def note(self, connection: Connection, question: MirrorFetch, answer: FetchWatcher) -> None:
         """The answer is about to be given."""
         consumer, request, asked = question
         if answer.error_code == 0:
@@ -64,7 +64,7 @@ class FetchStreams:
             self._tally.raw_batches[Reason.LARGE_ANSWER] += max(one.batches, 1)
             self._give(connection, question, one, now)
 
-    def _give(self, connection: Connection, question: Question, one: WatchedPartition, now: float) -> None:
+    def _give(self, connection: Connection, question: MirrorFetch, one: WatchedPartition, now: float) -> None:
         read = question.read(connection, (one.topic, one.partition), one.next_offset, one.high_watermark)
         rules, flow = self._interlock.rules, question.consumer.flow
         if read is None:
@@ -79,7 +79,7 @@ class _Stream:
     """One such answer. Hides addresses, too."""
 
     def __init__(
-        self, streams: FetchStreams, connection: Connection, question: Question, watcher: FetchWatcher
+        self, streams: FetchStreams, connection: Connection, question: MirrorFetch, watcher: FetchWatcher
     ) -> None:
         self._streams = streams
         self._connection = connection

@@ -20,7 +20,7 @@ import trio
 
 from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.shallow.unwrap.delivery import Deliveries
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing, Prepared
 from shoal.protocol.shallow.unwrap.plain import compress_plain
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
@@ -30,11 +30,11 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import NOT_UNWRAPPED
 from shoal.proxy.connection.in_flight import Edit
-from shoal.proxy.connection.routes import Route, RouteTable, Verdict, table
+from shoal.proxy.connection.routes import Decision, Route, RouteTable, table
 from shoal.proxy.connection.topic_names import Naming
 from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.plain import ADDRESSES, PLAIN_ROUTES
-from shoal.proxy.shallow.books import Bookkeeper
+from shoal.proxy.shallow.books import Reconciliation
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.exchange import Exchange, encode_sets
 from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.cluster.multi_batch import MultiBatchProofs
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.connection.in_flight import PendingAnswer
     from shoal.proxy.listeners import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.interlock import Interlocks
@@ -83,8 +83,8 @@ class UnwrapPath:
 
     def __init__(self, listener: Listener, interlocks: Interlocks) -> None:
         self.tally = ShallowTally()
-        self.deliveries = Deliveries()
-        self.books = Bookkeeper(self.tally)
+        self.deliveries = AppendedLog()
+        self.books = Reconciliation(self.tally)
         self._name = listener.settings.name
         self._state_failed = listener.state_failed
         self._interlocks = interlocks
@@ -123,7 +123,7 @@ class UnwrapPath:
         self._led_to = {connection: known or cluster for connection, known in self._led_to.items()}
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
-            self.deliveries = Deliveries()
+            self.deliveries = AppendedLog()
 
     def require_same_cluster(self, connection: Connection) -> None:
         """What is known is of the cluster as it is now; what is appended over a connection to a former one is not. Raises UpstreamLost."""
@@ -274,7 +274,7 @@ class UnwrapPath:
             ]
             buffers = encode_sets(frame, request, header, naming, sets)
         if request.acks == _NOBODY_ASKED:
-            return await connection.forward(buffers, Verdict.SILENT, note=NOT_UNWRAPPED)
+            return await connection.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
         answer = ADDRESSES if header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
         if passing:
             answer = Edit(partial(_noted, naming, passing, answer))
@@ -314,7 +314,7 @@ def _noted(
     passing: Mapping[Target, Passing],
     plain: Edit | None,
     connection: Connection,
-    entry: InFlight,
+    entry: PendingAnswer,
     frame: Buffer,
 ) -> Buffer | Sequence[Buffer]:
     """The answer to what passed as it was, on its way to the mirror: what is appended now."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.unwrap.delivery import Target
     from shoal.protocol.shallow.unwrap.sequence import Sequence
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer, InFlight
-    from shoal.proxy.connection.routes import Verdict, Wait
+    from shoal.proxy.connection.in_flight import Answer, PendingAnswer
+    from shoal.proxy.connection.routes import Decision, Wait
     from shoal.proxy.net.transport import Buffer
 
 __all__ = ["WATCHED_VERSIONS", "ProducerIds", "Rights", "rights_of"]
@@ -73,13 +73,13 @@ def rights_of(connection: Connection) -> Rights:
     return connection.context
 
 
-def _decide(connection: Connection, first: memoryview) -> Answer | Verdict | Wait | None:
+def _decide(connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
     assert _PLAIN.decide is not None
     plain = _PLAIN.decide(connection, first)
     return Edit(partial(_noted, plain)) if isinstance(plain, Edit) else plain
 
 
-def _noted(plain: Edit, connection: Connection, entry: InFlight, frame: Buffer) -> Buffer | Row[Buffer]:
+def _noted(plain: Edit, connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Row[Buffer]:
     rights_of(connection).offered = ApiKey.INIT_PRODUCER_ID in offered(frame, entry.api_version)
     return plain.edit(connection, entry, frame)
 

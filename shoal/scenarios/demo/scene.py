@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from shoal.scenarios.demo.phases import Phase, Phases
     from shoal.scenarios.kafka.broker import Cluster
 
-__all__ = ["PHASES_OF_A_RUN", "Scene"]
+__all__ = ["PHASES_OF_A_RUN", "MirrorRun"]
 
 PHASES_OF_A_RUN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class MirrorRun:
     """What all runs share."""
 
     plan: Plan

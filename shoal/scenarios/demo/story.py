@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
 from shoal.scenarios.demo.report import Report
-from shoal.scenarios.demo.scene import PHASES_OF_A_RUN, Scene
+from shoal.scenarios.demo.scene import PHASES_OF_A_RUN, MirrorRun
 from shoal.scenarios.demo.segments import Shape, shape
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
 from shoal.scenarios.kafka.content.copies import read_copy
@@ -55,7 +55,7 @@ async def play(plan: Plan, phases: Phases) -> Report:
         with phases.phase("read the source topic") as phase:
             original = await read_copy(source.bootstrap, TOPIC)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
-        scene = Scene(plan=plan, phases=phases, source=source, targets=targets, original=original)
+        scene = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original)
         runs = {name: await scene.run(name, how) for name, how in plan.play.runs.items()}
         clusters = [source, *targets.values()]
         with phases.phase("look for envelopes") as phase:

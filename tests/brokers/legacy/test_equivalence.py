@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from shoal.protocol.legacy.errors import known
+from shoal.protocol.legacy.errors import downgrade_error
 from shoal.protocol.legacy.translate import say_errors
 from shoal.protocol.schema.api import API
 from shoal.protocol.schema.composer import compose
@@ -86,7 +86,7 @@ def ask(wire: Wire, api: str, version: int, body: Values) -> Any:
         frame = wire.ask(framed(api, version, body))
         assert not isinstance(frame, Closed), f"{api} v{version} {body}: closed"
         said = decompose(MESSAGES[f"{api}Response"], version, frame, 8, len(frame))
-        say_errors(said, partial(known, NAMES[api], version))
+        say_errors(said, partial(downgrade_error, NAMES[api], version))
         if not _NOT_YET & set(codes(said)):
             return said
         assert monotonic() < deadline, said

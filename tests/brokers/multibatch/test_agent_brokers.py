@@ -19,12 +19,12 @@ from tests.support.rig import request
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shoal.proxy.net.link import Link
+    from shoal.proxy.net.link import BrokerLink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.agent]
 
 
-async def says(link: Link, key: int) -> bool:
+async def says(link: BrokerLink, key: int) -> bool:
     return (await link.exchange(request(key, 0, 7)))[8:] == b"1"
 
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shoal.protocol.coalesce.joiner import Batch, Joined, Joiner, JoinLimits
+from shoal.protocol.coalesce.joiner import Batch, CoalescingPolicy, Joined, JoinLimits
 
 TARGETS = st.integers(0, 5)
 PAUSES = st.sampled_from([0.0, 0.001, 0.005, 0.01, 0.1, 1.0])
@@ -25,7 +25,7 @@ class AnyHistory(RuleBasedStateMachine):
     )
     def begin(self, **limits: float) -> None:
         self.limits = JoinLimits(**limits, patience=0.1)  # type: ignore[arg-type]
-        self.joiner = Joiner(self.limits)
+        self.joiner = CoalescingPolicy(self.limits)
         self.now = 100.0
         self.added = 0
         self.waiting: dict[object, list[Batch]] = defaultdict(list)  # the model: by target, in order
@@ -133,14 +133,14 @@ def batch(target: str, arrived: float = 0.0, **fields: object) -> Batch:
     return Batch(target, arrived=arrived, **({"size": 10} | fields))  # type: ignore[arg-type]
 
 
-def filled(*batches: Batch, **limits: float) -> Joiner:
-    joiner = Joiner(JoinLimits(**limits))  # type: ignore[arg-type]
+def filled(*batches: Batch, **limits: float) -> CoalescingPolicy:
+    joiner = CoalescingPolicy(JoinLimits(**limits))  # type: ignore[arg-type]
     for one in batches:
         joiner.add(one)
     return joiner
 
 
-def taken(joiner: Joiner, now: float = 0.0) -> Joined:
+def taken(joiner: CoalescingPolicy, now: float = 0.0) -> Joined:
     joined = joiner.take(now)
     assert joined is not None
     return joined

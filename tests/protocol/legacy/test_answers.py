@@ -11,8 +11,8 @@ from kio.schema.api_versions.v0.response import ApiVersion
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.legacy.answers import CHECKED, say_known
-from shoal.protocol.legacy.errors import known, newest_spoken
-from shoal.protocol.legacy.versions import BECOMES, lower_minima
+from shoal.protocol.legacy.errors import downgrade_error, newest_spoken
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import API
 from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.support.kio_messages import Case, decode_response, entities, entity_type, for_any, response_frame
@@ -20,7 +20,7 @@ from tests.support.kio_messages import Case, decode_response, entities, entity_t
 PASSING = [
     Case(f"{API[key].name}Response", version)
     for key in sorted(CHECKED)
-    for version in range(BECOMES.get(key, 0), newest_spoken(key) + 1)
+    for version in range(UPSTREAM_VERSION.get(key, 0), newest_spoken(key) + 1)
 ]
 
 
@@ -40,7 +40,7 @@ def test_only_unknown_codes_are_replaced(case: Case) -> None:
     key = case.api_key
 
     def say(code: int) -> int:
-        return known(key, case.version, code)
+        return downgrade_error(key, case.version, code)
 
     @settings(max_examples=30, deadline=None)
     @given(entities(case))
@@ -83,7 +83,7 @@ def test_minima_reach_down_to_what_is_translated(case: Case, entity: Any, data: 
     frame = response_frame(entity)
     before, after = ranges(frame, case), ranges(lower_minima(frame, case.version), case)
     for key, (oldest, newest) in before.items():
-        is_translated = key in BECOMES and 0 < oldest <= BECOMES[key] <= newest
+        is_translated = key in UPSTREAM_VERSION and 0 < oldest <= UPSTREAM_VERSION[key] <= newest
         assert after[key] == (0 if is_translated else oldest, newest)
 
 

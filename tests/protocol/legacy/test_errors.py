@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.protocol.legacy.errors import SPOKEN, Release, known, newest_spoken, spoken_since
+from shoal.protocol.legacy.errors import CLIENT_VERSIONS, Release, downgrade_error, newest_spoken, spoken_since
 from shoal.protocol.schema.api import ApiKey
 
 # The constants of common/protocol/Errors.java at the tags 0.8.2.2, 0.9.0.1, 0.10.0.1, 0.10.1.1, 0.10.2.2, 0.11.0.2, and of
@@ -18,7 +18,7 @@ KNOWN = {
     Release.V0_11: {-1, *range(56)},
 }
 NEWEST_CODE = 133  # of Kafka 4.3; a few more for what comes
-SAID = [(key, version) for key in SPOKEN for version in range(newest_spoken(key) + 1)]
+SAID = [(key, version) for key in CLIENT_VERSIONS for version in range(newest_spoken(key) + 1)]
 
 
 @pytest.mark.parametrize(("key", "version"), SAID)
@@ -26,7 +26,7 @@ def test_every_code_becomes_one_that_the_client_knows(key: int, version: int) ->
     since = spoken_since(key, version)
     assert since is not None
     for code in (-32768, -2, *range(-1, NEWEST_CODE + 20)):
-        said = known(key, version, code)
+        said = downgrade_error(key, version, code)
         assert said in KNOWN[since]
         assert said == code or code not in KNOWN[since]
         assert (said == 0) == (code == 0)
@@ -35,7 +35,7 @@ def test_every_code_becomes_one_that_the_client_knows(key: int, version: int) ->
 @pytest.mark.parametrize("release", Release)
 def test_a_client_that_has_shown_more_is_told_more(release: Release) -> None:
     for code in range(-1, NEWEST_CODE):
-        said = known(ApiKey.OFFSET_FETCH, 1, code, release)
+        said = downgrade_error(ApiKey.OFFSET_FETCH, 1, code, release)
         assert said in KNOWN[release]
         assert said == code or code not in KNOWN[release]
 
@@ -64,13 +64,13 @@ def test_a_client_that_has_shown_more_is_told_more(release: Release) -> None:
     ],
 )
 def test_a_newer_code_is_said_as(key: int, version: int, code: int, said: int) -> None:
-    assert known(key, version, code) == said
+    assert downgrade_error(key, version, code) == said
 
 
 def test_newer_versions_are_told_what_the_broker_says() -> None:
-    assert known(ApiKey.FETCH, 4, 76) == 76
-    assert known(ApiKey.API_VERSIONS, 3, 35) == 35
-    assert known(ApiKey.SHARE_FETCH, 0, 122) == 122
+    assert downgrade_error(ApiKey.FETCH, 4, 76) == 76
+    assert downgrade_error(ApiKey.API_VERSIONS, 3, 35) == 35
+    assert downgrade_error(ApiKey.SHARE_FETCH, 0, 122) == 122
 
 
 def test_releases_are_named_as_kafka_names_them() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shoal.protocol.legacy.errors import SPOKEN, newest_spoken
-from shoal.protocol.legacy.translate import CONVERSATIONS, say_errors
-from shoal.protocol.legacy.versions import BECOMES
+from shoal.protocol.legacy.errors import CLIENT_VERSIONS, newest_spoken
+from shoal.protocol.legacy.translate import TRANSLATIONS, say_errors
+from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
@@ -25,13 +25,13 @@ def over_the_wire(name: str, version: int, values: Any) -> dict[str, Any]:
 def converse(key: int, version: int, request: Any, *answers: Any) -> tuple[list[Any], dict[str, Any]]:
     """-> (the questions, the old answer), both as they are read from the wire."""
     name = API[key].name
-    conversation = CONVERSATIONS[key](version, over_the_wire(f"{name}Request", version, request))
+    conversation = TRANSLATIONS[key](version, over_the_wire(f"{name}Request", version, request))
     questions = []
     try:
         question = next(conversation)
         for answer in answers:
-            questions.append(over_the_wire(f"{name}Request", BECOMES[key], question))
-            question = conversation.send(over_the_wire(f"{name}Response", BECOMES[key], answer))
+            questions.append(over_the_wire(f"{name}Request", UPSTREAM_VERSION[key], question))
+            question = conversation.send(over_the_wire(f"{name}Response", UPSTREAM_VERSION[key], answer))
     except StopIteration as end:
         assert len(questions) == len(answers)
         return questions, over_the_wire(f"{name}Response", version, end.value)
@@ -39,9 +39,11 @@ def converse(key: int, version: int, request: Any, *answers: Any) -> tuple[list[
 
 
 def test_every_version_that_becomes_another_has_a_conversation_or_a_handler_of_its_own() -> None:
-    assert set(BECOMES) - set(CONVERSATIONS) == {ApiKey.FETCH, ApiKey.PRODUCE}
-    for key in CONVERSATIONS:
-        assert all(version < BECOMES[key] or key in SPOKEN for version in range(newest_spoken(key) + 1))
+    assert set(UPSTREAM_VERSION) - set(TRANSLATIONS) == {ApiKey.FETCH, ApiKey.PRODUCE}
+    for key in TRANSLATIONS:
+        assert all(
+            version < UPSTREAM_VERSION[key] or key in CLIENT_VERSIONS for version in range(newest_spoken(key) + 1)
+        )
 
 
 # ListOffsets

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.refused import MAX_PARTITIONS, MAX_RANGES, Offsets, RefusedRanges, SourceRange, overlaps
 from shoal.protocol.shallow.unwrap.answers import TRY_AGAIN, Outcome
-from shoal.protocol.shallow.unwrap.delivery import Deliveries
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.parcel import halves
-from shoal.protocol.shallow.unwrap.plan import Plan, SubBatch, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence import Sequence
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
@@ -68,7 +68,7 @@ class Side:
 
     partition: Partition = field(default_factory=lambda: Partition(latest=LATEST))
     sequence: Sequence | None = field(default_factory=lambda: Sequence(producer_id=7, epoch=0))
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: AppendedLog = field(default_factory=AppendedLog)
     requests: int = 0
 
     def produce(self, seen: list[Seen]) -> PartitionProgress:
@@ -86,7 +86,7 @@ class Side:
         return progress
 
 
-def cut(progress: PartitionProgress) -> list[SubBatch] | RemoteProtocolError:
+def cut(progress: PartitionProgress) -> list[OutgoingBatch] | RemoteProtocolError:
     assert progress.cut_due is not None
     try:
         return halves(progress.cut_due)

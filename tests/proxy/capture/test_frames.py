@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import LOST, FrameTap
-from shoal.proxy.capture.frames import RawCapture
+from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.config.settings import RawCaptureSettings
 from shoal.proxy.errors import OperatorError
 from tests.support import rig
@@ -30,8 +30,8 @@ LIMIT = 1 << 20
 NUMBERS = count(1)  # of connections
 
 
-def capture(directory: Path, **options: Any) -> RawCapture:
-    return RawCapture(RawCaptureSettings(directory=directory, **options), PROXY, LIMIT)
+def capture(directory: Path, **options: Any) -> FrameCapture:
+    return FrameCapture(RawCaptureSettings(directory=directory, **options), PROXY, LIMIT)
 
 
 def _contents(directory: Path) -> list[bytes]:
@@ -49,7 +49,7 @@ def _tap(got: list[CapturedFrame], room: bool = True) -> FrameTap:
 class Wire:
     """A client and the tapped side of its connection."""
 
-    def __init__(self, raw: RawCapture) -> None:
+    def __init__(self, raw: FrameCapture) -> None:
         self.client, inner = socket.socketpair()
         inner.setblocking(False)
         self.tapped = raw.tap(inner, next(NUMBERS), 1, "a test")

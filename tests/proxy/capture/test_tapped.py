@@ -15,7 +15,7 @@ from bench import frames
 from bench.index import TOPIC, Nothing, fetch_answer
 from shoal.protocol.capture.index import tap as tap_module
 from shoal.protocol.capture.index.again import Lane
-from shoal.protocol.capture.index.pending import Note, Treatment, Verdict
+from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.rows import Place
 from shoal.protocol.capture.index.stream import is_whole
 from shoal.protocol.capture.index.tap import Tap
@@ -224,7 +224,7 @@ def test_a_connection_that_ends_has_all_its_rows(rig: Rig) -> None:
 
 
 SAYINGS: dict[str, Callable[[Tap], Any]] = {
-    "note": lambda tap: tap.note(99, Note()),
+    "note": lambda tap: tap.note(99, RequestAnnotation()),
     "judge": lambda tap: tap.judge(99, {}),
     "expect_tokens": lambda tap: tap.expect_tokens(1),
     "unread": lambda tap: tap.unread,
@@ -357,7 +357,7 @@ def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it(rig: Rig, mo
     exchange(rig, 0)
     rig.backlog.settle()
     fetch, fetched = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch())
-    rig.tap.note(1, Note(judged=True))
+    rig.tap.note(1, RequestAnnotation(judged=True))
     rig.sent(fetch[:8] + (1).to_bytes(4) + fetch[12:])
     rig.sent(request(9, 2, a_batch()))
     rig.received(fetched[:4] + (1).to_bytes(4) + fetched[8:], 11)
@@ -444,7 +444,7 @@ USUAL = ["small", "small", "one byte", "large", "large", "zstd", "gzip", "snappy
 class Exchange:
     request: bytes
     answer: bytes  # none, where there are no acks
-    note: Note | None = None
+    note: RequestAnnotation | None = None
 
 
 LONG_NAME = "a-topic-whose-name-is-longer-than-the-others"
@@ -464,7 +464,9 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
     if kind == "fetch":
         asked, answered = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch() * draw(st.integers(0, 40)))
         asked, answered = (frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4)))  # fmt: skip
-        return Exchange(request=asked, answer=answered, note=draw(st.sampled_from([None, Note(judged=True)])))
+        return Exchange(
+            request=asked, answer=answered, note=draw(st.sampled_from([None, RequestAnnotation(judged=True)]))
+        )
     version, acks = draw(st.sampled_from([3, 7, 8, 9, 9, 9, 11, 13])), draw(st.sampled_from([-1] * 9 + [1, 0]))
     given_: dict[str, Any] = {
         "index": draw(st.sampled_from([0, 0, 0, 1])),
@@ -490,7 +492,7 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
             | st.integers(len(asked) - 9, len(asked) - 1)
         )
         asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
-    note = draw(st.sampled_from([None] * 20 + [Note(treatment=Treatment(reason="why"))]))
+    note = draw(st.sampled_from([None] * 20 + [RequestAnnotation(treatment=Treatment(reason="why"))]))
     return Exchange(request=asked, answer=answered, note=note)
 
 
@@ -578,7 +580,7 @@ def judge(tap: Tap, what: str, given_: Any) -> None:
     """As the proxy does it when it has the answer."""
     if what == "settle":
         for at in range(20):
-            tap.judge(at, {(TOPIC.topic_id, 0): Verdict(reason="why")})
+            tap.judge(at, {(TOPIC.topic_id, 0): FetchOutcome(reason="why")})
 
 
 def put_off(rig: Rig, events: list[Event]) -> None:

@@ -12,7 +12,7 @@ import trio.testing
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import MIB, Limits
 from shoal.proxy.connection.in_flight import Hold
-from shoal.proxy.connection.routes import Route, Verdict, table
+from shoal.proxy.connection.routes import Decision, Route, table
 from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.net.transport import BUFFER_SIZE
 from shoal.proxy.plain import PlainPath
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import InFlight
+    from shoal.proxy.connection.in_flight import PendingAnswer
     from shoal.proxy.listeners import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -117,7 +117,7 @@ async def test_nothing_further_is_read_while_a_handler_runs() -> None:
 async def test_a_forwarded_request_may_have_its_answer_held_edited_and_delayed() -> None:
     go_on = trio.Event()
 
-    async def edit(connection: Connection, entry: InFlight, frame: bytearray) -> Sequence[bytes]:
+    async def edit(connection: Connection, entry: PendingAnswer, frame: bytearray) -> Sequence[bytes]:
         await go_on.wait()
         return [response(entry.correlation_id, b"edited "), *([] if entry.api_version else [b"more"])]
 
@@ -138,7 +138,7 @@ async def test_a_forwarded_request_may_have_its_answer_held_edited_and_delayed()
 
 async def test_a_request_forwarded_silently_has_no_answer() -> None:
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-        await connection.forward([frame], Verdict.SILENT)
+        await connection.forward([frame], Decision.SILENT)
 
     async with rig(silent, path=path(handle)) as r:
         client = await r.client()

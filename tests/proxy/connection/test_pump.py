@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection import pump as pump_module
-from shoal.proxy.connection.in_flight import Asked, Edit, Hold, InFlight
+from shoal.proxy.connection.in_flight import Edit, Hold, OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
 from shoal.proxy.net import transport as transport_module
-from shoal.proxy.net.transport import Buffer, Outlet
+from shoal.proxy.net.transport import Buffer, SendSide
 from tests.support.rig import request, response
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ def connection(**more: Any) -> Any:
     )
 
 
-def edit_in_place(connection: Any, entry: InFlight, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def edit_in_place(connection: Any, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     """Twice what it was, once, or nothing, by version."""
     return [frame] * entry.api_version if entry.api_version != 1 else frame
 
 
-async def edit_held(connection: Any, entry: InFlight, frame: bytearray) -> Sequence[Buffer]:
+async def edit_held(connection: Any, entry: PendingAnswer, frame: bytearray) -> Sequence[Buffer]:
     await trio.lowlevel.checkpoint()
     return [frame] * entry.api_version
 
@@ -122,14 +122,14 @@ def test_answers_of_every_kind_come_out_whole_and_in_order(
             link.in_flight.append(number)
             expected += frames[number]
         elif kind == "ask":
-            asked[number] = Asked()
-            link.in_flight.append(InFlight(number, 50, 1, asked[number]))
+            asked[number] = OwnRequest()
+            link.in_flight.append(PendingAnswer(number, 50, 1, asked[number]))
         else:
             link.in_flight.append(
-                InFlight(number, 3, times, Edit(edit_in_place) if kind == "edit" else Hold(edit_held))
+                PendingAnswer(number, 3, times, Edit(edit_in_place) if kind == "edit" else Hold(edit_held))
             )
             expected += frames[number] * times
-    pump = ResponsePump(link, wire, Outlet(wire))
+    pump = ResponsePump(link, wire, SendSide(wire))
     trio.run(pump.run)
     assert bytes(wire.sent) == expected
     assert all(trio.run(one.frame) == frames[number] for number, one in asked.items())
@@ -148,15 +148,15 @@ def test_requests_of_every_kind_come_out_whole_and_in_order(
     """Key 12 is held and sent twice by its handler, 13 is held and swallowed, 14 wants its last byte before it passes."""
     frames = [request(key, 0, number, body) for number, (key, body) in enumerate(requests)]
     wire = Wire(b"".join(frames), receives, sends)
-    out = Outlet(wire)
+    out = SendSide(wire)
 
     async def handle(connection: Any, frame: bytearray, header: Any) -> None:
         await out.send_all([frame] * (2 if header.api_key == 12 else 0))
 
     def decide(connection: Any, first: memoryview) -> Any:
-        from shoal.proxy.connection.routes import Verdict
+        from shoal.proxy.connection.routes import Decision
 
-        return Verdict.MORE if len(first) < 4 + struct.unpack_from(">i", first)[0] else None
+        return Decision.MORE if len(first) < 4 + struct.unpack_from(">i", first)[0] else None
 
     class Handling:
         def __enter__(self) -> None: ...

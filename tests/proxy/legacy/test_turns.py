@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from shoal.protocol.legacy.fetch.fetch import Wanted
 from shoal.proxy.legacy import turns as legacy_turns
-from shoal.proxy.legacy.turns import Turns, place_of
+from shoal.proxy.legacy.turns import PartitionRotation, place_of
 
 A, B, C = (Wanted(topic, 0, 10, 1000) for topic in "abc")
 
 
-def order(turns: Turns, *wanted: Wanted) -> str:
+def order(turns: PartitionRotation, *wanted: Wanted) -> str:
     return "".join(one.topic for one in turns.in_turn(wanted))
 
 
 def test_what_was_given_last_comes_last_and_what_was_never_given_keeps_the_clients_order() -> None:
-    turns = Turns()
+    turns = PartitionRotation()
     assert order(turns, B, A, C) == "bac"
     turns.gave(place_of(B))
     assert order(turns, B, A, C) == "acb"
@@ -25,11 +25,11 @@ def test_what_was_given_last_comes_last_and_what_was_never_given_keeps_the_clien
 
 
 def test_a_place_named_twice_has_one_turn() -> None:
-    assert order(Turns(), A, B, A) == "ab"
+    assert order(PartitionRotation(), A, B, A) == "ab"
 
 
 def test_a_question_behind_which_there_is_nothing_is_asked_where_it_goes_on() -> None:
-    turns = Turns()
+    turns = PartitionRotation()
     assert turns.nothing_between(place_of(A), 10, 15)
     assert not turns.nothing_between(place_of(A), 10, 15)
     assert not turns.nothing_between(place_of(A), 10, 12)
@@ -41,7 +41,7 @@ def test_a_question_behind_which_there_is_nothing_is_asked_where_it_goes_on() ->
 
 
 def test_an_error_makes_it_forget_where_to_go_on_and_says_whether_it_knew() -> None:
-    turns = Turns()
+    turns = PartitionRotation()
     assert not turns.refused(place_of(A))
     turns.nothing_between(place_of(A), 10, 15)
     assert turns.refused(place_of(A))
@@ -49,7 +49,7 @@ def test_an_error_makes_it_forget_where_to_go_on_and_says_whether_it_knew() -> N
 
 
 def test_it_remembers_a_bounded_number_of_partitions() -> None:
-    turns = Turns()
+    turns = PartitionRotation()
     for number in range(legacy_turns._LIMIT + 50):
         turns.gave(("t", number))
         turns.nothing_between(("t", number), 1, 2)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Deliveries, Refusal, Target
+from shoal.protocol.shallow.unwrap.delivery import Appended, AppendedLog, Refusal, Target
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
@@ -62,19 +62,19 @@ def plan(sent: bytes) -> Plan:
 
 
 def test_the_file_is_read_once(tmp_path: Path) -> None:
-    path, deliveries = tmp_path / "to.deliveries", Deliveries()
+    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
     items = plan(produced([*envelope(*BATCHES), Seen(2, LATER)])).items
     for number, item in enumerate(items):
-        done = Delivered(
+        done = Appended(
             batches=1, records=number, first=5, last=9, refusal=Refusal(32, ("too old",), 4) if number else None
         )
         deliveries.record(Target("t", number), item.identity, done)
     save_deliveries(path, deliveries)
-    loaded = Deliveries()
+    loaded = AppendedLog()
     load_deliveries(path, loaded)
     assert list(loaded.items()) == list(deliveries.items())
     assert not list(tmp_path.iterdir())
-    save_deliveries(path, Deliveries())
+    save_deliveries(path, AppendedLog())
     assert not list(tmp_path.iterdir()), "nothing is known, nothing is kept"
 
 
@@ -92,12 +92,12 @@ def test_the_file_is_read_once(tmp_path: Path) -> None:
 def test_another_file_is_neither_believed_nor_written_over(
     text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, deliveries = tmp_path / "to.deliveries", Deliveries()
+    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
     path.write_text(text)
     load_deliveries(path, deliveries)
     assert not list(deliveries.items())
     assert "cannot read" in caplog.text
-    deliveries.record(Target("t", 0), b"digest", Delivered(batches=1))
+    deliveries.record(Target("t", 0), b"digest", Appended(batches=1))
     save_deliveries(path, deliveries)
     if not text.startswith("shoal"):
         assert path.read_text() == text
@@ -106,9 +106,9 @@ def test_another_file_is_neither_believed_nor_written_over(
 
 def test_an_empty_one_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The machine has stopped when it had its name, and not its content yet."""
-    path, deliveries = tmp_path / "to.deliveries", Deliveries()
+    path, deliveries = tmp_path / "to.deliveries", AppendedLog()
     path.touch()
-    deliveries.record(Target("t", 0), b"digest", Delivered(batches=1))
+    deliveries.record(Target("t", 0), b"digest", Appended(batches=1))
     save_deliveries(path, deliveries)
     assert path.read_text()
     path.write_text("")
@@ -118,24 +118,24 @@ def test_an_empty_one_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    deliveries = Deliveries()
-    deliveries.record(Target("t", 0), b"digest", Delivered(batches=1))
+    deliveries = AppendedLog()
+    deliveries.record(Target("t", 0), b"digest", Appended(batches=1))
     save_deliveries(tmp_path / "nowhere" / "to.deliveries", deliveries)
     assert "cannot write" in caplog.text
 
 
 def test_a_full_disk_costs_the_memory_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failed: list[bool] = []
-    deliveries = Deliveries()
+    deliveries = AppendedLog()
     for partition in range(1000):
-        deliveries.record(Target("t", partition), b"digest", Delivered(batches=1))
+        deliveries.record(Target("t", partition), b"digest", Appended(batches=1))
     for room in (0, 8192):
         with tiny_disk(tmp_path / f"disk-{room}", 1 << 20) as disk:
             path = disk.path / "to.deliveries"
             disk.fill(leave=room)
             save_deliveries(path, deliveries, failed=lambda: failed.append(True))
             assert [one.name for one in disk.path.iterdir()] == ["filler"], "half a file is none"
-            load_deliveries(path, Deliveries(), failed=lambda: failed.append(True))
+            load_deliveries(path, AppendedLog(), failed=lambda: failed.append(True))
     assert failed == [True, True]
     assert [("No space left on device" in line, "make room" in line) for line in caplog.messages] == [(True, True)] * 2
 

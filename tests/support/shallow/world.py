@@ -13,7 +13,7 @@ import crc32c
 
 from shoal.protocol.records.batch import NewRecord, encode_batch, open_batch
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.unwrap.plan import SubBatch
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch
 from shoal.protocol.shallow.wrap.wrap import WrapContext
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
@@ -80,7 +80,7 @@ class Broker:
     max_message_bytes: int = 1 << 20
     log: list[NewRecord] = field(default_factory=list)
 
-    def produce(self, sub: SubBatch) -> tuple[int, int]:
+    def produce(self, sub: OutgoingBatch) -> tuple[int, int]:
         """Error code and base offset of the one batch."""
         batch = flat(sub.buffers)
         error = self._check(batch)

@@ -15,7 +15,7 @@ from shoal.protocol.capture.frames.withheld import Part, cut_answer, cut_request
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import write_compact_string, write_string
 
-__all__ = ["MAX_HELD", "MAX_WAITING", "Picker", "Wanted"]
+__all__ = ["MAX_HELD", "MAX_WAITING", "FrameFilter", "Wanted"]
 
 MAX_HELD: Final = 64 * 1024 * 1024
 """Bytes of requests that wait for their answers, over all connections."""
@@ -52,7 +52,7 @@ class _Held(NamedTuple):
     frame: CapturedFrame | None
 
 
-class Picker:
+class FrameFilter:
     """Takes every frame of every connection, in their order, and gives those to write: with a filter on topics, later than they came.
 
     A frame of which only the beginning could be kept comes with `withheld` set: it is cut, and keeps the order.

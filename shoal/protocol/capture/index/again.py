@@ -29,7 +29,7 @@ from shoal.protocol.capture.index.sizes import UNKNOWN, gzip_size, snappy_size, 
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import Topic, write_uvarint
 
-__all__ = ["FORMS", "Form", "Frame", "Lane", "Sent", "as_request", "form_of"]
+__all__ = ["FORMS", "Frame", "Lane", "ProduceTemplate", "Sent", "as_request", "form_of"]
 
 Frame = bytes | bytearray | memoryview
 
@@ -89,7 +89,7 @@ class Lane:
 
     __slots__ = ("_always", "_end", "_length", "_start", "_unpack", "connection", "epoch", "form", "names", "partition")
 
-    def __init__(self, form: "Form", partition: int, answer: Struct, around: tuple[bytes, bytes]) -> None:
+    def __init__(self, form: "ProduceTemplate", partition: int, answer: Struct, around: tuple[bytes, bytes]) -> None:
         self.form, self.partition = form, partition
         self._unpack, self._length = answer.unpack, answer.size
         self._start, self._end = around
@@ -120,7 +120,7 @@ class Lane:
         )
 
 
-class Form:
+class ProduceTemplate:
     """`api`: API, version and acks as a row has them."""
 
     __slots__ = (
@@ -214,7 +214,7 @@ class Form:
         return lane
 
 
-def form_of(frame: Frame, request: Request, only: PartitionRows) -> Form | None:
+def form_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceTemplate | None:
     """Of a Produce request that is this frame, or what was kept of it, and has one batch. None: its like cannot be read so."""
     [tail] = only.tails
     if not _OLDEST <= request.api_version <= _NEWEST or not request.acks:
@@ -225,7 +225,7 @@ def form_of(frame: Frame, request: Request, only: PartitionRows) -> Form | None:
     at -= (len(write_uvarint(records + 1)) if is_compact else 4) + _INT32.size
     if at < _HEAD:
         return None
-    form = Form(frame, at, request, only.topic)
+    form = ProduceTemplate(frame, at, request, only.topic)
     found = form.read(frame, request.size, 0, 0)
     return form if found is not None and found[0].partition == only.partition else None
 

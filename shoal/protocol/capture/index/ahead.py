@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.capture.index.columns import HEADER_SIZE
 from shoal.protocol.capture.index.pending import Request
-from shoal.protocol.capture.index.record_sets import Usual
+from shoal.protocol.capture.index.record_sets import SingleBatch
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_name, read_tags
 from shoal.protocol.schema.api import ApiKey
@@ -96,10 +96,10 @@ class Begun(NamedTuple):
     topics: int  # left, with the one that these are of
     partitions: int  # left of that topic, without the one that these are of
     topic: Topic
-    usual: list[Usual]
+    usual: list[SingleBatch]
 
 
-Read = tuple[Known, int, int, list[Usual]]
+Read = tuple[Known, int, int, list[SingleBatch]]
 """Correlation id, size of the frame, its partitions."""
 
 
@@ -202,7 +202,7 @@ class AheadReader:
     def _begin(self, chunk: memoryview, pos: int) -> int:
         """-> where the first partition begins."""
         known = self._known = self.known
-        self._usual: list[Usual] = []
+        self._usual: list[SingleBatch] = []
         if self._said is not None:
             length, api, self._correlation_id, first = self._unpack(chunk, pos)
             if api == known.api and first == self._first:

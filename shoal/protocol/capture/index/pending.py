@@ -1,4 +1,4 @@
-"""A request between its last byte to the broker and its answer, and what the proxy says of it (`Note`, `Verdict`)."""
+"""A request between its last byte to the broker and its answer, and what the proxy says of it (`RequestAnnotation`, `FetchOutcome`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from shoal.protocol.capture.index.columns import Handling
 from shoal.protocol.wire.types import Topic
 
 if TYPE_CHECKING:
-    from shoal.protocol.capture.index.record_sets import PartitionRows, Usual
+    from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch
 
-__all__ = ["NO_NOTE", "PASSED", "Note", "Request", "Source", "Treatment", "Verdict"]
+__all__ = ["NO_NOTE", "PASSED", "FetchOutcome", "Request", "RequestAnnotation", "Source", "Treatment"]
 
 NO_ACKS: Final = -2
 TOKEN: Final = 1 << 16
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     reason: str | None = None
 
 
-class Verdict(NamedTuple):
+class FetchOutcome(NamedTuple):
     """What became of the batches of a fetched partition: those within `wrapped` (first and last offsets) were wrapped, the others
     are raw for `reason`. `given_below`: the client was given only those below this offset (0: none), and will ask for the others again:
     they make no rows."""
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class RequestAnnotation:
     """What Shoal does with a request on its way to the broker. `judged`: a `Tap.judge` follows, with a verdict for each partition.
 
     `sources`: of the batches of each partition, in order; None: a plain one.
@@ -62,7 +62,7 @@ class Note:
     sources: Mapping[tuple[Topic, int], Sequence[Source | None]] = field(default_factory=dict)
 
 
-NO_NOTE: Final = Note()
+NO_NOTE: Final = RequestAnnotation()
 
 
 class Request:
@@ -91,7 +91,7 @@ class Request:
         self.acks = NO_ACKS
         self.sent_ns = 0
         self.note = NO_NOTE
-        self.partitions: list[PartitionRows | Usual] = []
+        self.partitions: list[PartitionRows | SingleBatch] = []
 
     @property
     def is_token(self) -> bool:

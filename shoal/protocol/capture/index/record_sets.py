@@ -21,7 +21,7 @@ from shoal.protocol.capture.index.stream import Abandon, FrameWalker, More, read
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.wire.types import Topic
 
-__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "Usual", "as_rows"]
+__all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "SingleBatch", "as_rows"]
 
 MAX_BATCHES: Final = 100_000
 """Of one frame; further ones are not looked at, and counted."""
@@ -52,11 +52,11 @@ class PartitionRows(NamedTuple):
     tails: list[bytes]
 
 
-Usual = tuple[Topic, int, int, bytes]
+SingleBatch = tuple[Topic, int, int, bytes]
 """Of a partition with one batch: topic, index, plain size, the batch's header. Its rows are made when they are wanted."""
 
 
-def as_rows(one: PartitionRows | Usual) -> PartitionRows:
+def as_rows(one: PartitionRows | SingleBatch) -> PartitionRows:
     if isinstance(one, PartitionRows):
         return one
     topic, index, raw, header = one
@@ -90,7 +90,7 @@ class RecordSetWalker(FrameWalker):
     def __init__(self, prefix: int) -> None:
         super().__init__(prefix)
         self.overlooked = 0
-        self.partitions: list[PartitionRows | Usual] = []
+        self.partitions: list[PartitionRows | SingleBatch] = []
         self.batches = 0
         self.error = 0  # of the frame's first partition that has one
         self._compact = self._by_id = False

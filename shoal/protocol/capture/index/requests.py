@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.capture.index.again import FORMS, Form, form_of
+from shoal.protocol.capture.index.again import FORMS, ProduceTemplate, form_of
 from shoal.protocol.capture.index.ahead import MOST_KNOWN, AheadReader, Begun, known_of
 from shoal.protocol.capture.index.columns import HEADER_SIZE
 from shoal.protocol.capture.index.pending import TOKEN, Request
@@ -51,7 +51,7 @@ class RequestWalker(RecordSetWalker):
         self.unknown = 0  # Produce requests of a version that nobody knows yet
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
-        self._forms: list[Form] = []
+        self._forms: list[ProduceTemplate] = []
         self.ahead = AheadReader()
         self._head = b""  # of a Produce request unlike those before
 
@@ -73,7 +73,7 @@ class RequestWalker(RecordSetWalker):
         return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
 
     @property
-    def known(self) -> Sequence[Form]:
+    def known(self) -> Sequence[ProduceTemplate]:
         """What the next frame may be read by; none, while it must be fed."""
         return self._forms if self.is_between else ()
 

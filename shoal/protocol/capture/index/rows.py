@@ -17,8 +17,8 @@ from shoal.protocol.capture.index.columns import (
     Handling,
     Kind,
 )
-from shoal.protocol.capture.index.pending import Request, Source, Treatment, Verdict
-from shoal.protocol.capture.index.record_sets import PartitionRows, Usual, as_rows
+from shoal.protocol.capture.index.pending import FetchOutcome, Request, Source, Treatment
+from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -173,7 +173,7 @@ class RowMaker:
         self,
         request: Request,
         answered: Answered,
-        partitions: Sequence[Usual],
+        partitions: Sequence[SingleBatch],
         said: Mapping[tuple[Topic, int], tuple[int, int]],
     ) -> None:
         """Of a Produce request with one batch for each partition."""
@@ -219,7 +219,7 @@ class RowMaker:
             one = rows._replace(tails=[tail])
             self.batches(request, answered, Direction.PRODUCED, treatment, one)
 
-    def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: Verdict) -> None:
+    def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: FetchOutcome) -> None:
         """Batches of a fetched partition, as the verdict says."""
         below = verdict.given_below
         raw: list[bytes] = []

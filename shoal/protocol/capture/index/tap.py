@@ -23,12 +23,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from shoal.protocol.capture.index.again import Form, Frame, Sent, as_request
+from shoal.protocol.capture.index.again import Frame, ProduceTemplate, Sent, as_request
 from shoal.protocol.capture.index.ahead import Read
 from shoal.protocol.capture.index.ahead import as_request as read_request
 from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
 from shoal.protocol.capture.index.columns import Direction, Handling
-from shoal.protocol.capture.index.pending import NO_NOTE, Note, Request, Treatment, Verdict
+from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.index.requests import RequestWalker
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, Place, RowMaker, Sink
@@ -43,7 +43,7 @@ MAX_WAITING: Final = 100_000
 """Batches of one connection; a row takes some 200 bytes."""
 _MAX_NOTES: Final = 10_000
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-_NO_VERDICT: Final = Verdict()
+_NO_VERDICT: Final = FetchOutcome()
 
 
 class Tap:
@@ -66,10 +66,10 @@ class Tap:
         self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request | Sent] = deque()
         self._waiting_batches = 0
-        self._notes: dict[int, Note] = {}
+        self._notes: dict[int, RequestAnnotation] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
-        self.forms: Sequence[Form] = ()
+        self.forms: Sequence[ProduceTemplate] = ()
         """By which the next request may be read."""
         self._is_between = True  # two answers
 
@@ -193,7 +193,7 @@ class Tap:
 
     # -- what Shoal says ---------------------------------------------------------------------------------------------
 
-    def note(self, correlation_id: int, note: Note) -> None:
+    def note(self, correlation_id: int, note: RequestAnnotation) -> None:
         """Of a request that is about to be sent."""
         self._see_all()
         if len(self._notes) >= _MAX_NOTES:
@@ -202,7 +202,10 @@ class Tap:
         self.forms = ()
 
     def judge(
-        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+        self,
+        correlation_id: int,
+        verdicts: Mapping[tuple[Topic, int], FetchOutcome],
+        otherwise: FetchOutcome = _NO_VERDICT,
     ) -> None:
         """Of the answer to a request whose note said that it would be judged; `otherwise`: for partitions that are not named.
 
@@ -212,7 +215,10 @@ class Tap:
         self._judge(correlation_id, verdicts, otherwise)
 
     def _judge(
-        self, correlation_id: int, verdicts: Mapping[tuple[Topic, int], Verdict], otherwise: Verdict = _NO_VERDICT
+        self,
+        correlation_id: int,
+        verdicts: Mapping[tuple[Topic, int], FetchOutcome],
+        otherwise: FetchOutcome = _NO_VERDICT,
     ) -> None:
         on_its_way: tuple[Request | None, Answered, list[PartitionRows], int] = (
             self._answers.request,
@@ -224,7 +230,7 @@ class Tap:
         if request is None or request.correlation_id != correlation_id:
             return
         if answered is NO_ANSWER:
-            request.note = Note(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
+            request.note = RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
             return
         self._waiting_batches -= sum(len(one.tails) for one in partitions)
         for one in partitions:

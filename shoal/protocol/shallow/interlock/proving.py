@@ -27,7 +27,7 @@ from shoal.protocol.shallow.interlock.limits import (
     back_off,
 )
 from shoal.protocol.shallow.interlock.positions import Positions
-from shoal.protocol.shallow.interlock.turn import Turn, Verdict
+from shoal.protocol.shallow.interlock.turn import ProofRound, Verdict
 
 __all__ = ["Proving"]
 
@@ -41,7 +41,7 @@ class Proving:
         self._settings = settings
         self._opens_at = opens_at
         self._closed_until = opens_at
-        self._turn: Turn | None = None
+        self._turn: ProofRound | None = None
         self._tainted: OrderedDict[Fingerprint, int] = OrderedDict()
 
     def close(self, now: float, until: float) -> None:
@@ -154,7 +154,7 @@ class Proving:
             and flow in self._flows
         )
 
-    def _turn_for(self, flow: Flow, now: float) -> Turn | None:
+    def _turn_for(self, flow: Flow, now: float) -> ProofRound | None:
         """The turn, where it is this flow's. Asked by another flow, a turn past its deadline ends."""
         turn = self._turn
         if turn and (now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline)):
@@ -162,7 +162,7 @@ class Proving:
             return None
         return turn if turn and turn.flow is flow else None
 
-    def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> Turn | None:
+    def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> ProofRound | None:
         """With samples in hand; or to get ahead of others, who wait until this flow has caught up with them."""
         behind = self._positions.is_behind(flow, read)
         if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
@@ -170,7 +170,7 @@ class Proving:
         settings = self._settings
         seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
         reserve = settings.reserve_seconds if behind else seconds
-        self._turn = Turn(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
+        self._turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
         return self._turn
 
     # waiting
@@ -201,7 +201,7 @@ class Proving:
             return other.deadline
         return self._bounded(other.deadline if other else flow.retry_at, flow, read, now)
 
-    def _waits(self, turn: Turn, flow: Flow, read: Fetched, now: float) -> float | None:
+    def _waits(self, turn: ProofRound, flow: Flow, read: Fetched, now: float) -> float | None:
         """The flow has the turn."""
         return self._bounded(inf, flow, read, now) if turn.blocks(read) else None
 
@@ -219,7 +219,7 @@ class Proving:
         flow.retry_at = now + (PAUSE_SECONDS if turn.proved else back_off(BACK_OFF_SECONDS, flow.failures))
         flow.failures += not turn.proved
 
-    def _sampled(self, turn: Turn, topic: str) -> None:
+    def _sampled(self, turn: ProofRound, topic: str) -> None:
         turn.proved = True
         turn.flow.topic(topic).sample(turn.connection(topic))
         turn.flow.failures = 0
@@ -228,7 +228,7 @@ class Proving:
         state = flow.topic(topic)
         state.fail(why, now + back_off(BACK_OFF_SECONDS, state.failures))
 
-    def _taint(self, turn: Turn) -> None:
+    def _taint(self, turn: ProofRound) -> None:
         for mark in turn.unanswered():
             self._tainted[mark] = turn.flow.token
         while len(self._tainted) > MAX_TAINTED:

@@ -18,7 +18,7 @@ from enum import Enum
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
 from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicPartition
 
-__all__ = ["NEEDED", "Turn", "Verdict"]
+__all__ = ["NEEDED", "ProofRound", "Verdict"]
 
 NEEDED = 2  # different samples that came back
 MAX_CLAIMS = 64  # topics proven in one turn
@@ -54,7 +54,7 @@ class _Pending:
     matched: bool = False
 
 
-class Turn:
+class ProofRound:
     """`deadline` holds where another flow waits for it, `last_deadline` in any case (s)."""
 
     def __init__(self, flow: Flow, *, now: float, seconds: float, reserve: float, longest: float) -> None:

@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
+from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 
-__all__ = ["Ahead", "Piece"]
+__all__ = ["BatchRange", "Remaining"]
 
 
-class Piece(NamedTuple):
+class BatchRange(NamedTuple):
     """Adjacent batches of the item `item`, from its batch `batch` on; or a part of that one batch, which begins at `first` (records)."""
 
     item: int
     batch: int
     first: int
-    row: BatchRow
+    row: BatchSlice
 
     @property
     def size(self) -> int:
@@ -28,28 +28,28 @@ class Piece(NamedTuple):
     def records(self) -> int:
         return sum(self.row.records)
 
-    def until(self, at: int) -> "Piece":
+    def until(self, at: int) -> "BatchRange":
         """The first `at` batches of several."""
-        return Piece(self.item, self.batch, self.first, self.row.window(0, at))
+        return BatchRange(self.item, self.batch, self.first, self.row.window(0, at))
 
-    def since(self, at: int) -> "Piece":
+    def since(self, at: int) -> "BatchRange":
         """The others."""
-        return Piece(self.item, self.batch + at, self.first, self.row.window(at, len(self.row)))
+        return BatchRange(self.item, self.batch + at, self.first, self.row.window(at, len(self.row)))
 
 
-class Ahead:
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+class Remaining:
+    def __init__(self, pieces: Iterable[BatchRange]) -> None:
         self._pieces = deque(pieces)
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
     @property
-    def first(self) -> Piece:
+    def first(self) -> BatchRange:
         """The piece with the first batch: there must be one."""
         return self._pieces[0]
 
-    def single(self) -> Iterator[tuple[Piece, int]]:
+    def single(self) -> Iterator[tuple[BatchRange, int]]:
         """Each batch: the piece it is in, and its place in that."""
         return ((piece, at) for piece in self._pieces for at in range(len(piece.row)))
 
@@ -63,9 +63,9 @@ class Ahead:
                 break
         return max(count, 1)
 
-    def peek(self, count: int) -> tuple[Piece, ...]:
+    def peek(self, count: int) -> tuple[BatchRange, ...]:
         """The first `count` batches."""
-        pieces = list[Piece]()
+        pieces = list[BatchRange]()
         for piece in self._pieces:
             if count <= 0:
                 break
@@ -83,21 +83,21 @@ class Ahead:
             self._pieces.popleft()
             count -= len(piece.row)
 
-    def put_back(self, pieces: Sequence[Piece]) -> None:
+    def put_back(self, pieces: Sequence[BatchRange]) -> None:
         """These were the first, and are so again."""
         self._pieces.extendleft(reversed(pieces))
 
-    def batch(self, number: int) -> SubBatch:
+    def batch(self, number: int) -> OutgoingBatch:
         piece, at = self._place(number)
         return self._pieces[piece].row[at]
 
-    def replace(self, number: int, parts: Sequence[SubBatch]) -> None:
+    def replace(self, number: int, parts: Sequence[OutgoingBatch]) -> None:
         """Put parts of a batch in its place."""
         index, at = self._place(number)
         whole = self._pieces[index]
         pieces, first = [whole.until(at)] if at else [], whole.first
         for part in parts:
-            pieces.append(Piece(whole.item, whole.batch + at, first, BatchRow.of((part,))))
+            pieces.append(BatchRange(whole.item, whole.batch + at, first, BatchSlice.of((part,))))
             first += part.records
         if at + 1 < len(whole.row):
             pieces.append(whole.since(at + 1))

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["MAX_DELIVERIES", "Delivered", "Deliveries", "DeliveryStatistics", "Ledger", "Refusal", "Target", "recall"]
+__all__ = ["MAX_DELIVERIES", "Appended", "AppendedLog", "DeliveryStatistics", "Ledger", "Refusal", "Target", "recall"]
 
 # A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by default.
 # Twice that, since several mirrors may share a Shoal. An entry takes about 600 bytes.
@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
         return "; ".join(self.texts) + (f"; and {more} batches more" if more else "")
 
 
-class Delivered(NamedTuple):
+class Appended(NamedTuple):
     """What of one item is done with: whole sub-batches, then records of the next one (it was split because it was too large).
 
     All of that is appended but what `refusal` says. `first` and `last` are the target offsets of the first and the last record
@@ -63,15 +63,15 @@ class Delivered(NamedTuple):
     refusal: Refusal | None = None
 
 
-NOTHING = Delivered()
+NOTHING = Appended()
 
 
 class Ledger(Protocol):
     """What `PartitionProgress` asks and tells."""
 
-    def recall(self, target: Target, identity: Hashable) -> Delivered: ...
+    def recall(self, target: Target, identity: Hashable) -> Appended: ...
 
-    def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None: ...
+    def record(self, target: Target, identity: Hashable, delivered: Appended) -> None: ...
 
 
 class Deliverable(Protocol):
@@ -84,7 +84,7 @@ class Deliverable(Protocol):
     def batches(self) -> Sequence[object]: ...
 
 
-def recall(ledger: Ledger, target: Target, items: Sequence[Deliverable]) -> Iterator[Delivered]:
+def recall(ledger: Ledger, target: Target, items: Sequence[Deliverable]) -> Iterator[Appended]:
     """Of each item of a plan. What stands behind a forgotten one is sent again, too: it must not be in front of it."""
     whole = True
     for item in items:
@@ -100,22 +100,22 @@ class DeliveryStatistics:
     repeats_avoided: int  # sub-batches, or parts of one, that a retry brought again
 
 
-class Deliveries:
+class AppendedLog:
     """The least recently used of `limit` items are forgotten."""
 
     def __init__(self, limit: int = MAX_DELIVERIES) -> None:
         self._limit = limit
-        self._known: OrderedDict[tuple[Target, Hashable], Delivered] = OrderedDict()
+        self._known: OrderedDict[tuple[Target, Hashable], Appended] = OrderedDict()
         self._forgotten = 0
         self._avoided = 0
 
-    def recall(self, target: Target, identity: Hashable) -> Delivered:
+    def recall(self, target: Target, identity: Hashable) -> Appended:
         """What of the item is appended already, when a request brings it (again)."""
         known = self._known.get((target, identity), NOTHING)
         self._avoided += known.batches + bool(known.records)
         return known
 
-    def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None:
+    def record(self, target: Target, identity: Hashable, delivered: Appended) -> None:
         """Call it with each success of the broker, before anything else is done."""
         self._known[target, identity] = delivered
         self._known.move_to_end((target, identity))
@@ -123,7 +123,7 @@ class Deliveries:
             self._known.popitem(last=False)
             self._forgotten += 1
 
-    def items(self) -> Iterable[tuple[tuple[Target, Hashable], Delivered]]:
+    def items(self) -> Iterable[tuple[tuple[Target, Hashable], Appended]]:
         """The least recently used first."""
         return self._known.items()
 

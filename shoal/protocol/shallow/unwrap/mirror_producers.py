@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, read_batch_header
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
+from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.shallow.unwrap.mirror_sequences import (
     Misplaced,
@@ -106,8 +106,8 @@ class MirrorProducers:
         buffers = compress_plain(frame, start, end, codec) if codec is not None else None
         source = f"a batch at {header.max_timestamp} ms without envelopes"
         whole = tuple(buffers or (memoryview(frame)[start:end],))
-        batch = SubBatch(whole, header.record_count, codec if buffers and codec else header.codec, source)
-        item = Item(identity=0, key=None, batches=BatchRow.of((batch,)))
+        batch = OutgoingBatch(whole, header.record_count, codec if buffers and codec else header.codec, source)
+        item = Item(identity=0, key=None, batches=BatchSlice.of((batch,)))
         return Plan(items=(item,), outer_records=header.record_count, stamp=outer_stamp(header))
 
     @property

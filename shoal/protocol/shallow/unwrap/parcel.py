@@ -8,22 +8,22 @@ from itertools import chain
 from typing import NamedTuple
 
 from shoal.protocol.records.rebatch import split_batch
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
-from shoal.protocol.shallow.unwrap.ahead import Piece
+from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
+from shoal.protocol.shallow.unwrap.ahead import BatchRange
 from shoal.protocol.shallow.unwrap.sequence import Shape, Stamp
 from shoal.protocol.wire.crc import Buffer
 
-__all__ = ["Parcel", "halves"]
+__all__ = ["OutgoingRecordSet", "halves"]
 
 _JOINED_BELOW = (
     8 * 1024
 )  # bytes of a buffer, on average: copying it costs less than handing it to the kernel on its own
 
 
-class Parcel(NamedTuple):
+class OutgoingRecordSet(NamedTuple):
     """The record set for one partition. `stamp`: the first batch's; each of the others has the sequence that follows (`sequence.py`)."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BatchRange, ...]
     stamp: Stamp | None
 
     @property
@@ -50,10 +50,10 @@ class Parcel(NamedTuple):
         are_small = self.size < _JOINED_BELOW * len(buffers)
         return [b"".join(buffers)] if are_small and len(buffers) > 1 else buffers
 
-    def _rows(self) -> Iterable[BatchRow]:
+    def _rows(self) -> Iterable[BatchSlice]:
         return (piece.row for piece in self.pieces) if self.stamp is None else self._stamped(self.stamp)
 
-    def _stamped(self, stamp: Stamp) -> Iterator[BatchRow]:
+    def _stamped(self, stamp: Stamp) -> Iterator[BatchSlice]:
         for piece in self.pieces:
             yield piece.row.stamped(*stamp)
             stamp = stamp.behind(piece.records)
@@ -63,13 +63,13 @@ class Parcel(NamedTuple):
         return str(first) if batches == 1 else f"a set of {batches} batches, {first} to {last}"
 
 
-def halves(batch: SubBatch) -> list[SubBatch]:
+def halves(batch: OutgoingBatch) -> list[OutgoingBatch]:
     """Pieces of at most half the bytes, or the batch alone where it is one record. The same batch always gives the same ones:
     that is how a retry finds the place up to which it is appended. About 3 us per record. Damage: RemoteProtocolError."""
     if batch.records == 1:
         return [batch]
     whole = b"".join(batch.buffers)
     return [
-        SubBatch((piece,), int.from_bytes(piece[57:61], "big"), batch.codec, f"a part of {batch.source}")
+        OutgoingBatch((piece,), int.from_bytes(piece[57:61], "big"), batch.codec, f"a part of {batch.source}")
         for piece in split_batch(whole, 0, len(whole), limit=len(whole) // 2)
     ]

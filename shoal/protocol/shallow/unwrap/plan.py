@@ -37,7 +37,7 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.producible import produce_all_again
 from shoal.protocol.records.record import Headers, Record, read_records
 from shoal.protocol.records.recordset import LOG_OVERHEAD, Span, split
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
+from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.envelope import MAGIC, EnvelopeKey, decode_key
 from shoal.protocol.shallow.token import edited, holds_token, take_token
 from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, outer_stamp
@@ -50,11 +50,11 @@ __all__ = [
     "MAX_OUTER_BYTES",
     "MAX_OUTER_RECORDS",
     "Item",
+    "OutgoingBatch",
     "Plan",
     "Refused",
     "Returned",
     "Stripped",
-    "SubBatch",
     "plan_record_set",
 ]
 
@@ -79,7 +79,7 @@ class Item:
 
     identity: Hashable
     key: EnvelopeKey | None
-    batches: BatchRow
+    batches: BatchSlice
     headers: Headers = ()
 
 
@@ -327,11 +327,11 @@ def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: i
     digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
     digest.update(at.to_bytes(4, "big"))
     source = f"plain records at {records[0].timestamp} ms beside an envelope"
-    sub = SubBatch((batch,), len(records), codec, source)
-    return Item(identity=digest.digest(), key=None, batches=BatchRow.of((sub,)))
+    sub = OutgoingBatch((batch,), len(records), codec, source)
+    return Item(identity=digest.digest(), key=None, batches=BatchSlice.of((sub,)))
 
 
-def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
+def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
     """The batches of an envelope, checked against its key and against what a broker appends."""
     value = memoryview(record.value or b"")
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
@@ -344,7 +344,7 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchRow:
     found = len(stored), sum(counts), ends, bounds[-1]
     if found != (key.batches, key.records, (key.first_offset, key.last_offset), len(value)):
         raise RemoteProtocolError(f"the batches of {key} are not those that its key states")
-    return BatchRow.of_envelope(origin, _producible(value, bounds, stored), bounds, counts, offsets)
+    return BatchSlice.of_envelope(origin, _producible(value, bounds, stored), bounds, counts, offsets)
 
 
 def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:

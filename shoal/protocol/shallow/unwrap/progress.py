@@ -29,9 +29,9 @@ from collections.abc import Sequence as Row
 from dataclasses import dataclass
 from functools import reduce
 
-from shoal.protocol.shallow.batch_row import SubBatch
+from shoal.protocol.shallow.batch_row import OutgoingBatch
 from shoal.protocol.shallow.refused import SourceRange
-from shoal.protocol.shallow.unwrap.ahead import Ahead, Piece
+from shoal.protocol.shallow.unwrap.ahead import BatchRange, Remaining
 from shoal.protocol.shallow.unwrap.answers import (
     ALREADY_THERE,
     CUTTABLE,
@@ -44,11 +44,11 @@ from shoal.protocol.shallow.unwrap.answers import (
     TRY_AGAIN,
     Outcome,
 )
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Ledger, Refusal, Target, recall
-from shoal.protocol.shallow.unwrap.parcel import Parcel
+from shoal.protocol.shallow.unwrap.delivery import Appended, Ledger, Refusal, Target, recall
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Plan
-from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT, Replay
-from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, Doubt, Sequence
+from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT, InDoubtReplay
+from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, InDoubt, Sequence
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 
@@ -66,11 +66,11 @@ class _Failure:
     track, and all of them have to come again, whatever it says of those behind the first."""
 
     error_code: int
-    parcels: list[Parcel]
+    parcels: list[OutgoingRecordSet]
     certain: bool
     lost_track: bool = False
 
-    def and_then(self, parcel: Parcel, *, certain: bool) -> "_Failure":
+    def and_then(self, parcel: OutgoingRecordSet, *, certain: bool) -> "_Failure":
         certain = self.lost_track or (self.certain and certain)
         return _Failure(self.error_code, [*self.parcels, parcel], certain, self.lost_track)
 
@@ -95,7 +95,7 @@ class PartitionProgress:
         self.target = target
         self.outcome: Outcome | None = None
         self.sets = sets
-        self.cut_due: SubBatch | None = None
+        self.cut_due: OutgoingBatch | None = None
         self._cut_at = 0  # its place among what is ahead
         self.refused_set: str | None = None  # a set was refused whose batches were then taken
         self.refused = list[SourceRange]()  # what the broker does not take, whatever is done about it
@@ -106,12 +106,12 @@ class PartitionProgress:
         self._deliveries = deliveries
         self._sequence = sequence
         self._delivered = list(recall(deliveries, target, plan.items))
-        self._ahead = Ahead(
-            Piece(at, done.batches, 0, item.batches[done.batches :])
+        self._ahead = Remaining(
+            BatchRange(at, done.batches, 0, item.batches[done.batches :])
             for at, (item, done) in enumerate(zip(plan.items, self._delivered, strict=True))
             if done.batches < len(item.batches)
         )
-        self._in_flight: deque[Parcel] = deque()
+        self._in_flight: deque[OutgoingRecordSet] = deque()
         self._failure: _Failure | None = None
         self._primed = False
         self._renewed = False
@@ -119,14 +119,14 @@ class PartitionProgress:
         self._suspicion = 0  # with this error
         self._set_bytes = SET_BYTES
         self._most = MAX_IN_DOUBT  # of batches in a set: it begins small behind a refused one, for the next may be, too
-        self._replay = Replay(self._usable_doubt())
+        self._replay = InDoubtReplay(self._usable_doubt())
         self._prepare()
         self._is_stamped_replay = again  # until the first answer that leaves nothing of it open
         self._replay_stamped()
 
     # -- before anything is sent -------------------------------------------------------------------------------------
 
-    def _usable_doubt(self) -> Doubt | None:
+    def _usable_doubt(self) -> InDoubt | None:
         """What an earlier request for the same data left in doubt; what it left for other data nobody will ask for again."""
         sequence = self._sequence
         if sequence is None or sequence.doubt is None:
@@ -139,7 +139,7 @@ class PartitionProgress:
     def _replay_stamped(self) -> None:
         """A set's worth of what is ahead may have been sent before; counted anew when some of it was cut or taken back."""
         if self._is_stamped_replay and self._ahead:
-            self._replay = Replay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
+            self._replay = InDoubtReplay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
 
     def _renew(self) -> None:
         """Go on in a new epoch, or without stamps where there is none."""
@@ -164,11 +164,11 @@ class PartitionProgress:
         if cut_before is not None:
             return self._cut_next(cut_before)
         if self._replay.failed:
-            self._replay = Replay()
+            self._replay = InDoubtReplay()
             self._renew()
         return self._finish()
 
-    def _done_in(self, piece: Piece) -> int:
+    def _done_in(self, piece: BatchRange) -> int:
         done = self._delivered[piece.item]
         return done.records if done.batches == piece.batch else 0
 
@@ -177,7 +177,7 @@ class PartitionProgress:
     def _cut_next(self, at: int) -> None:
         self.cut_due, self._cut_at = self._ahead.batch(at), at
 
-    def cut(self, pieces: Row[SubBatch] | RemoteProtocolError) -> None:
+    def cut(self, pieces: Row[OutgoingBatch] | RemoteProtocolError) -> None:
         """What `halves` made of `cut_due`. It may be called in a thread; nothing may be asked of this partition meanwhile."""
         batch, self.cut_due = self.cut_due, None
         assert batch is not None
@@ -202,12 +202,12 @@ class PartitionProgress:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def next_parcel(self, room: int | None = None) -> Parcel | None:
+    def next_parcel(self, room: int | None = None) -> OutgoingRecordSet | None:
         """The next record set to send, of at most `room` bytes; None: nothing (now). Without `room` it is one piece at least."""
         if not self._may_send():
             return None
         count = 1 if self._replay.due else self._gather(self._set_bytes if room is None else room)
-        parcel = Parcel(self._ahead.peek(count), None)
+        parcel = OutgoingRecordSet(self._ahead.peek(count), None)
         if room is not None and parcel.size > room:
             return None
         self._ahead.drop(count)
@@ -238,7 +238,7 @@ class PartitionProgress:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def answered(self, error_code: int, base_offset: int) -> Parcel:
+    def answered(self, error_code: int, base_offset: int) -> OutgoingRecordSet:
         """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
         parcel = self._in_flight.popleft()
         if (
@@ -266,7 +266,7 @@ class PartitionProgress:
         self._finish()
         return parcel
 
-    def _appended(self, parcel: Parcel, base_offset: int) -> None:
+    def _appended(self, parcel: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
         for passed in self._replay.take_passed():  # there, or farther on: an answer too low skips nothing
             self._remember(passed, self._sequence.end if self._sequence else -1)
@@ -274,7 +274,7 @@ class PartitionProgress:
         self._clear(parcel.batches)
         self._most = min(2 * self._most, MAX_IN_DOUBT)
 
-    def _done_with(self, piece: Piece) -> Delivered:
+    def _done_with(self, piece: BatchRange) -> Appended:
         """What is done of its item with this piece, which is the next one of it; the offsets are as they were."""
         last = piece.batch + len(piece.row) - 1
         records = piece.first + piece.records
@@ -282,7 +282,7 @@ class PartitionProgress:
             return self._delivered[piece.item]._replace(batches=piece.batch, records=records)
         return self._delivered[piece.item]._replace(batches=last + 1, records=0)
 
-    def _remember(self, parcel: Parcel, base_offset: int) -> None:
+    def _remember(self, parcel: OutgoingRecordSet, base_offset: int) -> None:
         for index, piece in enumerate(parcel.pieces, 1):
             item, records = piece.item, piece.records
             before = self._delivered[item]
@@ -333,7 +333,7 @@ class PartitionProgress:
         end = self._refuse if code in REFUSED_FOR_GOOD else self._fail
         return end(*self._told(code, first))
 
-    def _refuse_aged(self, parcel: Parcel) -> None:
+    def _refuse_aged(self, parcel: OutgoingRecordSet) -> None:
         """In doubt, and too old by now, whether it is there or not. What is behind it goes on with the stamps by which the broker knows it."""
         self._ahead.put_back(list(parcel.pieces))
         self._refuse(*self._told(ErrorCode.INVALID_TIMESTAMP, parcel))
@@ -358,10 +358,10 @@ class PartitionProgress:
         self._deliveries.record(self.target, item.identity, self._delivered[piece.item])
         return None
 
-    def _take_back(self, parcels: Row[Parcel]) -> None:
+    def _take_back(self, parcels: Row[OutgoingRecordSet]) -> None:
         """Nothing of these was appended."""
         self._ahead.put_back([piece for parcel in parcels for piece in parcel.pieces])
-        self._replay = Replay()
+        self._replay = InDoubtReplay()
         self._replay_stamped()
         if self._sequence is not None and parcels[0].stamp is not None:
             self._sequence.doubt = None
@@ -373,11 +373,11 @@ class PartitionProgress:
         # A batch that is refused is dealt with when it is known what became of those behind it.
         self._fail(TRY_AGAIN if code in NEVER_APPENDED else code, message)
 
-    def _doubt(self, parcels: Row[Parcel]) -> None:
+    def _doubt(self, parcels: Row[OutgoingRecordSet]) -> None:
         sent = (*self._replay.take_passed(), *parcels)
         shapes = [parcel.shape() for parcel in sent if parcel.stamp] + self._replay.rest()
         if self._sequence is not None:
-            self._sequence.doubt = Doubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
+            self._sequence.doubt = InDoubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
 
     @property
     def unstamped(self) -> bool:
@@ -393,7 +393,7 @@ class PartitionProgress:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _told(error_code: int, parcel: Parcel) -> tuple[int, str]:
+    def _told(error_code: int, parcel: OutgoingRecordSet) -> tuple[int, str]:
         """What the mirror is told: stamps are Shoal's own business."""
         code = TRY_AGAIN if error_code in OF_STAMPS and parcel.stamp else error_code
         return code, f"the target broker answered {error_name(error_code)} to {parcel}"

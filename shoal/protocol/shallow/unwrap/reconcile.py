@@ -23,7 +23,7 @@ from typing import NamedTuple
 from shoal.protocol.records.record import Headers
 from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.facts import agrees, contradiction, read_facts
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Ledger, Target
+from shoal.protocol.shallow.unwrap.delivery import Appended, Ledger, Target
 from shoal.protocol.shallow.unwrap.plan import Plan
 
 __all__ = ["MAX_TARGETS", "Books", "Mismatch", "Reconciler", "mismatch"]
@@ -106,7 +106,7 @@ class Reconciler:
                 self._tell(wrong.kind, target, wrong.text)
         return _Watched(self, watched, ledger) if watched else ledger
 
-    def appended(self, target: Target, key: EnvelopeKey, delivered: Delivered, *, is_known: bool) -> None:
+    def appended(self, target: Target, key: EnvelopeKey, delivered: Appended, *, is_known: bool) -> None:
         """All of an envelope. `is_known`: `delivered` has the offsets of its first record and its last one."""
         books, first, last = self._books, delivered.first, delivered.last
         if not is_known or first < 0 or last < 0:
@@ -147,13 +147,13 @@ class _Watched:
         self._ledger = ledger
         self._begun = set[Hashable]()  # in an earlier request
 
-    def recall(self, target: Target, identity: Hashable) -> Delivered:
+    def recall(self, target: Target, identity: Hashable) -> Appended:
         delivered = self._ledger.recall(target, identity)
         if delivered.batches or delivered.records:
             self._begun.add(identity)
         return delivered
 
-    def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None:
+    def record(self, target: Target, identity: Hashable, delivered: Appended) -> None:
         self._ledger.record(target, identity, delivered)
         key = self._keys.get(identity)
         if key is not None and delivered.batches == key.batches:

@@ -15,31 +15,31 @@ A late copy of a set does no harm: its first batch is known or out of order by t
 
 from collections import deque
 
-from shoal.protocol.shallow.unwrap.ahead import Ahead, Piece
-from shoal.protocol.shallow.unwrap.parcel import Parcel
-from shoal.protocol.shallow.unwrap.sequence import Doubt, Sequence, Shape, Stamp
+from shoal.protocol.shallow.unwrap.ahead import BatchRange, Remaining
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
+from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Stamp
 
-__all__ = ["MAX_REPLAYED_IN_FLIGHT", "Replay"]
+__all__ = ["MAX_REPLAYED_IN_FLIGHT", "InDoubtReplay"]
 
 # Batches, once the broker is seen to know the producer id. They are in doubt already, so it does not matter how many are in doubt when
 # the connection is lost again; and thousands of tiny ones, five at a time, would outlast a mirror's patience on a distant broker.
 MAX_REPLAYED_IN_FLIGHT = 64
 
 
-class Replay:
+class InDoubtReplay:
     """`prepare` until it returns None; then `take` for each batch until none is `due`.
 
     `batches`: the first ones ahead may have been sent before, with the stamps that they bear (a mirror's own).
     """
 
-    def __init__(self, doubt: Doubt | None = None, *, batches: int = 0) -> None:
+    def __init__(self, doubt: InDoubt | None = None, *, batches: int = 0) -> None:
         self._shapes = deque(doubt.shapes if doubt else ())
         self.due = batches + sum(len(shape.records) for shape in self._shapes)
         self.unanswered = self.due  # not known to be appended, of all these
-        self._passed = list[Parcel]()
+        self._passed = list[OutgoingRecordSet]()
         self.failed = False  # the doubt is about something else than what is ahead
 
-    def prepare(self, ahead: Ahead) -> int | None:
+    def prepare(self, ahead: Remaining) -> int | None:
         """-> the number of the batch ahead that was cut before, and has to be cut again."""
         batches, singles = enumerate(ahead.single()), deque[Shape]()
         for shape in self._shapes:
@@ -65,7 +65,7 @@ class Replay:
         self.due -= 1
         return self._shapes.popleft().stamp if self._shapes else None
 
-    def passes_over(self, parcel: Parcel) -> bool:
+    def passes_over(self, parcel: OutgoingRecordSet) -> bool:
         """This parcel is out of order for the broker; -> whether one behind it may still tell that it is appended."""
         passes = self.unanswered > len(self._passed) + 1
         if passes:
@@ -77,7 +77,7 @@ class Replay:
         passed = sum(parcel.records for parcel in self._passed)
         return not passed or base_offset - max(end, 0) >= passed
 
-    def take_passed(self) -> list[Parcel]:
+    def take_passed(self) -> list[OutgoingRecordSet]:
         """What was passed over, in order: it shares the fate of the next one."""
         passed, self._passed = self._passed, []
         return passed
@@ -94,6 +94,6 @@ class Replay:
         return list(self._shapes)
 
 
-def _begin(piece: Piece, at: int) -> tuple[int, int, int]:
+def _begin(piece: BatchRange, at: int) -> tuple[int, int, int]:
     """Where in the plan the batch of this place begins: item, batch, records."""
     return piece.item, piece.batch + at, piece.first

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import accumulate
 
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Target
+from shoal.protocol.shallow.unwrap.delivery import Appended, Target
 from shoal.protocol.shallow.unwrap.mirror_sequences import OuterStamp, Placed, SequenceMap, add_sequence
 from shoal.protocol.shallow.unwrap.plan import Item, Plan
 
@@ -48,15 +48,15 @@ class StampedDeliveries:
             self._records.append(tuple(accumulate(item.batches.records, initial=before)))
             before = self._records[-1][-1]
 
-    def recall(self, target: Target, identity: Hashable) -> Delivered:
+    def recall(self, target: Target, identity: Hashable) -> Appended:
         before = self._of(identity)
         batches = min(max(bisect_right(before, self.placed.appended) - 1, 0), len(before) - 1)
         is_inside = before[batches] < self.placed.appended < before[-1]
         offset = self.placed.base_offset
         records = self.placed.appended - before[batches] if is_inside else 0
-        return Delivered(batches=batches, records=records, first=offset, last=offset)
+        return Appended(batches=batches, records=records, first=offset, last=offset)
 
-    def record(self, target: Target, identity: Hashable, delivered: Delivered) -> None:
+    def record(self, target: Target, identity: Hashable, delivered: Appended) -> None:
         records = self._of(identity)[delivered.batches] + delivered.records
         offset = self.placed.base_offset
         if identity == 0:  # what the answer to the mirror is made of (progress.py)

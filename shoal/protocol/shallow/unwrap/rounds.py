@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shoal.protocol.shallow.unwrap.answers import Outcome
 from shoal.protocol.shallow.unwrap.delivery import Target
-from shoal.protocol.shallow.unwrap.parcel import Parcel
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 
-__all__ = ["REQUEST_BYTES", "Rounds"]
+__all__ = ["REQUEST_BYTES", "Schedule"]
 
 REQUEST_BYTES = 1024 * 1024  # max.request.size of a Java producer
 
 
-class Rounds:
+class Schedule:
     """`own_bytes`: the size of the mirror's request."""
 
     def __init__(self, partitions: Iterable[PartitionProgress], own_bytes: int = 0) -> None:
@@ -28,9 +28,9 @@ class Rounds:
         """They cannot go on before their `cut_due` is cut."""
         return (progress for progress in self.partitions.values() if progress.cut_due is not None)
 
-    def next_request(self) -> dict[Target, Parcel]:
+    def next_request(self) -> dict[Target, OutgoingRecordSet]:
         """At most one parcel per partition; empty = an answer has to come first, or all is done."""
-        room, parcels = self._room, dict[Target, Parcel]()
+        room, parcels = self._room, dict[Target, OutgoingRecordSet]()
         for target, progress in self.partitions.items():
             parcel = progress.next_parcel(room if parcels else None)
             if parcel is not None:
@@ -38,7 +38,7 @@ class Rounds:
                 room -= parcel.size
         return parcels
 
-    def answered(self, target: Target, error_code: int, base_offset: int) -> Parcel:
+    def answered(self, target: Target, error_code: int, base_offset: int) -> OutgoingRecordSet:
         return self.partitions[target].answered(error_code, base_offset)
 
     def allow_sets(self, allowed: bool) -> None:

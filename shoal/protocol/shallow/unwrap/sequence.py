@@ -11,7 +11,7 @@ fetched a part of it when it becomes the leader. So a set in doubt is never sent
 with the stamp it had, and the broker itself finds the place from where on they are missing (replay.py). A fresh set has no batch
 that the broker has seen, so it may be longer than five.
 
-What a partition was sent without a clear answer is its `Doubt`. A retry of the same data resolves it, by the same stamps. If
+What a partition was sent without a clear answer is its `InDoubt`. A retry of the same data resolves it, by the same stamps. If
 other data comes instead, nobody will ever ask for the doubtful data again; then the epoch is raised, which no coordinator need
 know of (KIP-360): from the first batch of the new epoch on, whatever is still under way in the old one is refused.
 A broker counts the age of a producer by the newest timestamp in its batches, and forgets one that is older than a day, within ten
@@ -30,7 +30,7 @@ from typing import NamedTuple
 from shoal.protocol.records.stamping import LAST_SEQUENCE
 from shoal.protocol.shallow.unwrap.delivery import Target
 
-__all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "MAX_SENDERS", "Doubt", "Sequence", "Sequences", "Shape", "Stamp"]
+__all__ = ["MAX_IN_FLIGHT", "MAX_PARTITIONS", "MAX_SENDERS", "InDoubt", "Sequence", "Sequences", "Shape", "Stamp"]
 
 MAX_IN_FLIGHT = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 MAX_PARTITIONS = 100_000  # and senders; about 200 bytes each. Above it all begin again, with new ids.
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class InDoubt:
     """What of a plan (`Plan.identity`) was sent, in order, and may or may not be appended."""
 
     plan: Hashable
@@ -74,7 +74,7 @@ class Sequence:
     epoch: int
     next: int = 0
     end: int = -1  # the offset behind what was acknowledged last; -1 = not known
-    doubt: Doubt | None = None
+    doubt: InDoubt | None = None
 
     def take(self, records: int) -> Stamp:
         """The stamp of what has so many records."""

@@ -16,7 +16,7 @@ from shoal.protocol.shallow.wrap.eligible import PLAIN_ATTRIBUTES, Measure
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 
-__all__ = ["MAX_OFFSET", "Glance", "glance"]
+__all__ = ["MAX_OFFSET", "UniformScan", "scan_uniform"]
 
 MAX_OFFSET = (1 << 63) - 2  # so that the next one is an int64, too
 _LEAST, _NEWEST = MIN_LENGTHS[2], 2
@@ -25,7 +25,7 @@ _CODECS = frozenset(Codec)  # of attributes: no other bit
 _Fields: TypeAlias = tuple[int, ...]  # those of a BatchHeader, by its order
 
 
-class Glance(NamedTuple):
+class UniformScan(NamedTuple):
     """The batches of a record set, one at least, by column: where each starts and ends, and the fields of its header."""
 
     starts: list[int]
@@ -33,14 +33,14 @@ class Glance(NamedTuple):
     headers: list[_Fields]
 
 
-def glance(buf: Buffer, start: int, end: int, measure: Measure, *, committed: bool) -> Glance | None:
+def scan_uniform(buf: Buffer, start: int, end: int, measure: Measure, *, committed: bool) -> UniformScan | None:
     """The batches of `buf[start:end]`; None where it is not clear that no rule (eligible.py) names any of them, that their offsets
     ascend, or (`committed`) that none is of a transaction. Of a tail, and of checksums, nothing is said."""
     found = _read(buf, start, end)
     return found if found and _is_plain(found.headers, measure, committed=committed) else None
 
 
-def _read(buf: Buffer, start: int, end: int) -> Glance | None:
+def _read(buf: Buffer, start: int, end: int) -> UniformScan | None:
     starts, headers, at, last = list[int](), list[_Fields](), start, end - HEADER_SIZE
     while at <= last:
         fields = read_fields(buf, at)
@@ -53,7 +53,7 @@ def _read(buf: Buffer, start: int, end: int) -> Glance | None:
         starts.append(at)
         headers.append(fields)
         at = stop
-    return Glance(starts, [*starts[1:], at], headers) if headers and _is_tail(buf, at, end) else None
+    return UniformScan(starts, [*starts[1:], at], headers) if headers and _is_tail(buf, at, end) else None
 
 
 def _is_tail(buf: Buffer, at: int, end: int) -> bool:

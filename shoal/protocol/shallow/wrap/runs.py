@@ -26,11 +26,11 @@ from shoal.protocol.records.recordset import entries
 from shoal.protocol.shallow.envelope import Header
 from shoal.protocol.shallow.refused import Offsets, overlaps
 from shoal.protocol.shallow.wrap.eligible import DELIVERS_NOTHING, Measure, Reason, is_plain, raw_reason
-from shoal.protocol.shallow.wrap.glance import MAX_OFFSET, Glance, glance
+from shoal.protocol.shallow.wrap.glance import MAX_OFFSET, UniformScan, scan_uniform
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["Found", "Row", "WrapContext", "find_rows", "rows_by_rules"]
+__all__ = ["Found", "Run", "WrapContext", "find_rows", "rows_by_rules"]
 
 # The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints, and the
 # header of the synthetic batch (61).
@@ -69,7 +69,7 @@ class WrapContext:
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class Run:
     """Adjacent batches: a run, or batches that stay raw. Of a run, the start and the header of each are known."""
 
     start: int
@@ -87,7 +87,7 @@ class Row:
 class Found(NamedTuple):
     """`next_offset`: -1 where there are no batches; `raw_next`: after the last record that stays raw (None: none does)."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Run]
     raw: Counter[Reason]
     next_offset: int
     raw_next: int | None
@@ -107,7 +107,7 @@ def find_rows(frame: Buffer, start: int, end: int, context: WrapContext) -> Foun
 def _rows_at_a_glance(frame: Buffer, start: int, end: int, context: WrapContext) -> Found | None:
     """None: the rules have to be asked."""
     measure = Measure(context.fetch_offset, context.payload_limit)
-    seen = glance(frame, start, end, measure, committed=context.read_committed)
+    seen = scan_uniform(frame, start, end, measure, committed=context.read_committed)
     if seen is None:
         return None
     first, last = seen.headers[0], seen.headers[-1]
@@ -116,16 +116,16 @@ def _rows_at_a_glance(frame: Buffer, start: int, end: int, context: WrapContext)
         return None
     if not context.first_raw:
         return Found(list(_runs(seen, 0, measure.payload_limit)), Counter(), following, None)
-    rows = [Row(seen.starts[0], seen.ends[0], is_run=False), *_runs(seen, 1, measure.payload_limit)]
+    rows = [Run(seen.starts[0], seen.ends[0], is_run=False), *_runs(seen, 1, measure.payload_limit)]
     return Found(rows, Counter({Reason.FIRST: 1}), following, first[0] + first[6] + 1)
 
 
-def _runs(seen: Glance, at: int, limit: int) -> Iterator[Row]:
+def _runs(seen: UniformScan, at: int, limit: int) -> Iterator[Run]:
     """All batches from the one numbered `at` on, in as few runs as the limit allows."""
     starts, ends, headers = seen
     while at < len(starts):
         stop = bisect_right(ends, starts[at] + limit)
-        yield Row(starts[at], ends[stop - 1], is_run=True, starts=starts[at:stop], headers=headers[at:stop])
+        yield Run(starts[at], ends[stop - 1], is_run=True, starts=starts[at:stop], headers=headers[at:stop])
         at = stop
 
 
@@ -165,17 +165,17 @@ def _judge(fields: _Fields, measure: Measure) -> Reason | None:
 def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
     """Cut where raw and wrapped meet, and runs where they may not go on."""
     limit, committed = context.payload_limit, context.read_committed
-    rows, raw, last, raw_next = list[Row](), Counter[Reason](), -2, None
-    row = Row(0, 0, is_run=False)
+    rows, raw, last, raw_next = list[Run](), Counter[Reason](), -2, None
+    row = Run(0, 0, is_run=False)
     for at, stop, header, last, reason in judged:
         if reason is not None or header is None:
             raw[reason or Reason.OLD_MAGIC] += 1
             raw_next = raw_next if reason in DELIVERS_NOTHING else last + 1
             if row.is_run or not rows:
-                rows.append(row := Row(at, stop, is_run=False))
+                rows.append(row := Run(at, stop, is_run=False))
         else:
             if not row.is_run or stop - row.start > limit or (committed and not _may_follow(row.headers[-1], header)):
-                rows.append(row := Row(at, stop, is_run=True))
+                rows.append(row := Run(at, stop, is_run=True))
             row.starts.append(at)
             row.headers.append(header)
         row.end = stop
@@ -196,7 +196,7 @@ def _all_raw(found: Found, batches: int) -> Found:
     return found._replace(rows=(), raw=raw, raw_next=max(last + 1, found.raw_next or 0))
 
 
-def _damaged(frame: Buffer, row: Row) -> list[int]:
+def _damaged(frame: Buffer, row: Run) -> list[int]:
     """The starts of batches whose checksum is wrong: the one pass over the payloads."""
     stated = [header[4] for header in row.headers]
     found = body_crcs(frame, row.starts, row.ends)

@@ -19,7 +19,7 @@ from shoal.protocol.records.recordset import entries
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
 from shoal.protocol.shallow.facts import facts_of
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.protocol.shallow.wrap.runs import Row, WrapContext, find_rows
+from shoal.protocol.shallow.wrap.runs import Run, WrapContext, find_rows
 from shoal.protocol.wire.crc import Buffer, combine, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 
@@ -106,7 +106,7 @@ def next_offset(frame: Buffer, start: int, end: int, fetch_offset: int) -> int:
         return -1
 
 
-def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[EnvelopeKey, list[Buffer]]:
+def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[EnvelopeKey, list[Buffer]]:
     first, last = row.headers[0], BatchHeader._make(row.headers[-1])
     payloads = (view[at + HEADER_SIZE : stop] for at, stop in zip(row.starts, row.ends, strict=True))
     fields = list(zip(*row.headers, strict=True))
@@ -145,7 +145,7 @@ def _envelope(view: memoryview, row: Row, context: WrapContext) -> tuple[Envelop
     return key, [header + head, value, tail]
 
 
-def _looked_into(view: memoryview, row: Row, sampler: KeySampler | None) -> bool | None:
+def _looked_into(view: memoryview, row: Run, sampler: KeySampler | None) -> bool | None:
     """Whether there are keys, where a batch of the row is one that is looked into."""
     picks = sampler.picks(len(row.starts)) if sampler is not None else ()
     spans = [(row.headers[at][5], row.starts[at] + HEADER_SIZE, row.ends[at]) for at in picks]

@@ -10,28 +10,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Refusal, Target
+from shoal.protocol.shallow.unwrap.delivery import Appended, Refusal, Target
 from shoal.proxy.shallow.files.kept_lines import KeptLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from pathlib import Path
 
-    from shoal.protocol.shallow.unwrap.delivery import Deliveries
+    from shoal.protocol.shallow.unwrap.delivery import AppendedLog
 
 __all__ = ["decode_identity", "encode_identity", "load_deliveries", "save_deliveries"]
 
 _LOST = "an envelope that is appended in part may be appended twice after a restart"
 
 
-def save_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+def save_deliveries(path: Path, deliveries: AppendedLog, *, failed: Callable[[], None] = lambda: None) -> None:
     """Logs what goes wrong, and calls `failed`."""
     _file(path, failed).save(
         [*target, *encode_identity(identity), *done] for (target, identity), done in deliveries.items()
     )
 
 
-def load_deliveries(path: Path, deliveries: Deliveries, *, failed: Callable[[], None] = lambda: None) -> None:
+def load_deliveries(path: Path, deliveries: AppendedLog, *, failed: Callable[[], None] = lambda: None) -> None:
     """And remove the file. Logs what goes wrong, and calls `failed`."""
     for target, identity, done in _file(path, failed).take(_decode):
         deliveries.record(target, identity, done)
@@ -41,11 +41,11 @@ def _file(path: Path, failed: Callable[[], None]) -> KeptLines:
     return KeptLines(path=path, first="shoal deliveries 1", lost=_LOST, failed=failed)
 
 
-def _decode(row: Any) -> tuple[Target, Hashable, Delivered]:
+def _decode(row: Any) -> tuple[Target, Hashable, Appended]:
     """Raises ValueError, TypeError, RemoteProtocolError."""
     topic, partition, kind, said, *numbers, refusal = row
     batches, records, first, last = map(int, numbers)
-    done = Delivered(batches, records, first, last, _refusal(refusal))
+    done = Appended(batches, records, first, last, _refusal(refusal))
     return Target(str(topic), int(partition)), decode_identity(kind, said), done
 
 

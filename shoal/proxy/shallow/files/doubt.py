@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.shallow.unwrap.delivery import Target
-from shoal.protocol.shallow.unwrap.sequence import Doubt, Sequence, Shape, Stamp
+from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Stamp
 from shoal.proxy.shallow.files.deliveries import decode_identity, encode_identity
 from shoal.proxy.shallow.files.kept_lines import KeptLines
 
@@ -52,7 +52,7 @@ def _decode(row: Any) -> tuple[str | None, Target, Hashable, Sequence]:
     """Raises ValueError, TypeError, RemoteProtocolError."""
     cluster_id, topic, partition, sender, *numbers, plan, shapes = row
     producer_id, epoch, following, end = map(int, numbers)
-    doubt = Doubt(plan=tuple(decode_identity(*one) for one in plan), shapes=tuple(_shape(*one) for one in shapes))
+    doubt = InDoubt(plan=tuple(decode_identity(*one) for one in plan), shapes=tuple(_shape(*one) for one in shapes))
     sequence = Sequence(producer_id=producer_id, epoch=epoch, next=following, end=end, doubt=doubt)
     return cluster_id and str(cluster_id), Target(str(topic), int(partition)), str(sender), sequence
 

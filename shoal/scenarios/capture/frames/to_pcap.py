@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
-from shoal.protocol.capture.frames.picking import Picker
+from shoal.protocol.capture.frames.picking import FrameFilter
 from shoal.scenarios.capture.errors import gone_if_it_fails
 from shoal.scenarios.capture.frames.files import read_frames
 
@@ -45,7 +45,7 @@ def to_pcap(
 
 def merged(files: Sequence[CaptureFile], wanted: Wanted) -> Iterator[CapturedFrame]:
     """Of several processes by time; the files of one process follow each other."""
-    picker = Picker(wanted)
+    picker = FrameFilter(wanted)
     streams = [_frames(list(group)) for _, group in groupby(sorted(files), key=lambda file: file.proxy or file.path)]
     for frame in heapq.merge(*streams, key=lambda frame: frame.time_ns):
         yield from picker.take(frame)

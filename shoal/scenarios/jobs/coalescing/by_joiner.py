@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from shoal.protocol.coalesce.joiner import Batch, Joined, Joiner, JoinLimits
+from shoal.protocol.coalesce.joiner import Batch, CoalescingPolicy, Joined, JoinLimits
 from shoal.scenarios.jobs.coalescing.lanes import NEVER, Lanes, Outcome, Rules
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _limits(rules: Rules) -> JoinLimits:
 
 
 def _run(coming: list[Batch], rules: Rules) -> Iterator[_Flight]:
-    joiner, flying, cursor = Joiner(_limits(rules)), list[_Flight](), 0
+    joiner, flying, cursor = CoalescingPolicy(_limits(rules)), list[_Flight](), 0
     now: float = -NEVER
     while True:
         moments = [flight.end for flight in flying] + [batch.arrived for batch in coming[cursor : cursor + 1]]

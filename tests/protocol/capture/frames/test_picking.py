@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.capture.frames import picking
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.picking import Picker, Wanted
+from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.protocol.capture.frames.withheld import WITHHELD, Part
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import write_request_header, write_response_header
@@ -41,7 +41,7 @@ def produce(correlation_id: int, topic: str, acks: int = -1, client: str = "a") 
 
 
 def picked(wanted: Wanted, frames: list[CapturedFrame]) -> list[CapturedFrame]:
-    picker = Picker(wanted)
+    picker = FrameFilter(wanted)
     return [kept for one in frames for kept in picker.take(one)] + picker.closed(PROXY, 1)
 
 
@@ -133,7 +133,7 @@ def test_an_exchange_is_kept_for_what_its_answer_mentions_and_in_order() -> None
 
 def test_requests_without_an_answer_are_decided_at_once_or_at_the_end() -> None:
     silent, open_ = produce(1, "orders", acks=0), produce(2, "orders")
-    picker = Picker(Wanted(topics=frozenset({"orders"})))
+    picker = FrameFilter(Wanted(topics=frozenset({"orders"})))
 
     assert picker.take(silent) == [silent]
     assert picker.take(open_) == []
@@ -149,7 +149,7 @@ def test_a_request_that_is_passed_over_is_decided_then() -> None:
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = produce(1, "orders"), produce(2, "orders"), produce(3, "orders")
     monkeypatch.setattr(picking, "MAX_HELD", len(first.frame) * 2)
-    picker = Picker(Wanted(topics=frozenset({"orders"})))
+    picker = FrameFilter(Wanted(topics=frozenset({"orders"})))
 
     assert [picker.take(one) for one in (first, second, third)] == [[], [], [first]]
     monkeypatch.setattr(picking, "MAX_WAITING", 1)

@@ -13,7 +13,7 @@ from bench import frames
 from shoal.protocol.capture.index import again as again_module
 from shoal.protocol.capture.index import tap as tap_module
 from shoal.protocol.capture.index.again import Lane
-from shoal.protocol.capture.index.pending import Note, Treatment
+from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
 from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.wire.compression import Codec
 from tests.support.captures.produced import a_batch, answer, request
@@ -252,7 +252,7 @@ def test_what_waits_is_bounded_and_a_note_is_heeded(monkeypatch: pytest.MonkeyPa
     for at in range(4):
         tap.received(memoryview(answer(9, at)), 2)
     assert (kept.dropped, tap._waiting_batches) == (2, 0)
-    tap.note(7, Note(treatment=Treatment(reason="why")))
+    tap.note(7, RequestAnnotation(treatment=Treatment(reason="why")))
     tap.sent(memoryview(request(9, 7, a_batch())), 1)
     tap.received(memoryview(answer(9, 7)), 2)
     assert kept.rows[-1]["reason"] == "why"

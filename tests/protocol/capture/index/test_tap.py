@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.capture.index.columns import Direction, Handling, Kind
-from shoal.protocol.capture.index.pending import Note, Source, Treatment, Verdict
+from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
 from shoal.protocol.capture.index.rows import Place
 from shoal.protocol.capture.index.stream import MAX_PIECE
 from shoal.protocol.capture.index.tap import Tap
@@ -271,16 +271,16 @@ def test_old_messages_of_one_record_set_make_one_row() -> None:
 
 def test_a_judged_answer_waits_for_its_verdict() -> None:
     tap, kept = new_tap()
-    tap.note(1, Note(judged=True))
+    tap.note(1, RequestAnnotation(judged=True))
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)
     three = b"".join(a_batch(first, 10, Codec.NONE) for first in (0, 10, 20))
     tap.received(memoryview(fetch_answer(1, three, ONE_OF_EACH, ONE_OF_EACH)), 2)
     assert not kept.raw
-    verdicts: dict[tuple[str | bytes, int], Verdict] = {
-        ("t", 0): Verdict(wrapped=[(0, 19)], reason="small"),
-        ("t", 1): Verdict(given_below=0),
+    verdicts: dict[tuple[str | bytes, int], FetchOutcome] = {
+        ("t", 0): FetchOutcome(wrapped=[(0, 19)], reason="small"),
+        ("t", 1): FetchOutcome(given_below=0),
     }
-    tap.judge(1, verdicts, Verdict(reason="unknown"))
+    tap.judge(1, verdicts, FetchOutcome(reason="unknown"))
     rows = kept.rows
     assert [(row["partition"], row["log_offset"], row["handling"], row["reason"]) for row in rows[:3]] == [
         (0, 0, Handling.WRAPPED, None),
@@ -295,21 +295,21 @@ def test_a_judged_answer_waits_for_its_verdict() -> None:
 def test_what_is_behind_the_last_batch_that_was_given_makes_no_row() -> None:
     """It is asked for again, and would be there twice."""
     tap, kept = new_tap()
-    tap.note(1, Note(judged=True))
+    tap.note(1, RequestAnnotation(judged=True))
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)
     three = b"".join(a_batch(first, 10, Codec.NONE) for first in (0, 10, 20))
     tap.received(memoryview(fetch_answer(1, three)), 2)
-    tap.judge(1, {("t", 0): Verdict(reason="evidence", given_below=20)})
+    tap.judge(1, {("t", 0): FetchOutcome(reason="evidence", given_below=20)})
     assert [row["log_offset"] for row in kept.rows] == [0, 10]
 
 
 def test_a_verdict_may_come_before_the_end_of_a_long_answer() -> None:
     tap, kept = new_tap()
-    tap.note(1, Note(judged=True))
+    tap.note(1, RequestAnnotation(judged=True))
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)
     answer = memoryview(fetch_answer(1, LARGE))
     tap.received(answer[:5000], 2)
-    tap.judge(1, {}, Verdict(reason="large"))
+    tap.judge(1, {}, FetchOutcome(reason="large"))
     tap.received(answer[5000:], 2)
     assert {(row["handling"], row["reason"]) for row in kept.rows} == {(Handling.RAW, "large")}
     assert len(kept.raw) == len(Codec)
@@ -320,7 +320,7 @@ def test_unwrapped_batches_have_their_source() -> None:
     sources: dict[tuple[str | bytes, int], list[Source | None]] = {
         ("t", 0): [Source("from", 4, 70, 79), None, Source("from", 4, 80, 89, "what is wrong with it")]
     }
-    tap.note(8, Note(treatment=Treatment(handling=Handling.RAW, reason="plain"), sources=sources))
+    tap.note(8, RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason="plain"), sources=sources))
     three = b"".join(a_batch(0, 10, Codec.NONE) for _ in range(3))
     body = b"\xff\xff" + (-1).to_bytes(2, signed=True) + bytes(4) + b"\0\0\0\1\0\1t\0\0\0\1" + bytes(4)
     tap.sent(memoryview(simple_request(0, 3, 8, body + len(three).to_bytes(4) + three)), 1)
@@ -349,7 +349,7 @@ def test_what_waits_for_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("shoal.protocol.capture.index.tap.MAX_WAITING", 6)
     tap, kept = new_tap()
     for correlation_id in (1, 2):
-        tap.note(correlation_id, Note(judged=True))
+        tap.note(correlation_id, RequestAnnotation(judged=True))
         tap.sent(memoryview(simple_request(1, 4, correlation_id)), 1)
         tap.received(memoryview(fetch_answer(correlation_id, ONE_OF_EACH)), 1)
     assert kept.dropped == len(Codec)

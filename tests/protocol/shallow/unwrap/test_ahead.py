@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.shallow.batch_row import BatchRow, SubBatch
-from shoal.protocol.shallow.unwrap.ahead import Ahead, Piece
+from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
+from shoal.protocol.shallow.unwrap.ahead import BatchRange, Remaining
 from shoal.protocol.wire.compression import Codec
 
 
@@ -16,38 +16,38 @@ class One(NamedTuple):
     item: int
     batch: int
     first: int
-    sub: SubBatch
+    sub: OutgoingBatch
 
 
-def a_batch(size: int, records: int, name: str) -> SubBatch:
-    return SubBatch((bytes(61), bytes(size)), records, Codec.NONE, name)
+def a_batch(size: int, records: int, name: str) -> OutgoingBatch:
+    return OutgoingBatch((bytes(61), bytes(size)), records, Codec.NONE, name)
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> list[list[SubBatch]]:
+def plans(draw: st.DrawFn) -> list[list[OutgoingBatch]]:
     sizes = draw(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), min_size=1, max_size=3))
     return [[a_batch(size, 2, f"{item}/{at}") for at, size in enumerate(row)] for item, row in enumerate(sizes)]
 
 
-def pieces_of(plan: list[list[SubBatch]]) -> Ahead:
-    return Ahead(Piece(item, 0, 0, BatchRow.of(row)) for item, row in enumerate(plan))
+def pieces_of(plan: list[list[OutgoingBatch]]) -> Remaining:
+    return Remaining(BatchRange(item, 0, 0, BatchSlice.of(row)) for item, row in enumerate(plan))
 
 
-def singles(pieces: Sequence[Piece]) -> list[One]:
+def singles(pieces: Sequence[BatchRange]) -> list[One]:
     return [One(piece.item, piece.batch + at, piece.first, sub) for piece in pieces for at, sub in enumerate(piece.row)]
 
 
-def listed(ahead: Ahead) -> list[One]:
+def listed(ahead: Remaining) -> list[One]:
     return [One(piece.item, piece.batch + at, piece.first, piece.row[at]) for piece, at in ahead.single()]
 
 
-def batches_of(plan: list[list[SubBatch]]) -> list[One]:
+def batches_of(plan: list[list[OutgoingBatch]]) -> list[One]:
     return [One(item, at, 0, sub) for item, row in enumerate(plan) for at, sub in enumerate(row)]
 
 
 @given(plans(), st.data())
 def test_taken_put_back_and_cut_they_are_the_batches_one_by_one(
-    plan: list[list[SubBatch]], data: st.DataObject
+    plan: list[list[OutgoingBatch]], data: st.DataObject
 ) -> None:
     ahead, model = pieces_of(plan), batches_of(plan)
     for _ in range(data.draw(st.integers(1, 6))):
@@ -75,13 +75,13 @@ def test_taken_put_back_and_cut_they_are_the_batches_one_by_one(
 
 
 @given(plans(), st.integers(0, 500), st.integers(1, 20))
-def test_as_many_go_together_as_there_is_room_for(plan: list[list[SubBatch]], room: int, most: int) -> None:
+def test_as_many_go_together_as_there_is_room_for(plan: list[list[OutgoingBatch]], room: int, most: int) -> None:
     sizes = list(accumulate(one.sub.size for one in batches_of(plan)))
     assert pieces_of(plan).fitting(room, most) == max(1, min(most, sum(size <= room for size in sizes)))
 
 
 @given(plans(), st.integers(0, 6), st.integers(0, 6))
-def test_a_part_of_a_row_is_a_row(plan: list[list[SubBatch]], start: int, stop: int) -> None:
-    row = BatchRow.of(plan[0])
+def test_a_part_of_a_row_is_a_row(plan: list[list[OutgoingBatch]], start: int, stop: int) -> None:
+    row = BatchSlice.of(plan[0])
     assert list(row[start:stop]) == plan[0][start:stop]
     assert row[start:stop].size == sum(batch.size for batch in plan[0][start:stop])

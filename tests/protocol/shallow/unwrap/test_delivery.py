@@ -1,23 +1,23 @@
-from shoal.protocol.shallow.unwrap.delivery import Delivered, Deliveries, Target
+from shoal.protocol.shallow.unwrap.delivery import Appended, AppendedLog, Target
 
 TARGET = Target("t", 0)
 
 
 def test_what_is_not_known_is_nothing() -> None:
-    assert Deliveries().recall(TARGET, "x") == Delivered(batches=0, records=0, first=-1, last=-1)
+    assert AppendedLog().recall(TARGET, "x") == Appended(batches=0, records=0, first=-1, last=-1)
 
 
 def test_an_item_is_known_in_its_partition_only() -> None:
-    deliveries = Deliveries()
-    deliveries.record(TARGET, "x", Delivered(batches=2, first=5, last=9))
+    deliveries = AppendedLog()
+    deliveries.record(TARGET, "x", Appended(batches=2, first=5, last=9))
     assert deliveries.recall(TARGET, "x").batches == 2
     assert deliveries.recall(Target("t", 1), "x").batches == 0
 
 
 def test_the_least_recently_recorded_is_forgotten() -> None:
-    deliveries = Deliveries(limit=2)
+    deliveries = AppendedLog(limit=2)
     for name in ("a", "b", "a", "c"):
-        deliveries.record(TARGET, name, Delivered(batches=1))
+        deliveries.record(TARGET, name, Appended(batches=1))
     assert [deliveries.recall(TARGET, name).batches for name in "abc"] == [1, 0, 1]
     statistics = deliveries.statistics()
     assert (statistics.remembered, statistics.forgotten, statistics.repeats_avoided) == (2, 1, 2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.protocol.shallow.unwrap.answers import TRY_AGAIN, Outcome
-from shoal.protocol.shallow.unwrap.delivery import Deliveries
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog
 from shoal.protocol.shallow.unwrap.parcel import halves
 from shoal.protocol.shallow.unwrap.progress import MAX_IN_DOUBT, PartitionProgress
 from tests.protocol.shallow.unwrap.test_exactly_once import (
@@ -163,7 +163,7 @@ def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
     log = log_of([10, 10, 10])
     plan, world = plan_of(mirrored(log, run_limit=1000)), World(Partition(), ["not leader", "ok", "ok"])
     assert len(plan.items) == 3
-    world.deliveries = Deliveries(limit=1)
+    world.deliveries = AppendedLog(limit=1)
     outcome = attempt(world, plan, stamped=False)
     assert outcome
     assert outcome.error_code

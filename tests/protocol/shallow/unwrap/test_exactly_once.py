@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord
 from shoal.protocol.shallow.unwrap.answers import Outcome
-from shoal.protocol.shallow.unwrap.delivery import Deliveries, Target
-from shoal.protocol.shallow.unwrap.parcel import Parcel, halves
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet, halves
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
@@ -42,7 +42,7 @@ class World:
     draws: list[str]
     late: list[deque[bytes]] = field(default_factory=list)  # requests on lost connections
     sequences: Sequences = field(default_factory=Sequences)
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: AppendedLog = field(default_factory=AppendedLog)
     most_in_flight: int = 0
     steps: int = 0
     set_bytes: int = SET_BYTES
@@ -248,7 +248,7 @@ def drained(world: World, plan: Plan) -> tuple[Outcome, int]:
     progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=world.sequences.of(TARGET))
     trips = 0
     while progress.outcome is None:
-        parcels: list[Parcel] = []
+        parcels: list[OutgoingRecordSet] = []
         while len(parcels) < MAX_IN_FLIGHT and (parcel := progress.next_parcel()):
             parcels.append(parcel)
         trips += 1

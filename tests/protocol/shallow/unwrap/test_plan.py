@@ -20,7 +20,7 @@ from shoal.protocol.records.batch import (
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
-from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, SubBatch, plan_record_set
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -56,7 +56,7 @@ def refused(outer: bytes) -> Refused:
     return plan
 
 
-def batches(plan: Plan) -> list[SubBatch]:
+def batches(plan: Plan) -> list[OutgoingBatch]:
     return [batch for item in plan.items for batch in item.batches]
 
 
@@ -327,7 +327,7 @@ def test_whatever_byte_is_damaged_no_envelope_is_passed_on(data: st.DataObject, 
     broken = damaged(whole, data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255)))
     plan = planned(broken)
     if plan is None:  # the broker sees it as it is: as damage
-        assert Broker().produce(SubBatch((broken,), 3, codec, ""))[0] != 0
+        assert Broker().produce(OutgoingBatch((broken,), 3, codec, ""))[0] != 0
     elif isinstance(plan, Plan):  # only what lies outside the CRC may differ
         assert appended(plan) == appended(plan_of(whole))
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.unwrap.answers import Outcome
-from shoal.protocol.shallow.unwrap.delivery import Deliveries, Target
-from shoal.protocol.shallow.unwrap.parcel import Parcel, halves
-from shoal.protocol.shallow.unwrap.plan import Plan, SubBatch, plan_record_set
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet, halves
+from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.rounds import Rounds
+from shoal.protocol.shallow.unwrap.rounds import Schedule
 from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -41,7 +41,7 @@ def outer_of(*records: NewRecord) -> bytes:
     return encode_batch(records)
 
 
-def next_batch(progress: PartitionProgress) -> SubBatch | None:
+def next_batch(progress: PartitionProgress) -> OutgoingBatch | None:
     """The one batch of the next parcel; what has to be cut before is cut."""
     while progress.cut_due is not None:
         progress.cut(cut(progress.cut_due))
@@ -49,13 +49,13 @@ def next_batch(progress: PartitionProgress) -> SubBatch | None:
     return parcel and only(parcel)
 
 
-def only(parcel: Parcel) -> SubBatch:
+def only(parcel: OutgoingRecordSet) -> OutgoingBatch:
     (piece,) = parcel.pieces
     (batch,) = piece.row
     return batch
 
 
-def cut(batch: SubBatch) -> list[SubBatch] | RemoteProtocolError:
+def cut(batch: OutgoingBatch) -> list[OutgoingBatch] | RemoteProtocolError:
     try:
         return halves(batch)
     except RemoteProtocolError as error:
@@ -69,8 +69,8 @@ def run(progress: PartitionProgress, broker: Broker) -> Outcome:
     return progress.outcome
 
 
-def begun(outer: bytes, deliveries: Deliveries | None = None) -> PartitionProgress:
-    return PartitionProgress(TARGET, plan_of(outer), deliveries or Deliveries())
+def begun(outer: bytes, deliveries: AppendedLog | None = None) -> PartitionProgress:
+    return PartitionProgress(TARGET, plan_of(outer), deliveries or AppendedLog())
 
 
 # The answer
@@ -128,7 +128,7 @@ def test_an_error_ends_the_partition_and_says_which_batch() -> None:
 
 
 def test_a_retry_appends_the_rest_and_answers_as_if_nothing_had_happened() -> None:
-    outer, deliveries, broker = produced(mirrored()), Deliveries(), Broker()
+    outer, deliveries, broker = produced(mirrored()), AppendedLog(), Broker()
     first = begun(outer, deliveries)
     batch = next_batch(first)
     assert batch
@@ -141,7 +141,7 @@ def test_a_retry_appends_the_rest_and_answers_as_if_nothing_had_happened() -> No
 
 
 def test_a_lost_answer_costs_nothing() -> None:
-    outer, deliveries, broker = produced(mirrored()), Deliveries(), Broker()
+    outer, deliveries, broker = produced(mirrored()), AppendedLog(), Broker()
     outcome = run(begun(outer, deliveries), broker)
     again = begun(outer, deliveries)
     assert next_batch(again) is None
@@ -150,7 +150,7 @@ def test_a_lost_answer_costs_nothing() -> None:
 
 
 def test_a_second_fetch_of_the_same_records_is_no_retry() -> None:
-    deliveries, broker = Deliveries(), Broker()
+    deliveries, broker = AppendedLog(), Broker()
     for serial in (1, 2):
         outer = produced(mirrored(serials=lambda serial=serial: serial))
         run(begun(outer, deliveries), broker)
@@ -158,7 +158,7 @@ def test_a_second_fetch_of_the_same_records_is_no_retry() -> None:
 
 
 def test_equal_plain_records_of_another_request_are_no_retry() -> None:
-    deliveries, broker = Deliveries(), Broker()
+    deliveries, broker = AppendedLog(), Broker()
     for serial in (1, 2):
         (seen,) = mirrored(serials=lambda serial=serial: serial)
         run(begun(outer_of(PLAIN, seen.record), deliveries), broker)
@@ -180,7 +180,7 @@ def test_a_batch_that_is_too_large_goes_in_pieces() -> None:
 
 @given(st.integers(300, 12_000), st.integers(300, 12_000), st.integers(0, 60))
 def test_a_retry_goes_on_between_two_pieces(limit: int, later_limit: int, failing_at: int) -> None:
-    outer, deliveries, broker = produced(mirrored(BIG)), Deliveries(), Broker(max_message_bytes=limit)
+    outer, deliveries, broker = produced(mirrored(BIG)), AppendedLog(), Broker(max_message_bytes=limit)
     first = begun(outer, deliveries)
     for _ in range(failing_at):
         if (batch := next_batch(first)) is not None:
@@ -220,10 +220,10 @@ def test_a_batch_that_cannot_be_cut_is_refused_for_good() -> None:
 
 
 def test_partitions_go_side_by_side() -> None:
-    deliveries = Deliveries()
+    deliveries = AppendedLog()
     short = PartitionProgress(Target("t", 0), plan_of(produced(mirrored(some_batch(0)))), deliveries)
     long = PartitionProgress(Target("t", 1), plan_of(produced(mirrored(LOG, serials=lambda: 5))), deliveries)
-    rounds, sent = Rounds([short, long]), []
+    rounds, sent = Schedule([short, long]), []
     while parcels := rounds.next_request():
         sent.append([target.partition for target in parcels])
         for target in parcels:
@@ -282,7 +282,7 @@ def test_nothing_known_is_appended_twice_and_nothing_is_lost(
     log: bytes, draws: list[str], per_batch: int, run_limit: int, max_message_bytes: int
 ) -> None:
     seen = mirrored(log, run_limit=run_limit)
-    deliveries, faults, broker = Deliveries(), Faults(draws), Broker(max_message_bytes=max_message_bytes)
+    deliveries, faults, broker = AppendedLog(), Faults(draws), Broker(max_message_bytes=max_message_bytes)
     for at in range(0, len(seen), per_batch):
         chunk = seen[at : at + per_batch]
         outer = produced(chunk)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.protocol.records.batch import NewRecord
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import decode_key, encode_key
-from shoal.protocol.shallow.unwrap.delivery import Deliveries, Target
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
 from shoal.protocol.shallow.unwrap.plan import Plan, Refused, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.reconcile import Books, Mismatch, Reconciler
@@ -36,7 +36,7 @@ class Side:
 
     broker: Partition = field(default_factory=Partition)
     reconciler: Reconciler = field(default_factory=Reconciler)
-    deliveries: Deliveries = field(default_factory=Deliveries)
+    deliveries: AppendedLog = field(default_factory=AppendedLog)
     before: list[str] = field(default_factory=list)
 
     def produce(self, *records: NewRecord) -> int | None:
@@ -216,6 +216,6 @@ def test_what_is_told_is_bounded() -> None:
 
 
 def test_plain_records_are_not_watched() -> None:
-    deliveries = Deliveries()
+    deliveries = AppendedLog()
     plan = Plan(items=(), outer_records=0)
     assert Reconciler().open(TARGET, plan, deliveries) is deliveries

@@ -1,11 +1,11 @@
 """How parcels of several partitions share requests, and how large these get."""
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.unwrap.delivery import Deliveries, Target
-from shoal.protocol.shallow.unwrap.parcel import Parcel
+from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
+from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
-from shoal.protocol.shallow.unwrap.rounds import REQUEST_BYTES, Rounds
+from shoal.protocol.shallow.unwrap.rounds import REQUEST_BYTES, Schedule
 from shoal.protocol.shallow.unwrap.sequence import Sequences
 from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from tests.support.shallow.world import context, flat, poll, produced, some_batch
@@ -25,18 +25,18 @@ def large(number: int, size: int) -> list[bytes]:
     return [encode_batch([NewRecord(1, None, bytes(size))], base_offset=at) for at in range(number)]
 
 
-def rounds_of(*logs: list[bytes], sets: bool = True, own_bytes: int = 0) -> Rounds:
-    sequences, deliveries = Sequences(), Deliveries()
+def rounds_of(*logs: list[bytes], sets: bool = True, own_bytes: int = 0) -> Schedule:
+    sequences, deliveries = Sequences(), AppendedLog()
     sequences.begin(3, 0)
     targets = [Target("t", at) for at in range(len(logs))]
     made = (
         PartitionProgress(target, plan_of(log), deliveries, sequence=sequences.of(target), sets=sets)
         for target, log in zip(targets, logs, strict=True)
     )
-    return Rounds(made, own_bytes)
+    return Schedule(made, own_bytes)
 
 
-def drained(rounds: Rounds) -> list[dict[int, Parcel]]:
+def drained(rounds: Schedule) -> list[dict[int, OutgoingRecordSet]]:
     """Every request, answered before the next."""
     requests = []
     while parcels := rounds.next_request():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, body_crc, read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.wrap.eligible import Measure
-from shoal.protocol.shallow.wrap.glance import glance
+from shoal.protocol.shallow.wrap.glance import scan_uniform
 from shoal.protocol.shallow.wrap.runs import Found, WrapContext, find_rows, rows_by_rules
 from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.protocol.shallow.strategies import record_sets
@@ -129,7 +129,7 @@ def test_a_dense_log_is_seen_at_a_glance(log: bytes, data: st.DataObject | None)
     """Or all the tests above would compare the rules with themselves."""
     first = split(log, 0, len(log)).spans[0].base_offset
     least = data.draw(st.integers(0, first)) if data else 0
-    seen = glance(log, 0, len(log), Measure(least, 1 << 19), committed=True)
+    seen = scan_uniform(log, 0, len(log), Measure(least, 1 << 19), committed=True)
     assert seen is not None
     assert list(zip(seen.starts, seen.ends, strict=True)) == [
         (span.start, span.end) for span in split(log, 0, len(log)).spans
@@ -138,8 +138,8 @@ def test_a_dense_log_is_seen_at_a_glance(log: bytes, data: st.DataObject | None)
 
 def test_transactions_are_judged_by_their_reader() -> None:
     log, measure = LOG + some_batch(60, producer_id=1, producer_epoch=0, attributes=TRANSACTIONAL), Measure(0, 1 << 19)
-    assert glance(log, 0, len(log), measure, committed=False)
-    assert glance(log, 0, len(log), measure, committed=True) is None
+    assert scan_uniform(log, 0, len(log), measure, committed=False)
+    assert scan_uniform(log, 0, len(log), measure, committed=True) is None
 
 
 def test_a_damaged_batch_is_left_out_of_a_glance() -> None:
