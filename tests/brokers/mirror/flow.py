@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WITHIN = 150.0  # for a mirror to do what it should, on a machine with other things to do
 _LOGS = ("--log-format", "json", "--report-every", "0.5")
-_PORTS = 12  # of one listener: bootstrap and up to eleven brokers
+_PORTS = 6  # of one listener: bootstrap and up to five brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,9 @@ async def exactly_once(
     """Shoal and the mirror at work with envelopes."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = wiring or Wiring(topics=topic)
-    extra = {**(long_transactions(aliases) if long else {}), **wiring.extra}
+    # A worker that was cut off from its group is given its tasks back after this time only, five minutes by default.
+    soon = {f"{aliases.target}.scheduled.rebalance.max.delay.ms": "1000"}
+    extra = {**soon, **(long_transactions(aliases) if long else {}), **wiring.extra}
     async with flowing(pair, aliases, work, replace(wiring, exactly_once=True, extra=extra)) as flow:
         async with steady(pair, topic):
             await wrapped_more(flow, 1)
@@ -90,9 +92,7 @@ async def test_shoal_is_killed_many_times(pair: Pair, topic: str, aliases: Alias
 @pytest.mark.slow
 async def test_shoal_is_stopped_many_times(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     """SIGTERM in the middle of transactions."""
-    # A worker that was cut off from its group is given its tasks back after this time only, five minutes by default.
-    extra = {f"{aliases.target}.scheduled.rebalance.max.delay.ms": "1000"}
-    async with exactly_once(pair, topic, aliases, tmp_path, wiring=Wiring(topics=topic, extra=extra)) as flow:
+    async with exactly_once(pair, topic, aliases, tmp_path) as flow:
         async with steady(pair, topic):
             for _ in range(8):
                 await wrapped_more(flow)

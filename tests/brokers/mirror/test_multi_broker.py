@@ -7,25 +7,18 @@ either side, and that one partition's records come over several connections, one
 from __future__ import annotations
 
 import json
-import os
-import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config, in_thread
-from shoal.scenarios.kafka.content.records import sized
 from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.content.topics import Topics
-from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Wiring, flowing
+from tests.brokers.mirror.flow import Wiring, flowing
 from tests.brokers.mirror.steady import reconciled, steady, warm_up, wrapped_more
 from tests.support.kafka_clusters import Pair
 
@@ -34,10 +27,8 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.kafka.broker import Cluster
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import SharedClusters
 
 PARTITIONS = 6
-STILL_S = 13.0  # above `trial_seconds`
 # Topics of MM2 outlive a broker, too; and where source and target are one, heartbeats would be copied of copies for ever.
 EXTRA = {
     "replication.factor": "3",
@@ -103,39 +94,3 @@ async def test_leaders_move_and_a_broker_dies(both: Pair, topic: str, aliases: A
         # MM2 may have to start its tasks again where they had committed.
         after = await reconciled(both, topic, flow)
         await flow.check_faithful(topic, duplicates=after.source - before.source)
-
-
-@pytest.fixture
-def nine_sources(shared_clusters: SharedClusters, pair: Pair) -> Pair:
-    """Nine brokers are copied to one."""
-    nine = shared_clusters.cluster("nine", ClusterSpec(heap="256m"))
-    while len(nine.nodes) < 9:
-        trio.run(nine.add_broker)
-    return Pair(source=nine, target=pair.target, scanners=(Scanner(nine.bootstrap), pair.scanners[1]))
-
-
-@pytest.mark.slow
-async def test_a_target_that_stands_still_before_a_mirror_of_nine_brokers(
-    nine_sources: Pair, topic: str, aliases: Aliases, tmp_path: Path
-) -> None:
-    """What the mirror has been given over nine connections, and cannot send on, is more than `evidence-bytes`."""
-    partitions, bootstrap = 72, nine_sources.source.bootstrap
-    await Topics(bootstrap).create(topic, partitions)
-    layout = Layout(partitions=partitions, run=10)
-    async with flowing(nine_sources, aliases, tmp_path, Wiring(topics=topic, tasks=1)) as flow:
-        await warm_up(nine_sources, topic, flow, partitions=partitions)
-        before, broker = flow.counts()["wrapped_bytes"], nine_sources.target.nodes[1].process.pid
-
-        def is_much() -> bool:
-            return flow.counts()["wrapped_bytes"] - before > 64 << 20 and trio.current_time() > began + STILL_S
-
-        async with trio.open_nursery() as nursery:
-            os.kill(broker, signal.SIGSTOP)
-            began = trio.current_time()
-            try:
-                nursery.start_soon(partial(fill, bootstrap, topic, sized(24_000, 10_000), layout=layout))
-                await until(is_much, within=WITHIN, what="far more to be handed out than arrives", poll_s=0.2)
-            finally:
-                os.kill(broker, signal.SIGCONT)
-        await flow.check(topic)
-        assert not flow.events("stopped")
