@@ -54,12 +54,13 @@ test-spark: ## Tests that start Spark
 	@scripts/setup java
 	@$(BIN)/pytest -p no:randomly -m spark
 
-check: ## Lint, format, types, import contracts
+check: ## Lint, format, types, import contracts, plain English
 	@scripts/setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	scripts/prose
 
 fuzz: ## Hostile bytes into every decoder, for some minutes
 	@scripts/setup fuzz

@@ -1,1 +1,1 @@
-"""Side-by-side benchmarks on this machine: nothing, HAProxy and Shoal before the same real broker."""
+"""Side-by-side benchmarks on this machine: a direct connection, HAProxy and Shoal with the same real broker."""

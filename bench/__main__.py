@@ -1,4 +1,4 @@
-"""`make bench`: proxy CPU per GiB, added latency and memory of Shoal beside HAProxy and nothing at all, in one run."""
+"""`make bench`: proxy CPU per GiB, added latency and memory of Shoal, HAProxy and a direct connection, in one run."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 if TYPE_CHECKING:
     from shoal.scenarios.progress import Progress
 
-BROKER = {"log.retention.check.interval.ms": "1000"}  # what is produced again and again must not fill the disk
+BROKER = {"log.retention.check.interval.ms": "1000"}  # repeated produce runs must not fill the disk
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS)
     arguments.add_argument("--rounds", type=int, default=5, help="interleaved rounds; medians are printed (default 5)")
-    arguments.add_argument("--seconds", type=float, default=2.5, help="of each forwarding run (default 2.5)")
+    arguments.add_argument("--seconds", type=float, default=2.5, help="duration of each forwarding run (default 2.5)")
     arguments.add_argument(
-        "--requests", type=int, default=400, help="lone requests of each kind and round (default 400)"
+        "--requests", type=int, default=400, help="single requests of each kind and round (default 400)"
     )
     arguments.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, metavar="PART", help=", ".join(PARTS))
-    arguments.add_argument("--out", type=Path, default=BUILD / "bench", help="directory of report.json and logs")
+    arguments.add_argument("--out", type=Path, default=BUILD / "bench", help="directory for report.json and logs")
     return arguments
 
 

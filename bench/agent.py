@@ -1,8 +1,8 @@
 """Ordinary produce to a broker with the agent and to one without, side by side: python -m bench.agent
 
-Both brokers run all the time and get the same load in turns, so that whatever else the machine does hits both. What is told is the
-median of the rounds: records per second as ProducerPerformance says, and the broker's own CPU time, which shows a loss that a
-broker with time to spare hides.
+Both brokers run all the time and get the same load in turns, so that disturbances hit both. The figures are medians of
+the rounds: records per second by ProducerPerformance, and the broker's own CPU time, which shows a loss that a broker
+with spare time hides.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _RATE = re.compile(r"([\d.]+) records/sec")
 
 
 class Load(NamedTuple):
-    """Values of 100 bytes. `producer`: properties of the Java producer; all use acks=all and idempotence, its defaults."""
+    """Values of 100 bytes. `producer`: properties of the Java producer; all use acks=all and idempotence."""
 
     records: int
     producer: Mapping[str, str]

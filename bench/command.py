@@ -1,4 +1,4 @@
-"""What the benchmarks do alike on the command line: measure, tell what went wrong, print the tables, write the report."""
+"""The common command line of the benchmarks: measure, report errors, print the tables, write the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def benchmark(
     as_tables: Callable[[Report], str],
     remark: str,
 ) -> int:
-    """-> the exit code. `options.out`: the directory of `report.json`. `remark` stands below the tables."""
+    """-> the exit code. `options.out`: the directory of `report.json`. `remark` is printed below the tables."""
     progress = Progress(sys.stderr)
     try:
         report = trio.run(measure, options, progress)

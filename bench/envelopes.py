@@ -1,4 +1,4 @@
-"""The envelopes that Shoal's wrap listener makes of the fetched topic: what a mirror would produce to the other cluster."""
+"""The envelopes of Shoal's wrap listener for the fetched topic: what a mirror would produce to the other cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Captured:
             following = header.last_offset + 1
             if header.record_count == 1:
                 self.wrapped += following - self.position[fetched.partition]
-                # A producer's base offset is 0; it lies outside of the CRC.
+                # A producer's base offset is 0; the CRC does not cover it.
                 self.envelopes[fetched.partition].append(bytes(8) + answer[span.start + 8 : span.end])
             self.position[fetched.partition] = following
 

@@ -1,8 +1,8 @@
-"""Requests as prebuilt bytes, so that the load client costs next to nothing and sends the same to every proxy.
+"""Requests as prebuilt bytes, so that the load client costs almost no CPU and sends the same to every proxy.
 
-Written with `struct` and not with Shoal's own protocol code: a yardstick is not made of what it measures. Fetch and Produce
-have the versions of Java clients that know topic ids, the others some that brokers 3.9 to 4.3 know; the layouts are in the
-message schemas of apache/kafka (clients/src/main/resources/common/message).
+Written with `struct` and without Shoal's protocol code, to be independent of it. Fetch and Produce have the versions of
+Java clients with topic ids, the others have versions that brokers 3.9 to 4.3 support; the layouts
+are in the message schemas of apache/kafka (clients/src/main/resources/common/message).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def api_versions(client: str) -> bytes:
 
 
 def metadata(client: str) -> bytes:
-    """Of every topic: a listener learns topic ids from the answer."""
+    """All topics: a listener learns topic ids from the answer."""
     every_topic, no_creation, no_operations = b"\0", b"\0", b"\0"
     return _frame(_METADATA, _METADATA_V, client, every_topic + no_creation + no_operations + _NO_TAGS)
 

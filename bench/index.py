@@ -1,9 +1,9 @@
-"""What the index costs for each batch that passes: its part of the proxy alone, in this process, fed as a pump feeds it.
+"""The index's cost per batch: its part of the proxy alone, in this process, fed like a pump feeds it.
 
-Chunks of 64 KiB of Fetch answers with many small batches, given to the tap; and Produce requests of one batch with their answers, through a
-tapped transport around one that does nothing, less what that costs without the tap. Such a request leaves a copy on the way
-(`hot path`) and is read later (`afterwards`), as often as the proxy does it. The sink keeps rows as the proxy does; packing them
-into blocks and writing them, which a thread does, is measured on its own.
+Chunks of 64 KiB of Fetch answers with many small batches, passed to the tap; and Produce requests of one batch with
+their answers, through a tapped transport around a no-op one, minus the cost without the tap. Such a request leaves a
+copy on the hot path (`hot path`) and is parsed later (`afterwards`), as in the proxy. The sink keeps rows as the proxy
+does; packing them into blocks and writing them, which a thread does, is measured separately.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench import frames
 from shoal.protocol.capture.index.blocks import BlockType, encode_block
 from shoal.protocol.capture.index.columns import ROW_SIZE
-from shoal.protocol.capture.index.names import Names
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
+from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.capture.index.tap import Tap
 from shoal.proxy.capture.backlog import WAKE, Backlog
 from shoal.proxy.capture.tapped import TappedTransport
@@ -24,14 +24,13 @@ from shoal.proxy.capture.tapped import TappedTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.wire.types import Topic
     from shoal.proxy.net.transport import Buffer, Transport
 
 __all__ = ["Nothing", "fetch_answer", "microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
-REQUESTS = WAKE // 2  # with their answers, as many as are put off
+REQUESTS = WAKE // 2  # with their answers, as many as are deferred
 SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
 PRODUCED = (
     (1, "small", 3, 0),
@@ -42,38 +41,21 @@ PRODUCED = (
     (10, "of 16 kB", 170, 0),
     (10, "of 16 kB, in pieces of 64 KiB,", 170, 64 * 1024),
 )
-"""Batches of a request, what they are, values in each, bytes of the pieces in which the request comes (0: whole)."""
-WARM_UP = 2  # requests that are not counted: the first are looked at as they pass
+"""Batches of a request, their kind, values in each, bytes of the chunks in which the request arrives (0: whole)."""
+WARM_UP = 2  # requests that are not counted: the first ones are parsed on the hot path
 CHUNK = 64 * 1024
-ROUNDS = 15  # the fastest counts: whatever disturbs makes it slower only
-REPEATS = 100  # the same, of what takes 100 microseconds
+ROUNDS = 15  # the fastest counts: disturbances only make a round slower
+REPEATS = 100  # the same, for operations of 100 microseconds
 _NO_TAGS = b"\0"
 _VERSION = 11  # of Produce
-_PLACE = Place(connection=1, listener="bench", cluster="bench")
+_PLACE = ConnectionInfo(connection=1, listener="bench", cluster="bench")
 
 
-class _Rows:
+class _Rows(MemorySink):
     """As proxy/capture/index.py keeps them."""
 
     def __init__(self) -> None:
-        self._names = Names(lambda _, __: TOPIC.name)
-        self.rows: list[bytes] = []
-
-    @property
-    def epoch(self) -> int:
-        return self._names.epoch
-
-    def number(self, name: str) -> int:
-        return self._names.number(name)
-
-    def topic(self, cluster: str, topic: Topic) -> int:
-        return self._names.topic(cluster, topic)
-
-    def knows(self, cluster: str, topic: Topic) -> bool:
-        return self._names.knows(cluster, topic)
-
-    def add(self, rows: bytes) -> None:
-        self.rows.append(rows)
+        super().__init__(lambda _, __: TOPIC.name)
 
     def drop(self, rows: int) -> None:
         raise AssertionError(f"{rows} rows are too many")
@@ -98,13 +80,13 @@ def _fetched(batch: bytes) -> float:
         tap, sink = _tap()
         tap.sent(memoryview(request), 1)
         _feed(tap.received, answer)
-        return len(b"".join(sink.rows)) // ROW_SIZE
+        return sink.size // ROW_SIZE
 
     return _fastest(once, BATCHES)
 
 
 class Nothing:
-    """A transport that takes all, and gives so many bytes."""
+    """A transport that accepts everything, and returns this many bytes."""
 
     def __init__(self, gives: int) -> None:
         self._gives = gives
@@ -137,7 +119,7 @@ class _Watcher:
 
 
 class _Costs(NamedTuple):
-    """Seconds for each batch."""
+    """Seconds per batch."""
 
     hot: float
     later: float
@@ -162,7 +144,7 @@ def _cut(frame: bytearray, piece: int) -> list[memoryview]:
 
 
 def _put_off(nothing: Nothing, chunks: list[list[memoryview]], buffer: memoryview, partitions: int) -> _Costs:
-    """Of all together. Raises RuntimeError when a row is missing."""
+    """The costs of all requests. Raises RuntimeError when a row is missing."""
     sink = _Rows()
     backlog = Backlog(lambda: None, _Watcher().broken)
     tap = Tap(_PLACE, sink, None, backlog.settle)
@@ -173,7 +155,7 @@ def _put_off(nothing: Nothing, chunks: list[list[memoryview]], buffer: memoryvie
     start = process_time()
     backlog.settle()
     later = process_time() - start
-    _check_rows(len(b"".join(sink.rows)) // ROW_SIZE, (WARM_UP + len(chunks)) * partitions)
+    _check_rows(sink.size // ROW_SIZE, (WARM_UP + len(chunks)) * partitions)
     return _Costs(hot, later)
 
 
@@ -187,7 +169,7 @@ def _exchange(transport: Transport, chunks: list[list[memoryview]], buffer: memo
 
 
 def _read_by_walkers(batch: bytes) -> float:
-    """Requests that come in two chunks each."""
+    """Requests that arrive in two chunks each."""
     request, answer = frames.produce("bench", TOPIC, {0: batch}, version=_VERSION), _produce_answer()
 
     def once() -> int:
@@ -196,7 +178,7 @@ def _read_by_walkers(batch: bytes) -> float:
             for chunk in (request[:40], request[40:]):
                 tap.sent(memoryview(chunk), 1)
             tap.received(memoryview(answer), 2)
-        return len(b"".join(sink.rows)) // ROW_SIZE
+        return sink.size // ROW_SIZE
 
     return _fastest(once, REQUESTS)
 
@@ -239,7 +221,7 @@ def _check_rows(made: int, wanted: int) -> None:
 
 
 def fetch_answer(record_set: bytes) -> bytes:
-    """Of `frames.FETCH_VERSION`."""
+    """An answer of `frames.FETCH_VERSION`."""
     part = struct.pack(">ihqqq", 0, 0, 1 << 40, 1 << 40, 0) + frames.uvarint(1) + struct.pack(">i", -1)
     part += frames.uvarint(len(record_set) + 1) + record_set + _NO_TAGS
     topic = TOPIC.topic_id + frames.uvarint(2) + part + _NO_TAGS

@@ -50,7 +50,8 @@ class Wire:
         self._socket.sendall(frame)
 
     def drain(self) -> int:
-        """Drop one answer; its size in bytes. Raises ConnectionError when the peer hangs up, TimeoutError when it hangs."""
+        """Drop one answer; its size in bytes. Raises ConnectionError when the peer hangs up, TimeoutError when it
+        hangs."""
         size = self._size()
         left = size
         while left:
@@ -84,7 +85,7 @@ class Wire:
 
 
 def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: float) -> Volume:
-    """Send `frames` round and round with at most `in_flight` unanswered, once at least; no new round after `seconds`."""
+    """Send `frames` repeatedly with at most `in_flight` unanswered, at least once; no new round after `seconds`."""
     rounds = received = unanswered = 0
     start = time.perf_counter()
     while not rounds or time.perf_counter() - start < seconds:

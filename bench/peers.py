@@ -1,4 +1,4 @@
-"""What stands between the load client and the broker: nothing, HAProxy in TCP mode, or Shoal."""
+"""The peers of the load client: the broker itself, HAProxy in TCP mode, or Shoal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def running_shoal(
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
     config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
-    argv = [sys.executable, "-m", "shoal.proxy", "run", "-c", str(config)]
+    argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
     async with _listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
         yield Peer(name=f"Shoal {mode}", address=address, process=process)
 

@@ -1,4 +1,4 @@
-"""Medians of the runs, as JSON and as tables for people. Only figures of one run of the benchmark are set side by side."""
+"""Medians of the runs, as JSON and as tables for people. Only figures of one benchmark run are compared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _lists() -> dict[str, list[Any]]:
 def as_json(figures: Figures, **about: object) -> dict[str, object]:
     """Medians: CPU seconds per GiB, GiB per second, microseconds (added: against direct in the same round), MiB.
 
-    Of the workloads LITTLE, beside bytes: CPU microseconds per request, requests per second.
+    For the workloads LITTLE, in addition to bytes: CPU microseconds per request, requests per second.
     """
     return {
         **about,

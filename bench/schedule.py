@@ -1,4 +1,4 @@
-"""The order of the runs: the ways (direct, HAProxy, Shoal) take turns, so that a noisy machine is noisy to all of them."""
+"""The order of the runs: direct, HAProxy and Shoal take turns, so that noise on the machine affects all of them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How fast the Spark jobs are, and how their time grows: `python -m bench.spark --millions 1 10 30`.
 
-Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million; those of the cascade, which
-reads a stream, are index files. All runs are in one session on
-all cores, after a short one that warms it; the time is that of the whole job, with its tables and its page. Memory: what Java had
-resident at most during the run, within the heap that it was given.
+Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million; those of the
+cascade, which reads a stream, are index files. All runs are in one session on all cores, after a short one that warms
+it; the time is that of the whole job, with its tables and its page. Memory: what Java had resident at most during the
+run, within the heap that it was given.
 """
 
 from __future__ import annotations

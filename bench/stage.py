@@ -1,7 +1,8 @@
 """The topics and the prebuilt requests that every run of the benchmark uses.
 
-Fetched: 32 kB zstd batches of JSON records, 4 partitions, read as the Java consumer reads (1 MiB of each partition in one
-answer). Produced: 217 kB requests of 4 uncompressed batches, so that the broker has little to do besides appending them.
+Fetched: 32 kB zstd batches of JSON records, 4 partitions, read as the Java consumer reads (1 MiB of each partition in
+one answer). Produced: 217 kB requests of 4 uncompressed batches, so that the broker has little to do besides appending
+them.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Stage:
         ]
 
     def end_offsets(self, topic: frames.Topic) -> int:
-        """Of all partitions together."""
+        """Sum of all partitions."""
         wanted = {TopicPartition(topic.name, at): OffsetSpec.latest() for at in range(PARTITIONS)}
         found = self.admin.list_offsets(wanted, request_timeout=TIMEOUT_S)
         return sum(future.result().offset for future in found.values())

@@ -1,8 +1,8 @@
-"""The `shoal` command: `proxy/cli/main.py`'s sub-commands, and those of packages above or beside it, which it must not import.
+"""The `shoal` command: the subcommands of `proxy/cli/main.py`, and those of packages that the proxy must not import.
 
-A sub-command of another package is one line in `COMMANDS`. Its function gets the arguments behind its name and returns the exit
-code; it parses them itself (`prog` is `shoal NAME`), and raises OperatorError for what the operator can mend. It is imported when
-it is asked for: what it needs beyond Shoal itself is an extra of pyproject.toml, and may be missing until then.
+A subcommand of another package is one line in `COMMANDS`. Its function gets the arguments after its name and returns
+the exit code. It parses them itself (`prog` is `shoal NAME`) and raises OperatorError for what the operator can
+correct. It is imported only when it is called: its dependencies are an extra of pyproject.toml and may be missing.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ __all__ = ["COMMANDS", "Command", "main"]
 class Command:
     what: str  # a line of `shoal --help`
     function: str  # "package.module:function", (Sequence[str]) -> exit code
-    extra: str | None = None  # that has to be installed for it
+    extra: str | None = None  # of pyproject.toml, which it needs
 
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "capture": Command(
-            what="list, print, verify and compact what was captured",
+            what="list, print, verify and compact captured traffic",
             function="shoal.scenarios.capture.cli:main",
             extra="capture",
         ),
         "replay": Command(
             what="drive scenarios or captured traffic through Shoal to real brokers",
-            function="shoal.scenarios.replay.cli:main",
+            function="shoal.scenarios.replay_command:main",
             extra="scenarios",
         ),
         "spark": Command(
-            what="work out batch sizes and more from captured traffic, with Spark",
+            what="analyse captured traffic with Spark: batch sizes, coalescing, audit, clients",
             function="shoal.scenarios.spark_command:main",
             extra="spark",
         ),

@@ -1,4 +1,5 @@
-"""Property tests draw the same examples every time: exploring is `make fuzz`'s part. A loaded machine fails none of them.
+"""Property tests draw the same examples every time: exploring is `make fuzz`'s part. A loaded machine fails none of
+them.
 
 Tests that use a real cluster are marked `kafka` here.
 """
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from shoal.scenarios.kafka import ports
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
-from tests.support.kafka_clusters import Pair, SharedClusters
+from tests.support.kafka.clusters import Pair, SharedClusters
 
 settings.register_profile("shoal", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")

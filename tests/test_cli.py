@@ -19,7 +19,7 @@ HERE = "tests.test_cli"
 
 
 def tell(arguments: Sequence[str]) -> int:
-    print("told", *arguments)
+    print("called", *arguments)
     return 7
 
 
@@ -44,7 +44,7 @@ def test_another_packages_command_gets_its_arguments_and_gives_the_exit_code(
 ) -> None:
     assert main(["tell", "--help", "x"], OTHERS) == 7
 
-    assert capsys.readouterr().out == "told --help x\n"
+    assert capsys.readouterr().out == "called --help x\n"
 
 
 @pytest.mark.parametrize("arguments", [["need", "pyspark.sql"], ["gone"]])

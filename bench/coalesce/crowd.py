@@ -1,4 +1,4 @@
-"""Producers of both kinds as child processes, which begin together and tell what they did."""
+"""Producers of both kinds as child processes, which start together and report their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """`latencies` are microseconds, in order of size; without those of the warm-up."""
+    """`latencies` are microseconds, sorted; without those of the warm-up."""
 
     sent: int
     failed: int
@@ -64,14 +64,14 @@ class Crowd:
                 within=self.load.seconds + FINISH_S,
                 what=f"{process.name} to end",
             )
-        told = [json.loads(process.output().splitlines()[-1]) for process in self.processes]
+        results = [json.loads(process.output().splitlines()[-1]) for process in self.processes]
         latencies = array("I")
         for out in sorted(self.work.glob("*.latencies")):
             latencies.frombytes(out.read_bytes())
         return Told(
-            sent=sum(one["sent"] for one in told),
-            failed=sum(one["failed"] for one in told),
-            seconds=max(one["seconds"] for one in told),
+            sent=sum(result["sent"] for result in results),
+            failed=sum(result["failed"] for result in results),
+            seconds=max(result["seconds"] for result in results),
             latencies=sorted(latencies),
         )
 

@@ -1,8 +1,9 @@
-"""Many librdkafka producers in one process, at a steady rate: `python -m bench.coalesce.load` (Producers.java is its twin).
+"""Many librdkafka producers in one process, at a steady rate: `python -m bench.coalesce.load` (Producers.java is its
+twin).
 
-Each record is its producer's name and number, and goes to a partition by chance, as keyed records do. Prints "ready" when all
-producers know the topic, begins when the file `--go` is there, and ends with a line of JSON; latencies go to a file as uint32
-microseconds.
+Each record is its producer's name and number, and goes to a random partition, as keyed records do. Prints "ready" when
+all producers know the topic, starts when the file `--go` exists, and ends with a line of JSON; latencies are written to
+a file as uint32 microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 WAIT_S = 60.0
 GO_S = 0.01
 WARM_UP_S = 4.0
-PAUSE_S = 0.001  # between two looks at what has been answered
+PAUSE_S = 0.001  # between two polls for answers
 
 
 class Crowd:
@@ -39,7 +40,7 @@ class Crowd:
         self._chance = random.Random(options.first)
 
     def warm_up(self) -> None:
-        """Every producer has its connections when this returns, and what is compiled late has been."""
+        """Returns when every producer has its connections, and lazy initialisation is done."""
         for number, producer in enumerate(self.producers):
             self._produce(number, producer)
         for producer in self.producers:

@@ -1,4 +1,4 @@
-"""The figures for people."""
+"""The table of figures."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def _table(name: str, runs: Mapping[str, Any]) -> str:
     heading = [name, "records/s", "broker requests", "fewer", "broker CPU s", "less", "Shoal CPU s", "p50 ms", "p99 ms"]
     direct = runs[DIRECT]
     rows = [heading, RULE]
-    for way, one in runs.items():
-        fewer = "" if way == DIRECT else ratio(direct["broker_requests"], one["broker_requests"])
-        less = "" if way == DIRECT else ratio(direct["broker_cpu_s"], one["broker_cpu_s"])
+    for way, run in runs.items():
+        fewer = "" if way == DIRECT else ratio(direct["broker_requests"], run["broker_requests"])
+        less = "" if way == DIRECT else ratio(direct["broker_cpu_s"], run["broker_cpu_s"])
         rows.append(
             [
                 way,
-                number(one["records"] / one["seconds"], 0),
-                f"{one['broker_requests']:,}",
+                number(run["records"] / run["seconds"], 0),
+                f"{run['broker_requests']:,}",
                 fewer,
-                number(one["broker_cpu_s"], 2),
+                number(run["broker_cpu_s"], 2),
                 less,
-                number(one["shoal_cpu_s"], 2),
-                number(one["p50_ms"], 2),
-                number(one["p99_ms"], 2),
+                number(run["shoal_cpu_s"], 2),
+                number(run["p50_ms"], 2),
+                number(run["p99_ms"], 2),
             ]
         )
     return render(rows)

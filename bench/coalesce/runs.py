@@ -31,7 +31,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of the records that were sent while it was measured; without the warm-up. Latency of a record is from send to callback."""
+    """Figures of the records after the warm-up. Latency of a record is from send to callback."""
 
     records: int
     seconds: float
@@ -46,7 +46,7 @@ class Measured:
 
 
 async def run(way: Way, load: Load, cluster: Cluster, topic: str, work: Path) -> Measured:
-    """`work` must not be there yet. Raises RuntimeError when a record is missing, doubled, out of order or not acknowledged."""
+    """`work` must not exist. Raises RuntimeError for a missing, doubled, reordered or unacknowledged record."""
     node = cluster.nodes[1]
     before = await Topics(cluster.bootstrap).spans(topic)
     kafka = cluster.spec.version
@@ -57,27 +57,27 @@ async def run(way: Way, load: Load, cluster: Cluster, topic: str, work: Path) ->
         await crowd.ready()
         requests = await metrics.requests(node, "Produce")
         broker, shoal = node.process.usage(), way.shoal and way.shoal.usage()
-        told = await crowd.run()
+        results = await crowd.run()
         broker_cpu = node.process.usage().since(broker).cpu_s
         shoal_cpu = way.shoal.usage().since(shoal).cpu_s if way.shoal and shoal else None
         requests = await metrics.requests(node, "Produce") - requests
     finally:
         crowd.end()
-    check(await verify(cluster.bootstrap, topic, before), told)
+    check(await verify(cluster.bootstrap, topic, before), results)
     return Measured(
-        records=len(told.latencies),
-        seconds=round(told.seconds, 3),
+        records=len(results.latencies),
+        seconds=round(results.seconds, 3),
         broker_requests=requests,
         broker_cpu_s=round(broker_cpu, 2),
         shoal_cpu_s=None if shoal_cpu is None else round(shoal_cpu, 2),
-        p50_ms=percentile(told.latencies, 50) / 1000,
-        p99_ms=percentile(told.latencies, 99) / 1000,
+        p50_ms=percentile(results.latencies, 50) / 1000,
+        p99_ms=percentile(results.latencies, 99) / 1000,
     )
 
 
-def check(found: Verified, told: Told) -> None:
-    wrong = found.duplicates, found.out_of_order, found.missing(), told.failed, told.sent - found.records
+def check(found: Verified, results: Told) -> None:
+    wrong = found.duplicates, found.out_of_order, found.missing(), results.failed, results.sent - found.records
     if any(wrong):
         names = "duplicates", "out of order", "missing", "not acknowledged", "not there"
         what = ", ".join(f"{count} {name}" for name, count in zip(names, wrong, strict=True))
-        raise RuntimeError(f"{found.records:,} of {told.sent:,} records: {what}")
+        raise RuntimeError(f"{found.records:,} of {results.sent:,} records: {what}")

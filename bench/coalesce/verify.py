@@ -1,4 +1,4 @@
-"""Every record that a producer of the crowd was told of lies in the topic once, and each producer's records in its order."""
+"""Checks that every acknowledged record is in the topic once, and each producer's records in its order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Verified", "verify"]
 
 
 class Verified:
-    """What lies in a topic: `out_of_order` counts records behind a later one of the same producer and partition."""
+    """Contents of a topic: `out_of_order` counts records after a later one of the same producer and partition."""
 
     def __init__(self) -> None:
         self.records = self.duplicates = self.out_of_order = 0
@@ -38,12 +38,12 @@ class Verified:
             self._last[at] = max(number, self._last[at])
 
     def missing(self) -> int:
-        """Of the numbers from 0 to the largest one of each producer."""
+        """Missing numbers from 0 to the largest one of each producer."""
         return sum(max(numbers) + 1 - len(numbers) for numbers in self._seen.values())
 
 
 async def verify(bootstrap: str, topic: str, spans: Mapping[int, Span]) -> Verified:
-    """What came behind the ends that were `spans` (`Topics.spans`)."""
+    """Read the records after the ends in `spans` (`Topics.spans`)."""
     found = Verified()
     starts = [TopicPartition(topic, partition, span.end) for partition, span in spans.items()]
     await read_from(bootstrap, starts, found.take)

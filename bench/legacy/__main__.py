@@ -1,4 +1,5 @@
-"""`make bench-legacy`: what old consumers cost Kafka 3.9.1, which converts for them itself, and Kafka 4.3.0 behind Shoal."""
+"""`make bench-legacy`: the cost of old consumers for Kafka 3.9.1, which converts itself, and for Kafka 4.3.0 behind
+Shoal."""
 
 from __future__ import annotations
 
@@ -39,21 +40,23 @@ LISTENERS = {
 HEAPS = {
     OLD: "4g",
     NEW: "1g",
-}  # kafka-server-start.sh has 1 GiB, which is not enough for a broker that converts for so many
+}  # kafka-server-start.sh has 1 GiB, which is not enough for a broker that converts for so many consumers
 ROUNDS = 2
 FINISH = 16
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench.legacy", description=__doc__)
-    arguments.add_argument("--consumers", type=int, default=500, help="slow ones (default 500)")
-    arguments.add_argument("--bite", type=int, default=4096, help="bytes that each takes every second (default 4096)")
-    arguments.add_argument("--seconds", type=float, default=50, help="of the slow consumers (default 50)")
-    arguments.add_argument("--batches", type=int, default=24, help="of each topic, 1 MB each (default 24)")
+    arguments.add_argument("--consumers", type=int, default=500, help="number of slow consumers (default 500)")
+    arguments.add_argument("--bite", type=int, default=4096, help="bytes per second of each (default 4096)")
+    arguments.add_argument("--seconds", type=float, default=50, help="duration of the slow consumers (default 50)")
+    arguments.add_argument("--batches", type=int, default=24, help="batches per topic, 1 MB each (default 24)")
     arguments.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="only these")
     arguments.add_argument("--only", choices=("slow", "fast"), help="only these consumers")
     arguments.add_argument("--heap", help="of the brokers (default: 4g of the one that converts, and 1g, Kafka's own)")
-    arguments.add_argument("--out", type=Path, default=BUILD / "bench-legacy", help="directory of report.json and logs")
+    arguments.add_argument(
+        "--out", type=Path, default=BUILD / "bench-legacy", help="directory for report.json and logs"
+    )
     return arguments
 
 
@@ -98,7 +101,7 @@ async def _way(name: str, cluster: Cluster, work: Path) -> AsyncIterator[Way]:
 
 
 async def _both(way: Way, options: argparse.Namespace, progress: Progress, work: Path) -> dict[str, object]:
-    """The fast one first: memory that a crowd needed would be counted as its own."""
+    """The fast one first: otherwise the memory of the slow consumers would count as its own."""
     found: dict[str, object] = {}
     if options.only != "slow" and way.name != UNBOUND:
         progress.say(f"{way.name}: a fast consumer")

@@ -1,6 +1,6 @@
-"""One consumer that reads a topic from its beginning to its end as fast as it is given.
+"""One consumer that reads a topic from its beginning to its end at full speed.
 
-While the clock runs it only finds out where to read on; what it has got is verified, message for message, afterwards.
+While the clock runs it only finds its next offset; the messages are verified afterwards, one by one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FastRead", "read_all", "verify"]
 
-_EMPTY_IN_A_ROW = 20  # answers; each comes after half a second at most
+_EMPTY_IN_A_ROW = 20  # answers; each takes half a second at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastRead:
     seconds: float
-    answers: Sequence[tuple[int, bytes]]  # the offset that was asked for, the whole frame
+    answers: Sequence[tuple[int, bytes]]  # the requested offset, the whole frame
 
     @property
     def received(self) -> int:
@@ -36,7 +36,7 @@ class FastRead:
 
 
 def read_all(address: Address, kind: Kind) -> FastRead:
-    """Raises Damaged where nothing comes any more."""
+    """Raises Damaged when no more messages arrive."""
     answers: list[tuple[int, bytes]] = []
     with Wire(address) as wire:
         begin, offset, empty = time.perf_counter(), 0, 0

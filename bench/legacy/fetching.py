@@ -1,7 +1,7 @@
 """Fetch v2 as bytes, the version of the clients 0.10.0: the request, and an answer that is read as it trickles in.
 
-FetchRequest v2:  replica_id i32, max_wait i32, min_bytes i32, [topic string, [partition i32, offset i64, max_bytes i32]]
-FetchResponse v2: throttle i32, [topic string, [partition i32, error i16, high watermark i64, record set bytes]]
+FetchRequest v2:  replica_id i32, max_wait i32, min_bytes i32, [topic string, [partition i32, offset i64, max_bytes
+i32]] FetchResponse v2: throttle i32, [topic string, [partition i32, error i16, high watermark i64, record set bytes]]
 (clients/src/main/resources/common/message/Fetch*.json of apache/kafka 3.9)
 """
 
@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 20  # of a partition: `max.partition.fetch.bytes` of the client
 
 
 def fetch(topic: str, offset: int) -> bytes:
-    """A whole frame, of partition 0."""
+    """A whole frame, for partition 0."""
     name = topic.encode()
     head = struct.pack(f">hhih{len(_CLIENT)}s", _FETCH, _VERSION, 0, len(_CLIENT), _CLIENT)
     body = struct.pack(f">iiiih{len(name)}s", -1, _WAIT_MS, _MIN_BYTES, 1, len(name), name)
@@ -40,12 +40,12 @@ def _layout(topic: str) -> struct.Struct:
 
 
 def record_set(answer: bytes, topic: str) -> memoryview:
-    """Of a whole answer, of which nothing is checked."""
+    """The record set of a whole answer, without checks."""
     return memoryview(answer)[_layout(topic).size :]
 
 
 class AnswerReader:
-    """Of one answer to `fetch(topic, next_offset)`. `records` is there once the answer has come that far."""
+    """Reads one answer to `fetch(topic, next_offset)`. `records` is set once the answer has arrived that far."""
 
     def __init__(self, topic: str, next_offset: int, check: Callable[[Message], None]) -> None:
         name = topic.encode()
@@ -67,7 +67,7 @@ class AnswerReader:
 
     @property
     def wanted(self) -> int:
-        """Bytes that are still to come, as far as is known. 0: the answer is whole."""
+        """Bytes that are still missing, as far as known. 0: the answer is whole."""
         return self._left
 
     @property

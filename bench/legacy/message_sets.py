@@ -1,12 +1,13 @@
-"""What an old consumer does with a message set (magic 0 and 1, `org.apache.kafka.clients.consumer.internals.Fetcher` 0.10), piece by piece.
+"""An old consumer's handling of a message set, piece by piece (magic 0 and 1, `Fetcher` of Kafka 0.10).
 
-Independent of Shoal's own code: a yardstick is not made of what it measures. A set is entries (offset, size, message) one after the
-other; an entry that is larger than what is left of the set is the partial message at its end, which everybody throws away. A message
-whose attributes name a codec is a wrapper: its value is a message set, whose offsets are absolute in magic 0, and in magic 1 relative,
-so that the last one's is the wrapper's own. A consumer that asked for an offset within a wrapper skips what comes before.
+Independent of Shoal's code, which it measures. A set is a sequence of entries (offset, size, message); an entry that is
+larger than the rest of the set is the partial message at its end, which all clients discard. A message whose attributes
+name a codec is a wrapper: its value is a message set, whose offsets are absolute in magic 0, and relative in magic 1,
+so that the last one's is the wrapper's own. A consumer that requested an offset within a wrapper skips the earlier
+messages.
 
-Whatever a client would stumble over is a `Damaged`: a wrong CRC, nested wrappers, a gap or a step back in the offsets, and a set of
-which only the partial message is left, for which clients raise RecordTooLargeException.
+Every error of a client is `Damaged`: a wrong CRC, nested wrappers, a gap or a step back in the offsets, and a set with
+only a partial message, for which clients raise RecordTooLargeException.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Damaged(RuntimeError):
-    """No client could read this, or it would read something else than what was written."""
+    """No client could read this, or it would read other data than were written."""
 
 
 class Message(NamedTuple):
@@ -47,7 +48,7 @@ class Message(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """A message as it lies in a set. `offset` as it stands there: relative, maybe."""
+    """A message as stored in a set. `offset` as stored: perhaps relative."""
 
     offset: int
     magic: int
@@ -66,7 +67,7 @@ def _gunzip(data: bytes) -> bytes:
 
 
 def _unsnappy(data: bytes) -> bytes:
-    """In the framing of snappy-java, which all old clients write: blocks behind their lengths."""
+    """snappy-java's framing, which all old clients write: blocks after their lengths."""
     if data[: len(_XERIAL)] != _XERIAL:
         raise Damaged("snappy without its framing")
     plain, pos = [], _XERIAL_BYTES
@@ -81,7 +82,7 @@ _OPEN: dict[int, Callable[[bytes], bytes]] = {1: _gunzip, 2: _unsnappy, 3: lz4.f
 
 
 class SetReader:
-    """Of one record set of `size` bytes in an answer to a Fetch at `next_offset`. `check` raises where a message is not the right one."""
+    """One record set of `size` bytes in an answer to a Fetch at `next_offset`. `check` raises for a wrong message."""
 
     def __init__(self, size: int, next_offset: int, check: Callable[[Message], None]) -> None:
         self.size = size
@@ -107,7 +108,7 @@ class SetReader:
         del self._held[:taken]
 
     def end(self) -> None:
-        """All of the set was fed. Raises Damaged."""
+        """The whole set was fed. Raises Damaged."""
         if self._fed != self.size:
             raise Damaged(f"{self._fed} bytes of a set of {self.size}")
         self.padding = self.size - self._read
@@ -115,7 +116,7 @@ class SetReader:
             raise Damaged(f"a set of {self.size} bytes without a whole message")
 
     def _entry_end(self, pos: int) -> int | None:
-        """None: it is not there yet, or never will be."""
+        """None: it has not arrived yet, or never will."""
         if len(self._held) - pos < _ENTRY.size:
             return None
         _, size = _ENTRY.unpack_from(self._held, pos)
@@ -140,7 +141,7 @@ class SetReader:
 
 
 def skim(data: Bytes) -> int | None:
-    """The offset of the last whole entry of a set, of which nothing is checked; None: there is no such entry."""
+    """The offset of the last whole entry of a set, without checks; None: there is no such entry."""
     pos, last = 0, None
     while len(data) - pos >= _ENTRY.size:
         offset, size = _ENTRY.unpack_from(data, pos)
@@ -160,18 +161,20 @@ def _messages(entry: bytes) -> Iterator[Message]:
     if codec not in _OPEN or outer.value is None:
         raise Damaged(f"a wrapper of codec {codec} at offset {outer.offset}")
     inner = list(_stored(_OPEN[codec](outer.value)))
-    if not inner or any(one.magic != outer.magic or one.attributes & _CODEC for one in inner):
+    if not inner or any(message.magic != outer.magic or message.attributes & _CODEC for message in inner):
         raise Damaged(f"the wrapper at offset {outer.offset} holds nothing, another wrapper, or another magic")
     base = outer.offset - inner[-1].offset
     if outer.magic == 0 and base:
         raise Damaged(f"the wrapper at offset {outer.offset} ends with offset {inner[-1].offset}")
     appended = outer.timestamp if outer.attributes & _LOG_APPEND_TIME else None
-    for one in inner:
-        yield Message(base + one.offset, one.timestamp if appended is None else appended, one.key, one.value)
+    for message in inner:
+        yield Message(
+            base + message.offset, message.timestamp if appended is None else appended, message.key, message.value
+        )
 
 
 def _stored(data: Bytes) -> Iterator[_Stored]:
-    """Of a set that is whole."""
+    """The messages of a whole set."""
     view, pos = memoryview(data), 0
     while pos < len(view):
         if len(view) - pos < _ENTRY.size + _LEAST:

@@ -1,4 +1,4 @@
-"""The figures for people."""
+"""The table of figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["BOUND", "BROKER", "SHOAL", "as_tables"]
 
 BROKER, SHOAL = "broker", "Shoal"
-BOUND = "Shoal"  # the way with the settings as they are by default
+BOUND = "Shoal"  # Shoal with default settings
 BOUND_MIB = 300  # for 500 slow consumers
 Figures = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _verdict(runs: Figures) -> Iterator[str]:
 
 
 def _rate(run: Figures, which: str) -> str:
-    """From its first records on."""
+    """Since its first records."""
     return number(run["bytes_per_s_since_first"][which], 0)
 
 

@@ -1,4 +1,4 @@
-"""One way to old consumers: many slow ones, and a fast one."""
+"""One way for old consumers: many slow ones, and a fast one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["Crowd", "Way", "fast", "slow"]
 
 START_S = 60.0
 LATE_S = 30.0
-LEAST_S = 5.0  # a rate over less says nothing
+LEAST_S = 5.0  # minimum duration for a rate
 MEGA, GIB = 1_000_000, 1 << 30
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """`processes` by name: the broker, and Shoal where there is one."""
+    """`processes` by name: the broker, and Shoal if there is one."""
 
     name: str
     address: Address
@@ -52,8 +52,8 @@ class Crowd:
 
 
 async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
-    """Raises RuntimeError where a consumer was given what it cannot read, NotReady or ProcessLookupError where Shoal has ended. `ended`: what
-    a broker said that did."""
+    """Raises RuntimeError where a consumer was given what it cannot read, NotReady or ProcessLookupError where Shoal
+    has ended. `ended`: what a broker said that did."""
     argv = [sys.executable, "-m", "bench.legacy.slow", "--host", way.address[0], "--port", str(way.address[1])]
     argv += [text for name, value in asdict(crowd).items() for text in (f"--{name}", str(value))]
     began = trio.current_time()
@@ -80,7 +80,7 @@ async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
 
 
 def _ended_broker(way: Way, after: float) -> Figures | None:
-    """None: it runs. (That a broker has no memory left is a figure; whatever else ends is an error.)"""
+    """None: it runs. (Only running out of memory counts as a figure; any other end is an error.)"""
     process = way.processes[BROKER]
     return None if process.running else {"after_s": after, "last_words": process.output().splitlines()[-1]}
 
@@ -111,7 +111,8 @@ def _lives(lives: Sequence[Mapping[str, Any]], crowd: Crowd) -> Figures:
 
 
 async def fast(way: Way, kind: Kind, rounds: int) -> Figures:
-    """The topic from beginning to end, `rounds` times after one that is not counted. Bytes are those of the records, uncompressed."""
+    """The topic from beginning to end, `rounds` times after one that is not counted. Bytes are those of the records,
+    uncompressed."""
     await trio.to_thread.run_sync(read_all, way.address, kind)
     async with watching(way.processes) as (watches, _):
         reads = [await trio.to_thread.run_sync(read_all, way.address, kind) for _ in range(rounds)]

@@ -27,17 +27,18 @@ _COLLECTED = re.compile(r"->(\d+)M\(")  # -Xlog:gc: "Pause Young (Normal) ... 51
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one process for one phase. MiB: resident before it, the most resident (VmHWM), and the most anonymous memory, in samples."""
+    """Cost of one process for one phase. MiB: resident before it, peak resident (VmHWM), and peak anonymous memory, in
+    samples."""
 
     cpu_s: float
     before_mib: float
     peak_mib: float
     anonymous_mib: float
-    live_heap_mib: float | None = None  # of a JVM: the most that a garbage collection has left
+    live_heap_mib: float | None = None  # of a JVM: the largest heap after a garbage collection
 
 
 class Watch:
-    """Of a running process, from now on."""
+    """Watches a running process, from now on."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -63,7 +64,7 @@ class Watch:
 
 
 class TcpBuffers:
-    """Of all sockets of this machine: what is sent and not received lies here, in no process's memory."""
+    """Buffers of all sockets of this machine: bytes that are sent and not received are here, in no process's memory."""
 
     def __init__(self) -> None:
         self.most_mib = 0.0
@@ -79,14 +80,15 @@ def tcp_buffers_mib(sockstat: str) -> float:
 
 
 def live_heap_mib(log: str) -> float | None:
-    """None where no garbage collection is told."""
+    """None if no garbage collection was logged."""
     left = [int(mib) for mib in _COLLECTED.findall(log)]
     return float(max(left)) if left else None
 
 
 @asynccontextmanager
 async def watching(processes: Mapping[str, Process]) -> AsyncIterator[tuple[Mapping[str, Watch], TcpBuffers]]:
-    """Watches by the names of the processes. One that ends is told by `Watch.cost`. What the block raises comes out as it is."""
+    """Watches by process name. `Watch.cost` reports a process that has ended. Exceptions of the block propagate
+    unchanged."""
     watches = {name: Watch(process) for name, process in processes.items()}
     tcp = TcpBuffers()
     failed: Exception | None = None

@@ -1,9 +1,10 @@
 """Many consumers in one process that each take some KB/s: `python -m bench.legacy.slow`.
 
-Each has a connection with a small receive buffer and segments as they are on a real network (on loopback a kernel would hold megabytes
-for each of them), asks for a megabyte, as is its default, and takes a bite of the answer each second. What has come is verified as
-soon as a message is whole. When the time is over ("end" is printed) a few of them read their answer to its end, and one more, at full
-speed: an answer that takes minutes would otherwise never be seen whole. The last line is JSON: a `Life` for each.
+Each has a connection with a small receive buffer and segments as they are on a real network (on loopback a kernel would
+hold megabytes for each of them), asks for a megabyte, as is its default, and takes a bite of the answer each second.
+What has come is verified as soon as a message is whole. When the time is over ("end" is printed) a few of them read
+their answer to its end, and one more, at full speed: an answer that takes minutes would otherwise never be seen whole.
+The last line is JSON: a `Life` for each.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Consumer:
                 self.life.note(received, trio.current_time() - began)
 
     async def to_the_end(self) -> None:
-        """Of the answer that is under way, and of one more."""
+        """The current answer, and the next one."""
         wanted = self.life.answers + 2
         with trio.move_on_after(FINISH_S):
             while self.life.answers < wanted:

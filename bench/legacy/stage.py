@@ -1,8 +1,8 @@
 """Topics of large batches: 1 MB compressed, 7 MB of records, as producers with a large `batch.size` make them.
 
-Every record follows from its offset, so that a reader can check each without asking anybody: a numbered text that compresses well, and
-noise that does not compress at all, which makes all codecs shrink it alike. The broker gives batches the offsets that are meant: each
-partition is written once, by one connection, in order.
+Every record follows from its offset, so that a reader can check each without asking anybody: a numbered text that
+compresses well, and noise that does not compress at all, which makes all codecs shrink it alike. The broker gives
+batches the offsets that are meant: each partition is written once, by one connection, in order.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _lz4(data: bytes) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    """As librdkafka does it: one block, which nobody can open in parts."""
+    """Like librdkafka: one block, which cannot be decompressed in parts."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 

@@ -1,15 +1,15 @@
 """The proxy: sockets, tasks, files and settings around the pure rules of `protocol`.
 
-    cli -> config -> server -> listeners -> connection -> Path of the listener
-                                              |               plain | shallow | coalesce | legacy
+    cli -> config -> server -> listener -> connection -> Path of the listener
+                                             |               plain | shallow | coalesce | legacy
                                            cluster
                                               |
                              net (the socket to the broker, seen by capture)
 
 `server` starts one listener for each `[[listener]]`. A listener accepts clients and gives each a `Connection`: one
 task that moves requests to the broker, one that moves answers back. The listener's `Path` is a table of routes by
-API key; a request without a route passes undecoded. `plain` is the table that every path begins with. The features
-`shallow`, `coalesce` and `legacy` import nothing of each other, and the connection knows none of them.
+API key; a request without a route passes undecoded. `listener.plain` has the routes that every listener needs. The
+features `shallow`, `coalesce` and `legacy` import nothing of each other, and the connection knows none of them.
 
 `doctor` is `shoal check`. `statistics`, `logs` and `errors` are used everywhere.
 """

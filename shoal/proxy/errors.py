@@ -1,4 +1,4 @@
-"""Errors of the proxy: what the operator can mend (reported in one line each, without a traceback), and what a broker did."""
+"""Errors of the proxy: what the operator can fix (one line each, without a traceback), and what a broker did."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Problem(NamedTuple):
 
 
 class OperatorError(Exception):
-    """What was asked for cannot be done as it is written. Exit code 2."""
+    """The settings ask for something that cannot be done. Exit code 2."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -30,8 +30,8 @@ class OperatorError(Exception):
 
 
 class UpstreamLost(Exception):
-    """The broker's connection ended before its answer came: whether it did what was asked is not known."""
+    """The broker's connection ended before its answer came: whether it did the request is not known."""
 
 
 class UpstreamFault(Exception):
-    """The broker's answer to a request of Shoal's own is not what it should be."""
+    """The broker's answer to a request of Shoal's own is wrong."""

@@ -1,7 +1,7 @@
 """Logs: one line per event, for people (aligned) or for machines (JSON). Never one per request.
 
-`log.info("event", extra=fields(key=value, ...))`: the event does not vary, what varies is in the fields, so that both forms
-can be searched. `extra=told("a sentence", key=value, ...)` gives people the sentence and machines the event and the fields.
+`log.info("event", extra=fields(key=value, ...))`: the event never varies, and the fields hold what varies, so that both
+forms can be searched. With `extra=event("a sentence", key=value, ...)` the human form is the sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import LogSettings
 
-__all__ = ["HumanFormatter", "JsonFormatter", "fields", "set_up_logs", "told"]
+__all__ = ["HumanFormatter", "JsonFormatter", "event", "fields", "set_up_logs"]
 
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
@@ -33,7 +33,7 @@ def fields(**values: object) -> dict[str, object]:
     return {_FIELDS: values}
 
 
-def told(text: str, /, **values: object) -> dict[str, object]:
+def event(text: str, /, **values: object) -> dict[str, object]:
     """The `extra` of a log call whose human form is a sentence."""
     return {_TEXT: text, _FIELDS: values}
 
@@ -86,8 +86,8 @@ _FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}
 
 
 class _Lines(logging.Handler):
-    """To a descriptor, line by line and with no buffer: what a full disk does not take is lost, and never raises or waits to be written
-    later. As soon as lines can be written again, one says how many are missing."""
+    """Writes to a descriptor, line by line, without a buffer. What a full disk does not take is lost: nothing raises,
+    and nothing waits. When lines can be written again, the first one says how many are missing."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             if self._missing:
-                self._write(self.format(_told_missing(self._missing)))
+                self._write(self.format(_missing_lines(self._missing)))
                 self._missing = 0
             self._write(self.format(record))
         except OSError:
@@ -114,7 +114,7 @@ class _Lines(logging.Handler):
             rest = rest[written:]
 
 
-def _told_missing(lines: int) -> logging.LogRecord:
+def _missing_lines(lines: int) -> logging.LogRecord:
     what = f"{lines} lines of this log are missing: they could not be written (is its disk full?)"
     return logging.LogRecord("shoal", logging.WARNING, "", 0, what, None, None)
 

@@ -1,13 +1,13 @@
-"""The composition root: clusters, listeners, watchdog, signals.
+"""The composition root: clusters, listeners, timeouts, signals.
 
     serve ──┬── signals: first one drains, second one ends at once
-            ├── watchdog
-            ├── one question per listener: which brokers are there? (so that their ports are bound before a client asks)
+            ├── timeouts of all connections
+            ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
             └── one listener each ──┬── accept, one task per port
                                     └── one task per connection, which has two pumps
 
-Drain: ports are closed, no further request is read, and a connection ends when what it was asked is answered, at the latest
-after `drain_seconds`.
+Drain: ports are closed, no further request is read, and a connection ends when its requests are answered, or after
+`drain_seconds`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
-from shoal.proxy.connection.watchdog import watch
-from shoal.proxy.listeners import Listener
+from shoal.proxy.connection.timeouts import watch
+from shoal.proxy.listener.listener import Listener
+from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.fast_lane import FastLane
-from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from shoal.proxy.config.settings import Mode, Settings
-    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.connection import Connection, Path
     from shoal.proxy.errors import OperatorError
-    from shoal.proxy.plain import Path
 
 __all__ = ["Server", "serve"]
 
@@ -86,31 +85,35 @@ class Server:
             raise
 
     def _fail(self, error: OperatorError) -> None:
-        """Something turned out that only the operator can mend: end."""
+        """End with an error that only the operator can fix."""
         self._error = self._error or error
         self._scope.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until drained or stopped. Every connection and every port is closed when this returns. Raises OperatorError."""
+        """Run until drained or stopped; then all connections and ports are closed. Raises OperatorError."""
         try:
             with self._scope, FastLane.open(), self.raw_capture or nullcontext():
-                async with trio.open_nursery() as services:
-                    services.start_soon(watch, self.connections)
-                    if self.capture is not None:
-                        services.start_soon(self.capture.run)
-                    for listener in self.listeners.values() if self._learns else ():
-                        services.start_soon(listener.ask_for_brokers)
-                    async with trio.open_nursery() as serving:
-                        for listener in self.listeners.values():
-                            serving.start_soon(listener.run)
-                        task_status.started(self)
-                    services.cancel_scope.cancel()
+                await self._serve(task_status)
         finally:
             self.close()
             if self.capture is not None:
                 self.capture.close()
         if self._error is not None:
             raise self._error
+
+    async def _serve(self, task_status: trio.TaskStatus[Server]) -> None:
+        """Run the services until the last listener has ended."""
+        async with trio.open_nursery() as services:
+            services.start_soon(watch, self.connections)
+            if self.capture is not None:
+                services.start_soon(self.capture.run)
+            for listener in self.listeners.values() if self._learns else ():
+                services.start_soon(listener.ask_for_brokers)
+            async with trio.open_nursery() as serving:
+                for listener in self.listeners.values():
+                    serving.start_soon(listener.run)
+                task_status.started(self)
+            services.cancel_scope.cancel()
 
     def _topic_name(self, cluster: str, topic_id: bytes) -> str | None:
         return self.clusters[cluster].topic_name(topic_id)
@@ -119,7 +122,7 @@ class Server:
         return chain.from_iterable(listener.connections for listener in self.listeners.values())
 
     def drain(self) -> None:
-        """Stop accepting, answer what was asked, end. A second call ends at once."""
+        """Stop accepting, answer pending requests, end. A second call ends at once."""
         if self._draining:
             self._scope.cancel()
         self._draining = True
@@ -152,7 +155,7 @@ async def serve(
     paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until SIGTERM or SIGINT has drained it. Raises OperatorError when a port or a state file is not as it should be."""
+    """Run until SIGTERM or SIGINT has drained it. Raises OperatorError for a wrong port or state file."""
     server = Server(settings, paths)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
-"""What happened so far: counters that the pumps write, and frozen snapshots for whoever prints them.
+"""Counters that the pumps write, and frozen snapshots for reports.
 
-`active == opened - sum(closed.values())` holds at every moment: a connection is counted as opened when it is accepted, and as
-closed, by exactly one cause of a closed list, when both of its sockets are.
+`active == opened - sum(closed.values())` always holds: a connection counts as opened when it is accepted, and as
+closed, with exactly one cause, when both of its sockets are closed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CloseCause(StrEnum):
     INTERNAL = "error in Shoal"
 
 
-# These are somebody's mistake, or something that somebody has to mend; the others are daily life.
+# Mistakes, and what an operator has to fix; the other causes are normal.
 LOUD = frozenset(
     {
         CloseCause.CLIENT_PROTOCOL,
@@ -58,9 +58,9 @@ LOUD = frozenset(
         CloseCause.NO_PORT,
     }
 )
-# The client is still there and may have sent what was not read: close without destroying what it has yet to receive.
+# The client may have sent bytes that are not read: close without destroying what it has yet to receive.
 GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
-# The client may still be there: it gets the answers to what the path has taken from it.
+# The client may still read: it gets the answers to what the path has taken.
 PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
@@ -89,7 +89,7 @@ _TRAFFIC_FIELDS = tuple(field.name for field in fields(Traffic))
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts of one listener: of its closed connections; those that are open are added when somebody asks."""
+    """Counts of one listener: of its closed connections; open ones are added in each snapshot."""
 
     opened: int = 0
     closed: dict[CloseCause, int] = field(default_factory=lambda: dict.fromkeys(CloseCause, 0))
@@ -109,7 +109,7 @@ class PathStatistics(Protocol):
 
     @property
     def happened(self) -> bool:
-        """Of a difference: there is something to report, however little traffic there was."""
+        """For a difference: there is something to report, even without traffic."""
 
     def values(self) -> Mapping[str, object]:
         """For machines."""
@@ -136,17 +136,17 @@ class ListenerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureStatistics:
-    """Of the index, since the start."""
+    """Counts of the traffic index, since the start."""
 
     written: int = 0  # rows
     dropped: int = 0  # rows that could not be written
     bytes: int = 0
-    unread: int = 0  # frames of which not all could be read
+    unread: int = 0  # frames that could not be read completely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawStatistics:
-    """Of the raw capture, since the start. `lost`: frames that are not in a file, or only with their header."""
+    """Counts of the raw capture, since the start. `lost`: frames of which no file has more than the header."""
 
     written: int = 0  # frames
     lost: int = 0

@@ -1,4 +1,4 @@
-"""What is played through Shoal with real clusters, and the tools for what was captured.
+"""Traffic through Shoal on real clusters, and the tools for captured traffic.
 
     demo, demo_capture    a mirror with and without Shoal; captured traffic, analysed
     replay                `shoal replay`: the scenarios of `cases`, or a capture
@@ -6,5 +6,5 @@
     jobs                  `shoal spark`: analyses of captured traffic
     kafka                 real brokers and mirrors on this machine
 
-`shoal_run` starts a Shoal of its own; `table`, `progress` and `memory` are small helpers.
+`shoal_run` starts `shoal run` as a process; `table`, `progress` and `memory` are small helpers.
 """

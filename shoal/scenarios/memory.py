@@ -1,7 +1,6 @@
-"""Resident memory of running processes, for one phase of their life.
+"""Resident memory of running processes, per phase of a run.
 
-The peak (VmHWM) can be set back to the present value, so that it belongs to what comes next: write 5 to
-/proc/<pid>/clear_refs (proc(5)).
+Writing 5 to /proc/<pid>/clear_refs (proc(5)) resets the peak (VmHWM) to the present value.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ _KIB_PER_MIB = 1024
 
 
 def resident_mib(pid: int) -> float:
-    """Now. Raises FileNotFoundError or ProcessLookupError when there is no such process."""
+    """Current resident memory. Raises FileNotFoundError or ProcessLookupError when there is no such process."""
     return _memory(pid)["VmRSS"]
 
 
 def peak_mib(pid: int) -> float:
-    """The most since the start or since `reset_peak`. Raises as `resident_mib` does."""
+    """The peak since the start or since `reset_peak`. Raises as `resident_mib` does."""
     return _memory(pid)["VmHWM"]
 
 
 def anonymous_mib(pid: int) -> float:
-    """Now: memory that belongs to no file (RssAnon), the process's own. Raises as `resident_mib` does."""
+    """Current memory that is backed by no file (RssAnon). Raises as `resident_mib` does."""
     return _memory(pid)["RssAnon"]
 
 
 def reset_peak(pid: int) -> bool:
-    """Whether the kernel let us; otherwise the peak stays that of the whole life."""
+    """True when the kernel allowed it; otherwise the peak remains that of the whole life of the process."""
     with suppress(OSError):
         (Path("/proc") / str(pid) / "clear_refs").write_text("5")
         return True

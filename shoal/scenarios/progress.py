@@ -1,4 +1,4 @@
-"""What a person sees while something long runs: one line that is written over on a terminal, plain lines elsewhere."""
+"""Progress of a long run: on a terminal one line that is overwritten, elsewhere plain lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN_INTERVAL", "Progress", "terminal_columns"]
 
 PLAIN_INTERVAL = 5.0  # seconds between lines in a log file
-LIVE_INTERVAL = 0.2  # and between two looks of the line on a terminal: an eye does not read faster
+LIVE_INTERVAL = 0.2  # and between two updates of the line on a terminal: the eye reads no faster
 ERASE = "\r\x1b[2K"
 
 
@@ -22,7 +22,7 @@ def terminal_columns() -> int:
 
 
 class Progress:
-    """`say` leaves a line, `update` shows a passing one, which the next `say` or `update` replaces."""
+    """`say` prints a line that stays; `update` shows one that the next `say` or `update` replaces."""
 
     def __init__(
         self, out: TextIO, clock: Callable[[], float] = time.monotonic, columns: Callable[[], int] = terminal_columns
@@ -43,7 +43,7 @@ class Progress:
         if self._clock() < self._next:
             return
         if self._live:
-            # A line that wraps cannot be written over.
+            # A line that wraps cannot be overwritten.
             self._write(f"{self._erase()}{text[: self._columns() - 1]}")
             self._shown = True
             self._next = self._clock() + LIVE_INTERVAL
@@ -51,7 +51,7 @@ class Progress:
             self.say(text)
 
     def clear(self) -> None:
-        """Take the passing line away, so that something else may write."""
+        """Remove the temporary line, so that others can write."""
         self._write(self._erase())
         self._shown = False
 

@@ -1,4 +1,4 @@
-"""`shoal run` as an operator starts it: a file, a process, and what it says at its end that it has done."""
+"""`shoal run` as an operator starts it: a configuration file, a process, and the totals that it logs at its end."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class ShoalRun:
         return f"{self.address[0]}:{self.address[1]}"
 
     async def stop(self) -> dict[str, Any]:
-        """SIGTERM, which drains it; returns the totals of its listener. Raises NotReady where it did not end well."""
+        """SIGTERM, which drains it; returns its listener's totals. Raises NotReady when it does not end cleanly."""
         ended = await self.process.stop()
         if not ended or self.process.exit_code or "Traceback" in self.process.output():
-            raise NotReady(f"shoal run did not end well\n{self.process.tail()}")
+            raise NotReady(f"shoal run did not end cleanly\n{self.process.tail()}")
         return totals(self.process.output())
 
 
 def totals(log: str) -> dict[str, Any]:
-    """The values of the last line with totals of each listener, in a log in JSON, by name added up."""
+    """The sum, by name, of each listener's last line of totals in a JSON log."""
     found: dict[str, dict[str, Any]] = {}
     for line in log.splitlines():
         if '"total"' in line and line.startswith("{"):
@@ -73,8 +73,11 @@ def totals(log: str) -> dict[str, Any]:
 async def running_shoal_run(
     work: Path, bootstrap: str, *, listener: str = "", capture: Path | None = None, raw: bool = False
 ) -> AsyncIterator[ShoalRun]:
-    """`listener`: further lines of its table; `capture`: where it writes its index, and with `raw` whole frames. Raises NotReady with
-    the end of its log."""
+    """Start `shoal run` with one listener.
+
+    `listener` holds more lines of its table. `capture` is the directory of the index, with `raw` of whole frames too.
+    Raises NotReady with the end of its log.
+    """
     address = (LOOPBACK, free_port_block(_NODES + 1))
     config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture, raw))
     argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]

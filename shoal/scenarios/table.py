@@ -1,4 +1,4 @@
-"""Plain text tables for people: the first column reads to the left, figures stand to the right."""
+"""Plain text tables: the first column is left-aligned, figures are right-aligned."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Thousands apart; a dash where nothing was measured."""
+    """A number with a thousands separator; a dash where nothing was measured."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def ratio(larger: float | None, smaller: float | None, digits: int = 1) -> str:
-    """How many times `smaller` goes into `larger`; a dash where either is missing or zero."""
+    """How many times larger `larger` is; a dash where either is missing or zero."""
     return "-" if not larger or not smaller else f"{larger / smaller:.{digits}f}x"

@@ -1,4 +1,5 @@
-"""Hostile bytes for every decoder: `python -m tests.fuzz [--seconds N] [TARGET ...]`, which `make fuzz` runs for minutes.
+"""Hostile bytes for every decoder: `python -m tests.fuzz [--seconds N] [TARGET ...]`, which `make fuzz` runs for
+minutes.
 
 The invariant: a decoder that is fed by the network returns or raises `RemoteProtocolError`, and nothing else, within
 `check.CPU_LIMIT_S` of CPU time and `check.MEMORY_LIMIT` bytes.

@@ -23,21 +23,22 @@ class BrokenInvariant(AssertionError):
     """A decoder took too long."""
 
 
-def check(target: Target, data: bytes) -> float:
+def check(target: Target, data: bytes, *, cpu_limit: float = CPU_LIMIT_S) -> float:
     """The CPU seconds that `data` took. Any exception is a finding."""
     before = process_time()
-    with _cpu_limit(f"{target.name}: more than {CPU_LIMIT_S:g} s for {len(data)} bytes"), suppress(RemoteProtocolError):
+    message = f"{target.name}: more than {cpu_limit:g} s for {len(data)} bytes"
+    with _cpu_limit(cpu_limit, message), suppress(RemoteProtocolError):
         target.run(data)
     return process_time() - before
 
 
 @contextmanager
-def _cpu_limit(message: str) -> Iterator[None]:
+def _cpu_limit(seconds: float, message: str) -> Iterator[None]:
     def too_long(_signal: int, _frame: FrameType | None) -> None:
         raise BrokenInvariant(message)
 
     previous = signal.signal(signal.SIGPROF, too_long)
-    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:

@@ -14,8 +14,8 @@ def slug(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
 
-def keep(name: str, data: bytes) -> None:
-    KEPT.mkdir(parents=True, exist_ok=True)
-    path = KEPT / f"{slug(name)}-{hashlib.sha256(data).hexdigest()[:12]}.bin"
+def keep(name: str, data: bytes, directory: Path = KEPT) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{slug(name)}-{hashlib.sha256(data).hexdigest()[:12]}.bin"
     path.write_bytes(data)
     print(f"{name}: BROKEN. Again: python -m tests.fuzz --replay {path} {name!r}", file=sys.stderr, flush=True)

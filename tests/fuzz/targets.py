@@ -1,6 +1,16 @@
 """Every target, by name."""
 
-from tests.fuzz import capture, coalesce, frames, legacy_down, legacy_talk, legacy_up, multibatch, records, shallow
+from tests.fuzz.decoders import (
+    capture,
+    coalesce,
+    frames,
+    legacy_down,
+    legacy_talk,
+    legacy_up,
+    multibatch,
+    records,
+    shallow,
+)
 
 __all__ = ["TARGETS"]
 

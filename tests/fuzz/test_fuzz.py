@@ -5,8 +5,6 @@ from random import Random
 
 import pytest
 
-from tests.fuzz import check as checking
-from tests.fuzz import kept
 from tests.fuzz.check import BrokenInvariant, check
 from tests.fuzz.hostile import hostile
 from tests.fuzz.target import Target
@@ -38,21 +36,19 @@ def _endless(data: bytes) -> None:
         pass
 
 
-def test_another_exception_is_found_cut_down_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "KEPT", tmp_path)
+def test_another_exception_is_found_cut_down_and_kept(tmp_path: Path) -> None:
     target = Target("planted", _index_error, _seeds)
     with pytest.raises(IndexError):
-        fuzz(target, 60, 1)
+        fuzz(target, 60, 1, kept=tmp_path)
     (found,) = (path.read_bytes() for path in tmp_path.iterdir())
     assert len(found) == 1
     with pytest.raises(IndexError):
         check(target, found)
 
 
-def test_an_endless_loop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "CPU_LIMIT_S", 0.05)
+def test_an_endless_loop_is_ended() -> None:
     with pytest.raises(BrokenInvariant, match="s for 4 bytes"):
-        check(Target("planted", _endless, _seeds), b"\0abc")
+        check(Target("planted", _endless, _seeds), b"\0abc", cpu_limit=0.05)
 
 
 def test_only_what_raises_the_same_is_kept_when_cutting_down() -> None:

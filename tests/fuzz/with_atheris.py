@@ -1,4 +1,5 @@
-"""The coverage-guided engine, where `pip install atheris` was possible. libFuzzer ends its process, so each target has one.
+"""The coverage-guided engine, where `pip install atheris` was possible. libFuzzer ends its process, so each target has
+one.
 
 python -m tests.fuzz.with_atheris TARGET SECONDS CORPUS     that process
 """

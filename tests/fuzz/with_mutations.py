@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from time import monotonic
 
 from tests.fuzz.check import MEMORY_LIMIT, check, limit_memory, peak_memory
 from tests.fuzz.hostile import hostile
-from tests.fuzz.kept import keep
+from tests.fuzz.kept import KEPT, keep
 from tests.fuzz.target import Target
 
 __all__ = ["fuzz", "fuzz_all", "smallest"]
@@ -28,8 +29,8 @@ def fuzz_all(targets: Sequence[Target], seconds: float, number: int) -> bool:
     return not broken and grown <= MEMORY_LIMIT
 
 
-def fuzz(target: Target, seconds: float, number: int) -> str:
-    """What was done. Raises what the decoder raised, for an input that is cut down and kept."""
+def fuzz(target: Target, seconds: float, number: int, *, kept: Path = KEPT) -> str:
+    """What was done. Raises what the decoder raised, for an input that is cut down and kept in `kept`."""
     random, seeds = Random(number), target.seeds()
     inputs, slowest = 0, 0.0
     for data in seeds:
@@ -41,7 +42,7 @@ def fuzz(target: Target, seconds: float, number: int) -> str:
             slowest = max(slowest, check(target, data))
         except Exception as error:
             shorter = smallest(target, data, type(error))
-            keep(target.name, shorter)
+            keep(target.name, shorter, kept)
             check(target, shorter)
             raise
         inputs += 1

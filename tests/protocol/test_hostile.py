@@ -1,4 +1,4 @@
-"""Whatever a peer sends: every decoder raises RemoteProtocolError or returns ranges inside the frame, in bounded time."""
+"""For all input: every decoder raises RemoteProtocolError or returns ranges in the frame, in bounded time."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -97,8 +97,15 @@ def survive(read: Reader, frame: Any) -> None:
 
 EDGES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]) | st.integers(0, 255)
 LENGTHS = st.sampled_from(
-    [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x80\0\0\0", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f"]
-)  # fmt: skip
+    [
+        b"\x7f\xff\xff\xff",
+        b"\xff\xff\xff\xff",
+        b"\xff\xff\xff\xfe",
+        b"\x80\0\0\0",
+        b"\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\x7f",
+    ]
+)
 
 
 @st.composite

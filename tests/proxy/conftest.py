@@ -15,5 +15,5 @@ def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Jumps when nobody has anything to do; a test has to ask for it by itself."""
+    """Jumps when all tasks wait; a test has to ask for it by itself."""
     return MockClock(autojump_threshold=0.005)

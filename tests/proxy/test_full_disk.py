@@ -1,4 +1,4 @@
-"""A whole Shoal process whose state, captures, log and standard output are on a disk that fills up: its clients notice nothing."""
+"""A Shoal process whose state, captures, log and standard output are on a full disk: its clients notice nothing."""
 
 from __future__ import annotations
 

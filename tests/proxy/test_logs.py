@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from shoal.proxy.config.settings import LogSettings
-from shoal.proxy.logs import fields, set_up_logs, told
+from shoal.proxy.logs import event, fields, set_up_logs
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_people_get_time_level_event_and_fields() -> None:
 def test_people_get_a_sentence_where_there_is_one() -> None:
     out = stream()
 
-    log.warning("flow", extra=told("source: wrapped 3 batches", wrapped_batches=3))
+    log.warning("flow", extra=event("source: wrapped 3 batches", wrapped_batches=3))
 
     assert human(out) == "warning source: wrapped 3 batches"
 
@@ -64,7 +64,7 @@ def test_people_get_a_sentence_where_there_is_one() -> None:
 def test_machines_get_one_object_per_line() -> None:
     out = stream(form="json")
 
-    log.warning("flow", extra=told("source: wrapped 3 batches", wrapped_batches=3, pair=None, raw={"small": 1}))
+    log.warning("flow", extra=event("source: wrapped 3 batches", wrapped_batches=3, pair=None, raw={"small": 1}))
 
     entry = json.loads(out.getvalue())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry.pop("time"))

@@ -1,4 +1,4 @@
-"""The parts of the demo that need no broker: what it asks, what it reads from disk, what it tells and when it gives up."""
+"""The parts of the demo that need no broker: requests, reading from disk, progress and time limits."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -158,7 +158,10 @@ def test_an_envelope_makes_the_report_bad() -> None:
 
 
 def test_wiring_is_read_from_what_shoal_mirror_prints() -> None:
-    printed = "12:00 info listening\n# Add\nA.consumer.bootstrap.servers = h:1\nB.producer.bootstrap.servers = h:2\nB.producer.x = n\n"
+    printed = (
+        "12:00 info listening\n# Add\nA.consumer.bootstrap.servers = h:1\nB.producer.bootstrap.servers = "
+        "h:2\nB.producer.x = n\n"
+    )
     assert read_wiring(printed) == {"consumer": "h:1", "producer": "h:2"}
 
 
@@ -192,7 +195,8 @@ def test_a_phase_leaves_one_line_with_what_came_of_it() -> None:
     assert phases.current == "second"
 
 
-# -- watching a mirror ---------------------------------------------------------------------------------------------------
+# -- watching a mirror
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass

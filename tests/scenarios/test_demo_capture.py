@@ -1,4 +1,5 @@
-"""The parts of the demo of captures that need no broker: what it concludes, what it tells, and what it does when a job fails."""
+"""The parts of the demo of captures that need no broker: what it concludes, what it tells, and what it does when a job
+fails."""
 
 from __future__ import annotations
 

@@ -4,7 +4,10 @@ import pytest
 
 from shoal.scenarios.memory import parse_memory_mib, peak_mib, reset_peak, resident_mib
 
-STATUS = "Name:\tpython3 (x)\nVmPeak:\t   20480 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1536 kB\nRssAnon:\t     512 kB\nThreads:\t3\n"
+STATUS = (
+    "Name:\tpython3 (x)\nVmPeak:\t   20480 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1536 kB\nRssAnon:\t     512 "
+    "kB\nThreads:\t3\n"
+)
 _BLOCK = 64 * 1024 * 1024
 
 

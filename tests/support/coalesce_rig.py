@@ -1,7 +1,8 @@
-"""A coalescing listener between raw producers and a scripted broker that knows producer ids and topic ids, in one process.
+"""A coalescing listener between raw producers and a scripted broker that knows producer ids and topic ids, in one
+process.
 
-The broker judges each batch as Kafka does: one batch per partition unless it `takes_sets`, CRC, and the sequences of producer
-ids with five remembered batches, a duplicate among several making it skip them all.
+The broker judges each batch as Kafka does: one batch per partition unless it `takes_sets`, CRC, and the sequences of
+producer ids with five remembered batches, a duplicate among several making it skip them all.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from tests.support.shoal_process import free_port_block
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.listener.listener import Listener
     from tests.support.rig import Answer, BrokerSide
 
 __all__ = ["NODE", "ORDERS", "CoalesceRig", "KafkaLike", "batch", "coalesce_rig", "values"]
@@ -113,7 +114,7 @@ class KafkaLike:
         return self.logs[ORDERS, partition].values
 
     def places(self) -> list[list[int]]:
-        """Of each request, the partitions in it."""
+        """The partitions of each request."""
         return [[place[1] for place in sent] for sent in self.requests]
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
@@ -148,7 +149,7 @@ class KafkaLike:
         return self.topics.get(topic, topic) if isinstance(topic, UUID) else topic
 
     def _metadata(self, frame: bytes) -> bytes | None:
-        """To who asks for topics by their ids."""
+        """The answer for a client that uses topic ids."""
         if api_key(frame) != ApiKey.METADATA or version(frame) < 12:
             return None
         _, request = decode_request(frame, load_request_schema(3, version(frame)))
@@ -181,7 +182,7 @@ class CoalesceRig:
 
     async def producer(self, *, bootstrap: bool = False) -> Producer:
         listener = self.server.listeners["test"]
-        port = listener.port if bootstrap else listener.doors[NODE].port
+        port = listener.port if bootstrap else listener.bound_ports[NODE].port
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         return Producer(await self.clients.enter_async_context(stream))
 
@@ -189,7 +190,8 @@ class CoalesceRig:
         return [await self.producer() for _ in range(count)]
 
     async def hold(self, version: int = Producer.version) -> trio.Event:
-        """A lane with an unanswered request (partition 99): what is produced from now on is joined when the event is set."""
+        """A lane with an unanswered request (partition 99): what is produced from now on is joined when the event is
+        set."""
         gate = trio.Event()
         self.broker.scripts[len(self.broker.requests)] = Script(gate=gate)
         before = len(self.broker.requests)
@@ -220,8 +222,8 @@ async def coalesce_rig(
     answer: Answer | None = None,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
-    """`answer`: of another broker than `KafkaLike`. `coalescing`: fields of CoalesceSettings. Ends by force whatever is left;
-    afterwards nothing may be."""
+    """`answer`: of another broker than `KafkaLike`. `coalescing`: fields of CoalesceSettings. Ends by force whatever is
+    left; afterwards nothing may be."""
     broker = KafkaLike(scripts=dict(scripts or {}), takes_sets=takes_sets)
     fake = FakeBroker(answer or broker.answer)
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,5 @@
-"""kafka-python as an oracle and as a client. Importing it warns of a deprecated call of its own, and our warnings are errors."""
+"""kafka-python as an oracle and as a client. Importing it warns of a deprecated call of its own, and our warnings are
+errors."""
 
 import warnings
 

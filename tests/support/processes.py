@@ -21,7 +21,7 @@ CLUSTERS = ("--source", "a1:9092", "--target", "b1:9092")
 
 
 def shoal(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shoal.proxy", *arguments]
+    command = [sys.executable, "-m", "shoal", *arguments]
     environment = {**os.environ, "COLUMNS": "124", "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
         command, input=stdin, capture_output=True, text=True, timeout=DEADLINE, check=False, env=environment, cwd=cwd
@@ -31,7 +31,7 @@ def shoal(*arguments: str, stdin: str = "", cwd: Path | None = None) -> subproce
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.proxy", *arguments],
+        [sys.executable, "-m", "shoal", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
     )  # fmt: skip
     limit = threading.Timer(DEADLINE, process.kill)  # ends what waits for a line that never comes
@@ -45,10 +45,10 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def mirror_flags(tmp_path: Path) -> tuple[list[str], list[int]]:
-    """Clusters where nobody listens, and free ports for everything else."""
-    source, target, first, second, nobody = ports = free_ports(5)
+    """Clusters without a listening broker, and free ports for everything else."""
+    source, target, first, second, dead = ports = free_ports(5)
     flags = [
-        "--source", f"127.0.0.1:{nobody}", "--target", f"127.0.0.2:{nobody}",
+        "--source", f"127.0.0.1:{dead}", "--target", f"127.0.0.2:{dead}",
         "--source-listen", f"127.0.0.1:{source}", "--target-listen", f"127.0.0.1:{target}",
         "--source-ports", f"{first}-{first}", "--target-ports", f"{second}-{second}",
         "--state-dir", str(tmp_path),

@@ -1,7 +1,7 @@
 """A proxy between a raw client and a scripted broker, all in one process, over real loopback sockets.
 
-The client and the broker use trio's own streams and split frames by themselves, so that nothing of Shoal's code is its own
-judge.
+The client and the broker use trio's own streams and split frames by themselves, so that nothing of Shoal's code is its
+own judge.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     import random
 
     from shoal.proxy.config.settings import RawCaptureSettings
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import CloseCause
 
 DEADLINE = 20.0  # for anything a test waits for; never reached when all is well

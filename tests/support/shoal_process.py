@@ -2,7 +2,7 @@
 
     async with running_shoal(ShoalProcess(["run", "-c", str(config)], work=tmp_path, ports=[port])) as shoal: ...
 
-The process counts as started when it listens on all of `ports`: the kernel is asked, nobody connects for it.
+The process counts as started when it listens on all of `ports`, by the kernel's tables, without a connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ShoalProcess:
     def __init__(
         self, argv: Sequence[str], *, work: Path, ports: Sequence[int], env: Mapping[str, str] | None = None
     ) -> None:
-        self.argv = [sys.executable, "-m", "shoal.proxy", *argv]
+        self.argv = [sys.executable, "-m", "shoal", *argv]
         self.log = work / "shoal.log"
         self.ports = tuple(ports)
         self._env = dict(env or {})
@@ -155,7 +155,7 @@ def listening_ports(pid: int) -> set[int]:
 
 
 def connected_to(ports: Collection[int]) -> set[str]:
-    """The inode numbers of all sockets on this machine, whoever has them, that are connected to one of `ports`."""
+    """The inode numbers of all sockets on this machine, of any process, that are connected to one of `ports`."""
     wanted = set(ports)
     return {row.inode for row in _tcp_table("self") if row.remote_port in wanted and row.state == _ESTABLISHED}
 

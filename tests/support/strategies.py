@@ -29,7 +29,8 @@ def record_lists(*, min_size: int = 1, max_size: int = 20) -> st.SearchStrategy[
 def batches(
     draw: st.DrawFn, *, codecs: st.SearchStrategy[Codec] = codecs, with_broker_bits: bool = True
 ) -> tuple[list[NewRecord], bytes]:
-    """Records and their batch, as a log may hold it: any offset, epoch, producer id and (asked for) attribute bits 3, 4, 6."""
+    """Records and their batch, as a log may hold it: any offset, epoch, producer id and (asked for) attribute bits 3,
+    4, 6."""
     records = draw(record_lists())
     bits = draw(st.sampled_from([0, LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON])) if with_broker_bits else 0
     idempotent = bits == TRANSACTIONAL or draw(st.booleans())

@@ -35,7 +35,7 @@ class TinyDisk:
 
 @contextmanager
 def tiny_disk(path: Path, size: int) -> Iterator[TinyDisk]:
-    """Mounted for the length of a block; skips the test where nobody may mount."""
+    """Mounted for the duration of a block; skips the test if mounting is not permitted."""
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "shoal-test", str(path)]
     if os.geteuid() != 0:

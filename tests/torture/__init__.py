@@ -1,20 +1,16 @@
-"""A torture run: mirrors through Shoal under faults that a seed invents, on real brokers (`make torture SECONDS=600 SEED=7`).
+"""A torture run: mirrors through Shoal under randomly drawn faults, on real brokers.
 
-    plan      seed -> what there is (clusters, topics, producers, mirrors, Shoal) and what happens to it (faults with times). Pure
-    parts     a process that faults may kill, stop and freeze, and that runs again when the last of them lets go
-    links     a TCP relay between two parts that can be cut, slowed down and frozen (half open)
-    records   what producers write: every record carries its identity
-    traffic   the producers -> ledger: what was written, what was acknowledged, which transactions were committed
-    world     clusters, Shoal, mirrors, producers and relays of one round; the pool keeps clusters from round to round
-    faults    the table of fault kinds: each changes the world for a while
-    watch     what is noted meanwhile: end offsets by time, Shoal's memory, starts of the mirror's tasks
-    judge     source, target and ledger -> findings, by what each mode promises. Pure
-    logs      lines of Shoal's log that are warnings or errors -> those that no fault of the round explains. Pure
-    index     files of Shoal's index -> damaged places
-    round     one round: plan -> world -> faults -> all heals -> convergence -> verdict
-    shrink    the shortest schedule that still fails. Pure but for the round that it is given
-    report    build/torture/report.json
+    plan, draw     seed -> set-up of a round (clusters, topics, producers, mirrors, Shoal) and its schedule of faults
+    environment/   what faults hit: clusters (a pool keeps them between rounds), Shoal, mirrors, relays, disks, clocks
+    clients/       producers, whose records carry identities -> ledger: what was written, acknowledged and committed
+    faults         the table of fault kinds: each changes the world for a while
+    judge/         source, target and ledger -> findings, by what each mode guarantees; Shoal's log and index, too.
+                   `watch` records end offsets, Shoal's memory and task starts during the round
+    round          one round: plan -> world -> faults -> healing -> convergence -> verdict
+    shrink         the shortest schedule that still fails
+    report         build/torture/report.json
 
-A round fails where a record is lost, altered, out of order, or there twice without a cause that the docs name; where an envelope is
-left in a topic; where something hangs; where Shoal logs an error that nothing explains, or takes more memory than its bounds allow.
+`make torture SECONDS=600 SEED=7` runs rounds. A round fails if a record is lost, altered, out of order, or duplicated
+without a cause that the docs name; if an envelope remains in a topic; if a process hangs; if Shoal logs an unexplained
+error, or exceeds its memory limit.
 """

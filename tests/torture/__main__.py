@@ -1,4 +1,4 @@
-"""make torture SECONDS=600 SEED=7: rounds with the seeds SEED, SEED + 1, ... until SECONDS are over. Exit status 1 when one fails."""
+"""make torture SECONDS=600 SEED=7: rounds with seeds SEED, SEED + 1, ... for SECONDS. Exit status 1 if one fails."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.scenarios.kafka.java.jars import BUILD
+from tests.torture.environment.disk import private_mounts
+from tests.torture.environment.pool import Pool
 
-from .disk import private_mounts
 from .draw import make_plan
 from .plan import FaultPlan, Plan, from_json, to_json
-from .pool import Pool
 from .report import Report
 from .round import run_round
 from .shrink import shortest
 
 if TYPE_CHECKING:
-    from .verdict import Verdict
+    from tests.torture.judge.verdict import Verdict
 
 _OUT = BUILD / "torture"
 _SHRINK_S = 600.0
@@ -33,17 +33,20 @@ _SHRINK_S = 600.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make torture")
-    parser.add_argument("--seconds", type=float, default=600.0, help="no round begins after that")
-    parser.add_argument("--seed", type=int, help="of the first round; a random one if there is none")
+    parser.add_argument("--seconds", type=float, default=600.0, help="no round starts after this time")
+    parser.add_argument("--seed", type=int, help="seed of the first round; random by default")
     parser.add_argument("--plan", type=Path, help="a plan in JSON instead of a seed's: build/torture/SEED/plan.json")
     parser.add_argument(
-        "--shrink", type=float, default=_SHRINK_S, help="seconds to look for the shortest schedule of a failure"
+        "--shrink",
+        type=float,
+        default=_SHRINK_S,
+        help="time limit for finding the shortest failing schedule, in seconds",
     )
     parser.add_argument("--out", type=Path, default=_OUT)
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {arguments.seconds:g} s", flush=True)
-    private_mounts()  # without it a full disk is not to be had, and each round that wants one says so
+    private_mounts()  # full disks need it; without it each such fault is logged as impossible
     plan = None if arguments.plan is None else from_json(arguments.plan.read_bytes())
     with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as work:
         return trio.run(_Runs(Path(work), arguments.out, arguments.shrink).go, seed, arguments.seconds, plan)
@@ -79,7 +82,7 @@ class _Runs:
         return int(failed)
 
     async def _seed(self, plan: Plan) -> bool:
-        """True: it failed. Its logs are kept, and its schedule is cut down."""
+        """True: it failed. Its logs are kept, and its schedule is shortened."""
         verdict, logs = await self._round(plan)
         _print(plan, verdict)
         kept = None
@@ -129,7 +132,8 @@ def _print(plan: Plan, verdict: Verdict) -> None:
     said = "; ".join(verdict.failures) or "passed"
     doubled = {cause: len(places) for cause, places in verdict.doubled.items()}
     print(
-        f"seed {plan.seed}: {verdict.seconds:.0f} s, {verdict.records} records, {len(plan.faults)} faults, doubled {doubled}, "
+        f"seed {plan.seed}: {verdict.seconds:.0f} s, {verdict.records} records, {len(plan.faults)} faults, doubled "
+        f"{doubled}, "
         f"{verdict.flow.get('wrapped_records', 0)} wrapped, {verdict.peak_mib:.0f} MiB: {said}"[:1500],
         flush=True,
     )

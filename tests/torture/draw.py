@@ -1,4 +1,4 @@
-"""seed -> plan. Everything is drawn from one generator, in one order: the same seed is the same plan."""
+"""seed -> plan. All random values are from one generator, in one order: the same seed is the same plan."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .plan import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECONDS = 45.0  # of traffic and faults; starting, healing and reading come on top
+SECONDS = 45.0  # of traffic and faults; start, healing and reading take additional time
 FIRST_FAULT, LAST_FAULT = 4.0, 40.0
-_NEAR, _SOON_S = 0.5, 2.0  # so often a fault follows the one before within so many seconds: what recovers is hit again
-_HANDS = 5  # seeds to which all kinds of faults are dealt
-_TRIES = 20  # to find a place and a time at which a fault is not one too many
-_SMALL = 50  # partitions: a topic that is made anew has fewer
+_NEAR, _SOON_S = 0.5, 2.0  # share of faults that follow the previous one within this time: they hit a recovery
+_HANDS = 5  # seeds that share all kinds of faults
+_TRIES = 20  # to find a place and a time at which the faults do not exceed the limit
+_SMALL = 50  # partitions: only smaller topics are recreated
 _DAYS = 3 * 24 * 3600  # older than producer.id.expiration.ms
-_COALESCED = 0.7  # of the producers, where there are such at all
+_COALESCED = 0.7  # share of the producers, in rounds with coalescing
 _SHORT_SEGMENTS = ("segment.ms", "3000")
 
 
@@ -58,7 +58,7 @@ def make_plan(seed: int) -> Plan:
 def _clusters_and_mirrors(
     draw: random.Random, hand: frozenset[str]
 ) -> tuple[tuple[ClusterPlan, ...], tuple[MirrorPlan, ...]]:
-    # Few kinds of clusters, so that the pool finds what it needs running.
+    # Few kinds of clusters, so that the pool usually has a running one.
     exactly_once = draw.random() < 0.45 and "pause-connector" not in hand
     sources = ("A", "C") if draw.random() < 0.2 else ("A",)
     clusters = [ClusterPlan(name="A", nodes=draw.choice((1, 1, 1, 3)) if len(sources) == 1 else 1)]
@@ -164,7 +164,7 @@ def _shoal(draw: random.Random, mirrors: int) -> ShoalPlan:
     )
 
 
-# How long a fault of each kind lasts, in seconds.
+# Duration of a fault of each kind, in seconds.
 _LENGTHS: Mapping[str, tuple[float, float]] = {
     "kill-broker": (0.0, 8.0),
     "stop-broker": (0.0, 4.0),
@@ -191,14 +191,14 @@ _LENGTHS: Mapping[str, tuple[float, float]] = {
 
 
 def hand_of(seed: int) -> frozenset[str]:
-    """The kinds of fault that this seed has in any case: all kinds are dealt to five seeds, in another order each time."""
+    """The kinds of fault that this seed always has: five seeds share all kinds, each time in another order."""
     kinds = list(_LENGTHS)
     random.Random(seed // _HANDS).shuffle(kinds)
     return frozenset(kinds[seed % _HANDS :: _HANDS])
 
 
 def _places(plan: Plan) -> dict[str, list[str]]:
-    """Where each kind may happen; not all may in every plan."""
+    """Where each kind can happen; not every plan has all kinds."""
     brokers = [f"broker:{one.name}:{node}" for one in plan.clusters for node in range(1, one.nodes + 1)]
     mirrors = [f"mirror:{mirror.source}" for mirror in plan.mirrors]
     wide = [one.name for one in plan.clusters if one.nodes >= 3]
@@ -221,7 +221,7 @@ def _places(plan: Plan) -> dict[str, list[str]]:
 
 def _faults(draw: random.Random, plan: Plan) -> tuple[FaultPlan, ...]:
     places = _places(plan)
-    # Nothing that such a topic held is required of its copy: so this one comes in its turns only.
+    # The copy of such a topic may lack any record: so its share is limited.
     more = sorted(places.keys() - {"recreate-topic"})
     kinds = sorted(hand_of(plan.seed) & places.keys()) + draw.choices(more, k=draw.choice((0, 4, 10)))
     draw.shuffle(kinds)

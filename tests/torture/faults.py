@@ -1,4 +1,4 @@
-"""The table of fault kinds. Each changes the world, waits `fault.seconds`, and takes its change back; they overlap as the plan has them."""
+"""The table of fault kinds. Each changes the world, waits `fault.seconds`, and undoes its change; they can overlap."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import trio
 
 from shoal.scenarios.kafka.errors import HarnessError
 from tests.support.kafka_python import KafkaAdminClient, KafkaError, TopicPartition
+from tests.torture.environment.disk import fill
+from tests.torture.environment.mirrors import Worker
 
-from .disk import fill
-from .mirrors import Worker
 from .plan import TARGET
 
 if TYPE_CHECKING:
+    from tests.torture.environment.world import World
+
     from .plan import FaultPlan
-    from .world import World
 
 Injection = Callable[["World", "FaultPlan"], Awaitable[None]]
 _SLOWEST, _FASTEST = 20_000, 400_000  # bytes per second of a slow link
 _SHORTEST_S = 0.05  # between two resets of a flapping link
 _ADMIN_MS = 10_000
 _STEP_S = 36 * 3600.0
-"""Shoal's clock goes at most so far back or forth."""
+"""The largest step of Shoal's clock, back or forth."""
 _STEP_OF_JAVA_S = 20.0
-"""A mirror's: Kafka's clients reconnect and refresh at times of day, so after a step back by hours they wait for hours, with or without Shoal."""
+"""The largest step of a mirror's clock: Kafka's clients reconnect and refresh by the time of day, so after a step back
+by hours they wait for hours, with or without Shoal."""
 _NOT_MADE = (HarnessError, KafkaError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A fault as it was: seconds on the round's clock."""
+    """A fault that has happened: seconds on the round's clock."""
 
     kind: str
     where: str
@@ -84,7 +86,7 @@ async def _add_partitions(world: World, fault: FaultPlan) -> None:
 
 
 async def _recreate(world: World, fault: FaultPlan) -> None:
-    """The source's topic is deleted and made anew, while producers write and the mirror copies."""
+    """The source's topic is deleted and recreated, while producers write and the mirror copies."""
     topic = world.plan.topic_at(fault.where)
     topics, name = world.topics(topic.cluster), world.source_name(topic)
     world.recreated.add(topic.key)
@@ -95,7 +97,7 @@ async def _recreate(world: World, fault: FaultPlan) -> None:
 
 
 async def _swap_agent(world: World, fault: FaultPlan) -> None:
-    """A broker comes back with the agent if it had none, and without it if it had."""
+    """A broker restarts with the agent if it had none, and without it if it had one."""
     _, cluster, number = fault.where.split(":")
     node = world.clusters[cluster].nodes[int(number)]
     node.agent = not node.agent
@@ -138,7 +140,7 @@ async def _pause_connector(world: World, fault: FaultPlan) -> None:
 
 
 async def _resumed(worker: Worker) -> None:
-    """Whatever happens to the worker meanwhile. Raises HarnessError when it can't be reached."""
+    """Resume, whatever happens to the worker meanwhile. Raises HarnessError when it can't be reached."""
     for last in (*(False,) * 60, True):
         try:
             await worker.paused(False)
@@ -151,7 +153,7 @@ async def _resumed(worker: Worker) -> None:
 
 
 async def _move_leaders(world: World, fault: FaultPlan) -> None:
-    """Of every partition of the round's topics in this cluster: the replicas in another order, and the first of them leads."""
+    """For every partition of the round's topics in this cluster: reorder the replicas; the first becomes the leader."""
     cluster = world.clusters[fault.where]
     names = [
         world.target_name(topic) if fault.where == TARGET else world.source_name(topic)
@@ -214,10 +216,10 @@ INJECTIONS: Mapping[str, Injection] = {
 
 
 async def run_schedule(world: World, faults: tuple[FaultPlan, ...], clock: Callable[[], float]) -> list[Done]:
-    """All faults at their times; returns when the last is over. A fault that could not be made is noted, and no error."""
+    """All faults at their times; returns after the last. A fault that could not happen is logged, and is no error."""
     done: list[Done] = []
 
-    async def one(fault: FaultPlan) -> None:
+    async def run_fault(fault: FaultPlan) -> None:
         await trio.sleep(max(0.0, fault.at - clock()))
         begin, failed = clock(), None
         world.said(f"{begin:6.1f} begins: {fault}")
@@ -230,5 +232,5 @@ async def run_schedule(world: World, faults: tuple[FaultPlan, ...], clock: Calla
 
     async with trio.open_nursery() as nursery:
         for fault in faults:
-            nursery.start_soon(one, fault)
+            nursery.start_soon(run_fault, fault)
     return sorted(done, key=lambda fault: fault.begin)

@@ -1,8 +1,8 @@
-"""What a round consists of. A plan can be written as JSON; `draw.py` makes one of a seed.
+"""A round's plan: set-up and faults. It can be written as JSON; `draw.py` makes one from a seed.
 
-A plan is sound: it asks for nothing that Kafka itself does not survive. Where a partition has no leader while a transaction ends, Kafka
-4.3 leaves out the transaction's marker (docs/mirroring.md): so a cluster with transactions has three brokers, and of those one at a time
-is taken away. `crowded` holds the faults against that.
+A plan is sound: Kafka itself survives it. If a partition has no leader while a transaction ends, Kafka 4.3 omits the
+transaction's marker (docs/mirroring.md): so a cluster with transactions has three brokers, and only one of them is down
+at a time. `crowded` checks the faults for that.
 """
 
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ import msgspec
 
 TARGET = "B"
 INSIDE = "inside:"
-"""Before the name of a cluster: the link between its brokers."""
+"""Prefix of a cluster's name: the link between its brokers."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DOWN = ("kill-broker", "stop-broker", "pause-broker", "swap-agent", "fail-disk")
-"""Faults that take a broker away for a while."""
+"""Faults that take a broker down for a while."""
 _RECOVERY = (
     12.0  # seconds between two faults that take away brokers of a cluster with transactions: to elect, to come back
 )
@@ -35,7 +35,7 @@ class TopicPlan:
     partitions: int
     config: tuple[tuple[str, str], ...] = ()
     filtered: bool = False
-    """A transform of the mirror drops some of its records: Shoal has it among its deep topics."""
+    """A transform of the mirror drops some of its records: it is among Shoal's deep topics."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -51,12 +51,12 @@ class TopicPlan:
 
     @property
     def shortened(self) -> bool:
-        """Retention takes old records away while the round runs."""
+        """Retention deletes old records while the round runs."""
         return "retention.ms" in self.settings
 
     @property
     def keeps_time(self) -> bool:
-        """Copies have the time that the producer gave; else the target's brokers give them their own."""
+        """Copies keep the producer's timestamps; otherwise the target's brokers set their own."""
         return self.settings.get("message.timestamp.type") != "LogAppendTime"
 
 
@@ -71,15 +71,15 @@ class ProducerPlan:
     """plain, idempotent, transactional."""
     codec: str
     shape: str
-    """Of the records: see `records.SHAPES`."""
+    """Shape of the records: see `records.SHAPES`."""
     run: int
-    """Records for one partition before the next one gets some: about a batch."""
+    """Consecutive records for one partition: about a batch."""
     rate: int
     """Records per second."""
     coalesced: bool = False
-    """It writes through a listener of Shoal's that joins requests; else to the brokers."""
+    """It writes through a listener of Shoal's that joins requests; otherwise to the brokers."""
     age_s: int = 0
-    """The records' times are so long ago."""
+    """Age of the records' timestamps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +90,11 @@ class MirrorPlan:
     exactly_once: bool = False
     long_transactions: bool = False
     identity: bool = False
-    """IdentityReplicationPolicy: copies have the names of their topics."""
+    """IdentityReplicationPolicy: copies keep the topics' names."""
     connect: bool = False
-    """A connector on a Kafka Connect worker, which can be paused; else dedicated."""
+    """A connector on a Kafka Connect worker, which can be paused; otherwise dedicated."""
     relayed: bool = False
-    """What it asks of the clusters itself (admin, groups, its own topics) goes through the relay, too."""
+    """Its own cluster connections (admin, groups, internal topics) go through the relay, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +104,19 @@ class ShoalPlan:
     multi_batch: str = "auto"
     plain_compression: str | None = None
     one_unwrap: bool = False
-    """All mirrors produce through one listener; else each has its own."""
+    """All mirrors produce through one listener; otherwise each has its own."""
     capture: bool = False
-    """It writes an index of all that passes."""
+    """It writes a capture index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     at: float
-    """Seconds after the mirrors have begun."""
+    """Seconds after the mirrors have started."""
     kind: str
     where: str
-    """A part ("shoal", "mirror:A", "broker:B:2"), a link ("link:B", "link:inside:B"), a cluster ("B") or a topic ("A/t0")."""
+    """A process ("shoal", "mirror:A", "broker:B:2"), a link ("link:B", "link:inside:B"), a cluster ("B") or a topic
+    ("A/t0")."""
     seconds: float = 0.0
     amount: float = 0.0
 
@@ -139,21 +140,21 @@ class Plan:
     faults: tuple[FaultPlan, ...]
 
     def cluster(self, name: str) -> ClusterPlan:
-        return next(one for one in self.clusters if one.name == name)
+        return next(cluster for cluster in self.clusters if cluster.name == name)
 
     def mirror_of(self, topic: TopicPlan) -> MirrorPlan:
-        return next(one for one in self.mirrors if one.source == topic.cluster)
+        return next(mirror for mirror in self.mirrors if mirror.source == topic.cluster)
 
     def topic_at(self, where: str) -> TopicPlan:
-        """Of a fault: "A/t0"."""
+        """Parses a fault's place: "A/t0"."""
         cluster, _, name = where.partition("/")
-        return next(one for one in self.topics if one.key == (cluster, name))
+        return next(topic for topic in self.topics if topic.key == (cluster, name))
 
     def transactional(self, cluster: str) -> bool:
         """Transactions write to this cluster: producers' on a source, a mirror's on the target."""
         if cluster == TARGET:
             return any(mirror.exactly_once for mirror in self.mirrors)
-        return any(one.cluster == cluster and one.kind == "transactional" for one in self.producers)
+        return any(producer.cluster == cluster and producer.kind == "transactional" for producer in self.producers)
 
     def with_faults(self, faults: tuple[FaultPlan, ...]) -> "Plan":
         return replace(self, faults=faults)
@@ -166,10 +167,10 @@ class Plan:
 
 
 def link_names(plan: Plan) -> list[str]:
-    """Of the relays that stand in this plan; see `world.py`."""
-    names = [*(one.name for one in plan.clusters), "fetch", "produce", "producers"]
-    names += [f"{INSIDE}{one.name}" for one in plan.clusters if one.nodes >= 3]
-    return names + ["coalesce"] * any(one.coalesced for one in plan.producers)
+    """Names of the plan's relays; see `world.py`."""
+    names = [*(cluster.name for cluster in plan.clusters), "fetch", "produce", "producers"]
+    names += [f"{INSIDE}{cluster.name}" for cluster in plan.clusters if cluster.nodes >= 3]
+    return names + ["coalesce"] * any(producer.coalesced for producer in plan.producers)
 
 
 def to_json(plan: Plan) -> bytes:
@@ -181,18 +182,18 @@ def from_json(data: bytes) -> Plan:
 
 
 def crowded(plan: Plan, faults: list[FaultPlan], fault: FaultPlan) -> bool:
-    """Kafka itself would not survive this one beside the others: see the top of this file."""
+    """Kafka itself would not survive this fault beside the others: see the top of this file."""
     cluster = _weakened(fault)
     if cluster is None or not plan.transactional(cluster):
         return False
     if plan.cluster(cluster).nodes < 3:
         return True
-    others = [one for one in faults if _weakened(one) == cluster]
-    return any(one.at < fault.end + _RECOVERY and fault.at < one.end + _RECOVERY for one in others)
+    others = [other for other in faults if _weakened(other) == cluster]
+    return any(other.at < fault.end + _RECOVERY and fault.at < other.end + _RECOVERY for other in others)
 
 
 def _weakened(fault: FaultPlan) -> str | None:
-    """The cluster of which a broker is away, or whose brokers do not reach each other: their replicas fall out of sync."""
+    """The cluster that lacks a broker, or whose brokers cannot reach each other: replicas fall out of sync."""
     kind, _, place = fault.where.partition(":")
     if fault.kind in DOWN:
         return place.partition(":")[0]

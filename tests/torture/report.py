@@ -12,8 +12,9 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.torture.judge.verdict import Verdict
+
     from .plan import FaultPlan, Plan
-    from .verdict import Verdict
 
 _KEPT = 30  # findings of one kind of one round
 

@@ -17,27 +17,28 @@ from confluent_kafka.admin import AdminClient
 from shoal.scenarios.kafka.content.clients import client_config, in_thread
 from shoal.scenarios.kafka.errors import HarnessError, TrafficFailed
 from shoal.scenarios.kafka.tasks import FAILED, task_statuses
+from tests.torture.environment.shoal_side import index_directory
+from tests.torture.environment.world import World, ends_of, running_world
+from tests.torture.judge.comparison import Comparison, patiently
+from tests.torture.judge.index import damaged
+from tests.torture.judge.logs import unexplained
+from tests.torture.judge.verdict import Verdict
+from tests.torture.judge.watch import Watch
 
-from .comparison import Comparison, patiently
 from .faults import run_schedule
-from .index import damaged
-from .logs import unexplained
 from .plan import TARGET
-from .shoal_side import index_directory
-from .verdict import Verdict
-from .watch import Watch
-from .world import World, ends_of, running_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from .judge import Findings
+    from tests.torture.environment.pool import Pool
+    from tests.torture.judge.judge import Findings
+
     from .plan import Plan
-    from .pool import Pool
 
 _CONVERGE_S = 180.0
-STILL_S = 75.0  # nothing has arrived for so long: it will not
+STILL_S = 75.0  # without an arriving record for this long, none will follow
 _HEAL_S = 90.0
 _FLUSH_S = 100.0
 _ANSWER_S = 15.0
@@ -59,7 +60,7 @@ class Journal:
 
 
 async def nothing(world: World) -> None:
-    """Tests plant something instead."""
+    """Tests plant an error here."""
 
 
 async def run_round(
@@ -71,9 +72,10 @@ async def run_round(
     before_judging: Callable[[World], Awaitable[None]] = nothing,
     still_s: float = STILL_S,
 ) -> Verdict:
-    """Never raises for what it finds, nor for a round that could not be run: `broken` says why.
+    """Never raises for findings, nor for a round that could not run: `broken` says why.
 
-    `before_judging` is called when all producers have ended, and what they wrote has arrived or not; `still_s`: so long may nothing arrive.
+    `before_judging` is called when all producers have ended and their records have arrived or been lost; `still_s`: the
+    longest time without an arriving record.
     """
     verdict = Verdict(seed=plan.seed, run=run)
     said = Journal(work / "journal")
@@ -81,7 +83,7 @@ async def run_round(
     try:
         async with running_world(pool, plan, run, work, said) as world:
             await _Round(world, verdict, before_judging, still_s).play()
-    except Exception as group:  # a fault of the harness, too: the next seed has its turn
+    except Exception as group:  # a fault of the harness, too: continue with the next seed
         said("".join(traceback.format_exception(group)))
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
@@ -133,7 +135,7 @@ class _Round:
             await self._scan(name)
 
     async def _heal(self) -> None:
-        """Everything runs again. Raises HarnessError where it does not."""
+        """Start everything again. Raises HarnessError if that fails."""
         with trio.move_on_after(_HEAL_S):
             while True:
                 results = [await part.heal() for part in self._world.parts.values()]
@@ -151,7 +153,7 @@ class _Round:
                     self._hangs(f"Shoal's {side} listener for {source} does not answer within {_ANSWER_S:g} s")
 
     def _hangs(self, what: str) -> None:
-        """The stacks of Shoal and of the mirrors go to their logs first."""
+        """Write the stacks of Shoal and of the mirrors to their logs first."""
         self._verdict.hangs.append(what)
         self._world.said(what)
         world = self._world
@@ -175,7 +177,7 @@ class _Round:
     # -- comparison ---------------------------------------------------------------------------------------------------
 
     async def _converge(self) -> None:
-        """Until nothing is missing, or nothing has arrived for long. Then what was found counts."""
+        """Wait until no record is missing, or none has arrived for long. Then the findings count."""
         world, verdict = self._world, self._verdict
         comparisons = [Comparison(world, topic) for topic in world.plan.topics]
         for one in comparisons:
@@ -238,7 +240,7 @@ class _Round:
     # -- processes and logs -------------------------------------------------------------------------------------------
 
     async def _restart_failed_tasks(self) -> None:
-        """Kafka Connect never starts a failed task again: that is for an operator to do (docs/mirroring.md)."""
+        """Kafka Connect never restarts a failed task: that is left to operators (docs/mirroring.md)."""
         world = self._world
         for name, mirror in world.mirrors.items():
             failed = {}
@@ -270,14 +272,14 @@ class _Round:
         world, verdict = self._world, self._verdict
         log = world.shoal.log.read_text(errors="replace")
         traits = {name for name, holds in _traits(world.plan).items() if holds}
-        if not verdict.hangs:  # then there are stacks in it
+        if not verdict.hangs:  # with hangs the log has stacks in it
             verdict.loud += unexplained(log, world.plan.kinds() | traits)
         verdict.flow = _flow(log)
         verdict.loud += damaged(index_directory(world.work))
 
 
 def _traits(plan: Plan) -> dict[str, bool]:
-    """What explains a line of the log, beside faults."""
+    """Traits of a plan that explain a log line, besides faults."""
     return {
         "exactly-once": any(one.exactly_once for one in plan.mirrors),
         "merged": len(plan.mirrors) > 1 and plan.mirrors[0].identity,
@@ -285,7 +287,7 @@ def _traits(plan: Plan) -> dict[str, bool]:
 
 
 def _flow(log: str) -> dict[str, int]:
-    """What Shoal's listeners have counted, of all its processes."""
+    """Counters of Shoal's listeners, summed over all its processes."""
     counts: Counter[str] = Counter()
     for line in log.splitlines():
         with suppress(ValueError, AttributeError):

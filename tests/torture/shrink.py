@@ -13,9 +13,9 @@ T = TypeVar("T")
 async def shortest(
     items: Sequence[T], fails: Callable[[tuple[T, ...]], Awaitable[bool]], is_over: Callable[[], bool]
 ) -> tuple[T, ...]:
-    """A part of `items`, in order, of which no single part can be left out, or what was reached when `is_over`.
+    """A subsequence of `items` that still fails, of which no item can be left out, or the best one when `is_over`.
 
-    `items` as a whole is known to fail; `fails` is asked for each part tried.
+    `items` as a whole fails; `fails` is called for each candidate.
     """
     current = tuple(items)
     pieces = 2

@@ -8,10 +8,11 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.torture.clients.records import SHAPES
+
 from .draw import LAST_FAULT, make_plan
 from .faults import INJECTIONS
 from .plan import DOWN, TARGET, FaultPlan, Plan, crowded, from_json, to_json
-from .records import SHAPES
 
 seeds = st.integers(min_value=0, max_value=2**32)
 

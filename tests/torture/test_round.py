@@ -11,17 +11,17 @@ from shoal.protocol.shallow.envelope import MAGIC
 from shoal.scenarios.kafka.content.records import Record, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
+from tests.torture.environment.pool import Pool
+from tests.torture.judge.reading import read_topic
 
 from .plan import TARGET, ClusterPlan, FaultPlan, MirrorPlan, Plan, ProducerPlan, ShoalPlan, TopicPlan
-from .pool import Pool
-from .reading import read_topic
 from .round import run_round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .world import World
+    from tests.torture.environment.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ async def test_a_round_passes(pool: Pool, tmp_path: Path) -> None:
 
 
 async def test_what_is_planted_is_found(pool: Pool, tmp_path: Path) -> None:
-    """An envelope, a record that nobody wrote, the first record once more, and the loss of ten."""
+    """An envelope, a record that was never written, the first record once more, and the loss of ten."""
 
     async def plant(world: World) -> None:
         (topic,) = world.plan.topics
@@ -76,7 +76,7 @@ async def test_what_is_planted_is_found(pool: Pool, tmp_path: Path) -> None:
     assert len(verdict.envelopes) == 1
     assert len(verdict.lost) == 10
     assert [text.partition(" ")[2] for text in verdict.altered] == [
-        "was written by nobody",
+        "was never written",
         "has other bytes than were written",
     ]
     assert verdict.failures

@@ -1,8 +1,9 @@
-"""Mirrors, a Shoal and a target cluster as models, at thousands of schedules a minute: what a run on real brokers rarely reaches.
+"""Mirrors, a Shoal and a target cluster as models, at thousands of schedules a minute: what a run on real brokers
+rarely reaches.
 
     source ── producer ── links ──[ UnwrapPath, Exchange, PartitionProgress: Shoal's own ]── links.upstream ── replicas
-              (Java client)  (in place of sockets)                                           (leader, followers that have a prefix)
-    world.py    all of it, and the steps: a request is taken, a follower copies a batch, a leader moves, a connection ends, ...
+              (Java client)  (in place of sockets)                                    (leader, followers with a prefix)
+    world.py    all, and the steps: a request is taken, a follower copies, a leader moves, a connection ends, ...
     schedules.py    steps out of a seed, the verdict, the shortest part that still fails
     known.py    schedules that failed once
     machine.py  the same as a state machine of hypothesis

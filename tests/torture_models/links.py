@@ -1,8 +1,10 @@
-"""What stands in for `shoal.proxy.connection.connection.Connection` before a route's handler: frames in, frames out, no sockets.
+"""The replacement of `shoal.proxy.connection.connection.Connection` before a route's handler: frames in, frames out, no
+sockets.
 
-Requests of a connection are handled one after the other, as by `RequestPump`; answers go to the client in the order of the requests.
-The broker, too, takes a connection's requests one after the other, and the next one when it has answered (it mutes the channel). What
-a broker has received when a connection ends may still be appended, much later: such requests are the world's `late` ones.
+Requests of a connection are handled one after the other, as by `RequestPump`; answers go to the client in the order of
+the requests. The broker, too, takes a connection's requests one after the other, and the next one when it has answered
+(it mutes the channel). What a broker has received when a connection ends may still be appended, much later: such
+requests are the world's `late` ones.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import trio
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.in_flight import Edit, OwnAnswer, OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, PendingAnswer
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.errors import UpstreamLost
 from tests.torture_models.messages import head_of
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.shallow.produce_path import UnwrapPath
+    from shoal.proxy.shallow.unwrap.path import UnwrapPath
 
 __all__ = ["Link"]
 
@@ -36,7 +38,8 @@ _numbers = count(1)
 class Link:
     """One connection of a client to Shoal, and the one to a broker behind it.
 
-    `to_client` is given answer frames, and None when the connection ends; `upstream` has what the broker did not answer yet.
+    `to_client` is given answer frames, and None when the connection ends; `upstream` has what the broker did not answer
+    yet.
     """
 
     tap = None
@@ -51,7 +54,8 @@ class Link:
         self.cluster = cluster
         self.listener = listener
         self.node = node
-        self.door = SimpleNamespace(node_id=node, listener=listener)
+        self.node_id = node
+        self.bound_port = SimpleNamespace(node_id=node, cluster=listener.cluster)
         self.number = next(_numbers)
         self.client_id = "the mirror's producer"
         self.peer = Address("10.0.0.1", 40_000)
@@ -101,7 +105,7 @@ class Link:
             self.closed = True
             self._fail_asked()
             self.path.closed(self)  # type: ignore[arg-type]
-            self.cluster.proofs.ended(self)  # type: ignore[arg-type]
+            self.cluster.proofs.ended(self)
             if not self.client_left:
                 self.to_client(None)
 
@@ -142,7 +146,7 @@ class Link:
         if isinstance(entry.answer, OwnRequest):
             entry.answer.deliver(bytearray(frame))
         elif isinstance(entry.answer, Edit):
-            edited = entry.answer.edit(self, entry, bytearray(frame))  # type: ignore[arg-type]
+            edited = entry.answer.edit(self, entry, bytearray(frame))
             self._tell(bytes(edited) if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited))
         else:
             self._tell(frame)

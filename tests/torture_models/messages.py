@@ -101,7 +101,7 @@ def versions_frame(number: int) -> bytes:
 
 
 def api_versions_answer(head: Head, produce: int) -> bytes:
-    """Of a broker that offers Produce up to this version."""
+    """The answer of a broker that offers Produce up to this version."""
     offered = ((ApiKey.PRODUCE, 3, produce), (ApiKey.METADATA, 0, 12), (ApiKey.INIT_PRODUCER_ID, 0, 5))
     body = struct.pack(">hi", 0, len(offered)) + b"".join(struct.pack(">hhh", *one) for one in offered)
     return _framed(head.number.to_bytes(4, "big") + body)

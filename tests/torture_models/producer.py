@@ -3,8 +3,9 @@
     Sender.sendProducerData, completeBatch, failBatch; RecordAccumulator.shouldStopDrainBatchesForPartition;
     TransactionManager.canRetry, bumpIdempotentProducerEpoch
 
-Without idempotence (Connect's default) a batch that failed is sent again as it was, and nothing of its partition is sent before it
-where one request is in flight. With idempotence up to five are in flight; a retry waits until it is the first of those in flight.
+Without idempotence (Connect's default) a batch that failed is sent again as it was, and nothing of its partition is
+sent before it where one request is in flight. With idempotence up to five are in flight; a retry waits until it is the
+first of those in flight.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""One partition of a target cluster: a leader's log, followers that have a prefix of it, and what the leader knows of producers.
+"""One partition of a target cluster: a leader's log, followers that have a prefix of it, and what the leader knows of
+producers.
 
-    UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, ProducerStateEntry (5 batches; 1 after a stop in
-    order, whose snapshot has no more). `test_replicas.py` asks a real broker the same questions.
+    UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, ProducerStateEntry (5 batches; 1 after
+    a stop in order, whose snapshot has no more). `test_replicas.py` asks a real broker the same questions.
 
-Followers fetch batches, not sets, so a prefix ends between any two batches. What is answered with success (acks=all) is on every
-replica in sync, so a leader is elected among those that have it; what lies behind, it may have in part.
+Followers fetch batches, not sets, so a prefix ends between any two batches. What is answered with success (acks=all) is
+on every replica in sync, so a leader is elected among those that have it; what is behind, it may have in part.
 """
 
 from __future__ import annotations

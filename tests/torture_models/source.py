@@ -1,4 +1,5 @@
-"""Source partitions, whose every record says where it comes from, and what a mirror is given of them: envelopes or records."""
+"""Source partitions, whose every record says where it comes from, and what a mirror is given of them: envelopes or
+records."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.wrap.wrap import WrapContext, wrap_record_set
+from shoal.protocol.shallow.wrap.wrap import WrapContext
 from shoal.protocol.wire.compression import Codec
 from tests.support.shallow.world import poll
+from tests.support.shallow.wrapping import wrap_record_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,6 +1,8 @@
-"""A real broker is asked what the model of one is asked, in one order drawn at random: the same error codes and offsets, the same log.
+"""A real broker is asked what the model of one is asked, in one order drawn at random: the same error codes and
+offsets, the same log.
 
-Also over an orderly stop and a start. (`Sets.STOCK_CHECK` is a broker that nobody has here: one that takes sets and keeps Kafka's check.)
+Also over an orderly stop and a start. (`Sets.STOCK_CHECK` is no broker here: one that takes sets and
+keeps Kafka's check.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.scenarios.kafka.broker import Cluster, Node
-    from tests.support.kafka_clusters import Pair, SharedClusters
+    from tests.support.kafka.clusters import Pair, SharedClusters
 
 TOO_LATE = 4_000_000_000_000
 OLD = 1_700_000_000_000  # a broker that starts forgets producers whose last batch is older than a day
@@ -48,7 +50,7 @@ class Asker:
         return record_set
 
     def _mixed(self, most: int) -> bytes:
-        """Of what was sent, a part and more, or only a part."""
+        """A part of what was sent and more, or only a part."""
         batches = [batch for one in self.sent[-4:] for batch in batches_of(one)]
         start = self.draw.randrange(len(batches))
         return b"".join(batches[start : start + self.draw.randint(1, most)])

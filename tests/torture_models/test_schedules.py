@@ -1,4 +1,5 @@
-"""The models themselves: that nothing is found where nothing happens, and that schedules are repeatable and shortened rightly."""
+"""The models themselves: that nothing is found where nothing happens, and that schedules are repeatable and shortened
+rightly."""
 
 from __future__ import annotations
 

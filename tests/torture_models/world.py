@@ -1,10 +1,11 @@
 """Mirrors, a Shoal and the brokers of a target cluster, and whatever may happen between them, one step at a time.
 
-    source_log -> Producer (a mirror's) -> Link -> UnwrapPath (Shoal's own) -> Link.upstream -> Partition (a leader and followers)
+    source_log -> Producer (a mirror's) -> Link -> UnwrapPath (Shoal's own) -> Link.upstream -> Partition (a leader and
+    followers)
 
-A schedule is a list of steps `(name, number, number)`; a step that makes no sense where it stands does nothing, so every list
-is a schedule and every part of it, too: that is what makes them short when they fail. `finish` lets everything arrive, and `verdict`
-compares the target's logs with the source's.
+A schedule is a list of steps `(name, number, number)`; a step that makes no sense where it stands does nothing, so
+every list is a schedule and every part of it, too: that is what makes them short when they fail. `finish` lets
+everything arrive, and `verdict` compares the target's logs with the source's.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from shoal.proxy.config.settings import (
     PortRange,
     ShallowSettings,
 )
-from shoal.proxy.listeners import Listener
-from shoal.proxy.shallow import produce_path
+from shoal.proxy.listener.listener import Listener
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.interlock import Interlocks
-from shoal.proxy.shallow.produce_path import UnwrapPath
+from shoal.proxy.shallow.unwrap import path as unwrap
+from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from tests.support.batches import consumed
 from tests.support.shallow.world import plain
 from tests.torture_models.links import Link
@@ -129,7 +130,8 @@ class World:
         self._serials, self._numbers, self._ids = count(1_000), count(1), count(5_000)
         names = ["orders"] if config.shared else [f"{'ABC'[number]}.orders" for number in range(config.mirrors)]
         self.topic_ids = {name: bytes([0xAA] * 15 + [number]) for number, name in enumerate(names)}
-        # Idempotent mirrors would fall into Kafka's own hole: a leader that does not know a producer takes what comes behind a lost batch.
+        # Idempotent mirrors would fall into Kafka's own hole: a leader that does not know a producer takes what comes
+        # behind a lost batch.
         strict = config.idempotent
         self.logs: dict[tuple[str, int], Partition] = {
             (name, index): Partition(NODES, config.max_message_bytes, leader=index % NODES, begins_at_zero=strict)
@@ -153,7 +155,7 @@ class World:
         settings = ClusterSettings(name="target", bootstrap=(Address("b", 9092),), multi_batch=MultiBatch.NEVER)
         self.cluster = Cluster(settings, Limits())
         self.cluster.learn(self._metadata())
-        with patch.object(produce_path, "ProducersFile", partial(_SmallFile, self.memory)):
+        with patch.object(unwrap, "ProducersFile", partial(_SmallFile, self.memory)):
             self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path)
 
     def _path(self, listener: Listener) -> UnwrapPath:
@@ -252,7 +254,8 @@ class World:
         return sent
 
     def _is_first_elsewhere(self, mirror: Mirror, index: int, node: int) -> bool:
-        """Nothing of an idempotent producer is appended yet, and its first batch is under way to a broker that led before.
+        """Nothing of an idempotent producer is appended yet, and its first batch is under way to a broker that led
+        before.
 
         The new leader does not know the producer id and would take what comes behind that batch: Kafka's own hole.
         """
@@ -278,7 +281,7 @@ class World:
     def _vouch(self, link: Link) -> None:
         proof = proof_of(self.config.sets)
         if proof.proven:
-            self.cluster.proofs.vouch(link, stamps=proof.stamps)  # type: ignore[arg-type]
+            self.cluster.proofs.vouch(link, stamps=proof.stamps)
 
     def _told(self, mirror: Mirror, node: int, link: Link | None, frame: bytes | None) -> None:
         """The mirror is given an answer, or its connection ends."""
@@ -308,7 +311,8 @@ class World:
             del mirror.links[node]
 
     def _may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
-        """What any producer without idempotence may send twice after an error: what it sent raw, and with several in flight anything.
+        """What any producer without idempotence may send twice after an error: what it sent raw, and with several in
+        flight anything.
 
         So it is with sets to a broker that does not know a repeated one (docs/multi-batch.md).
         """
@@ -364,7 +368,8 @@ class World:
     # brokers
 
     def serve(self, a: int, b: int) -> None:
-        """A broker takes a request and answers it, with all replicas at hand; b: or so many requests of that connection."""
+        """A broker takes a request and answers it, with all replicas at hand; b: or so many requests of that
+        connection."""
         for _ in range(1 + b % 3):
             link = self._pick([one for one in self.links if one.upstream], a)
             if link is None:
@@ -443,7 +448,8 @@ class World:
         self.pending = left
 
     def cut(self, a: int, b: int) -> None:
-        """Shoal's connection to a broker is lost; b: with the requests that lie in it, or they are late, or the first of them is."""
+        """Shoal's connection to a broker is lost; b: with the requests that lie in it, or they are late, or the first
+        of them is."""
         link = self._pick([one for one in self.links if not one.upstream_ended], a)
         if link is not None:
             self._lose(link, late=(0, 99, 1, 99)[b % 4])

@@ -1,8 +1,10 @@
-"""Joining the produce requests of many clients into few (design section 2): everything about it but the sockets.
+"""Joining the Produce requests of many clients into few, without sockets.
+
+    request -> joinable -> sequences -> policy -> request (joined) -> broker -> answer -> clients
 
 joinable   may this request be joined, and with which others; its batches
 sequences  could this batch be a retry?
-joiner     THE policy: when does a joined request leave, and what stands in it
+policy     the policy: when is a joined request sent, and with which batches
 request    a joined request as bytes
-answer     the broker's answer, taken apart again for those who asked
+answer     the broker's answer, split for its clients
 """

@@ -1,9 +1,9 @@
 """The broker's answer to a joined request, taken apart: what it says to each batch.
 
-Of a partition with one batch the owner gets the broker's words as they are. Of a set (all or nothing at a broker that is
-proven to take sets) each owner gets the same words with a base offset of its own: the set's, and the records before it.
-Where a set was refused as such, or because of one of its batches, nothing was appended: its batches are sent again one by one
-(`Joiner.answered`), so that one owner's bad batch costs the others nothing but time.
+The owner of a partition's only batch gets the broker's result unchanged. In a set (all or nothing at a broker that
+is proven to take sets) each owner gets the same words with a base offset of its own: the set's, and the records before
+it. Where a set was refused as such, or because of one of its batches, nothing was appended: its batches are sent again
+one by one (`Joiner.answered`), so that one owner's bad batch costs the others nothing but time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

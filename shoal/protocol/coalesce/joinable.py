@@ -1,10 +1,11 @@
 """May this produce request be joined with others, and with which?
 
-The requests of one joined request must be alike in everything that stands once in a request (`LaneKey`), and none may be able
-to hurt the others. A broker judges partitions one by one, except for what would fail the whole request: a transactional batch
-without a transactional id (`KafkaApis.handleProduceRequest`), and, below 2.2, a record set that is not exactly one batch of
-magic 2, for which it closes the connection. So only what is plainly in order is joined. The rest travels as it came, over the
-client's own connection: it is not refused, and whether it is wrong is for the broker to say.
+The requests of one joined request must be alike in everything that stands once in a request (`LaneKey`), and none may
+be able to hurt the others. A broker judges partitions one by one, except for what would fail the whole request: a
+transactional batch without a transactional id (`KafkaApis.handleProduceRequest`), and, below 2.2, a record set that is
+not exactly one batch of magic 2, for which it closes the connection. So only what is plainly in order is joined. The
+rest travels as it came, over the client's own connection: it is not refused, and whether it is wrong is for the broker
+to say.
 
 Transactional requests are never joined: a transactional id has one producer, which has one connection to each broker.
 """
@@ -99,7 +100,7 @@ _REQUEST = Walkers(
 
 
 def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
-    """Of a whole Produce frame, v3 or later; what is returned does not refer to `frame`.
+    """Reads a whole Produce frame, v3 or later; the result does not refer to `frame`.
 
     Raises RemoteProtocolError for a frame that is no Produce request.
     """

@@ -1,9 +1,9 @@
 """Could this batch be a retry? Asked of every batch with a producer id before it is joined with others.
 
-A producer numbers its records per partition (KIP-98), so a batch that begins right behind the last one seen was never sent
-before. Anything else may have been: a sequence seen already, a gap (batches that went another way), a producer that is not
-known here. Such a batch travels alone, over its client's own connection; the broker knows what to make of it.
-The first batch of a producer (sequence 0) may be joined.
+A producer numbers its records per partition (KIP-98), so a batch that begins right behind the last one seen was never
+sent before. Anything else may have been: a sequence seen already, a gap (batches that went another way), a producer
+that is not known here. Such a batch travels alone, over its client's own connection; the broker knows what to make of
+it. The first batch of a producer (sequence 0) may be joined.
 
 Bounded: the producers and partitions that were not seen for longest are forgotten, and their next batch travels alone.
 """

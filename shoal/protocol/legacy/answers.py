@@ -1,7 +1,7 @@
-"""Answers that pass to legacy clients as the broker gave them, but for error codes that such a client does not know.
+"""Responses that pass to legacy clients unchanged, except for error codes that such clients do not know.
 
-The versions are those that brokers still take and old clients speak (`errors.SPOKEN`). In most of them the code stands first, right
-behind the correlation id; in the others it is found by a walker. An answer is copied only where a code has to change.
+The versions are those that brokers still support and old clients use (`errors.CLIENT_VERSIONS`). In most of them the
+code directly follows the correlation id; in the others a walker finds it. A response is copied only if a code changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,13 +47,13 @@ _WALKED: Final[Mapping[int, Walkers]] = MappingProxyType(
         ),
     }
 )
-_TOP: Final = frozenset({ApiKey.OFFSET_FETCH})  # have a code of the whole answer, too
+_TOP: Final = frozenset({ApiKey.OFFSET_FETCH})  # have a top-level code, too
 
 CHECKED: Final = _FIRST | _WALKED.keys()
 
 
 def say_known(frame: Buffer, api_key: int, version: int, say: Callable[[int], int]) -> Buffer:
-    """The answer with what `say` makes of each of its error codes; `frame` itself where that is nothing new.
+    """The response with each error code replaced by `say(code)`; `frame` itself if no code changes.
 
     Raises RemoteProtocolError.
     """
@@ -67,7 +67,7 @@ def say_known(frame: Buffer, api_key: int, version: int, say: Callable[[int], in
 
 
 def _codes(frame: Buffer, api_key: int, version: int) -> list[tuple[int, int]]:
-    """(code, position) of each."""
+    """(code, position) of each error code."""
     body, end = response_body(frame, api_key, version), len(frame)
     if api_key in _FIRST:
         return [(read_int16(frame, body, end)[0], body)]

@@ -1,13 +1,13 @@
-"""Error codes for clients of Kafka 0.8-0.10: no code reaches a client that did not know it.
+"""Error codes for clients of Kafka 0.8-0.10: a client receives only codes that it knows.
 
-A client does with an unknown code what it does with -1 (UNKNOWN), and often that is the wrong thing: a moved partition should make it
-ask for metadata, and a batch that it cannot be given should stop it. So a newer code becomes an older one that makes the client do
-what the newer one means; where there is none, -1.
+A client treats an unknown code like -1 (UNKNOWN), which is often wrong: a moved partition should make it refresh
+metadata, and an unreadable batch should stop it. So a newer code becomes an older one with the same effect on the
+client; if there is none, -1.
 
-Who knew what: `common/protocol/Errors.java` of each release's tag; of 0.8.2 also `kafka/common/ErrorMapping.scala`, which has the codes 4, 8, 9, 11
-and 14-16 that its Java producer lacks (it looks at none of them: its Metadata reader ignores errors of partitions).
-The first release that speaks a version of an API (`Protocol.java` of each tag) is the one whose table counts, because an older table is a
-part of each newer one; a connection that has shown more (`Release`) may be told more.
+Sources: `common/protocol/Errors.java` of each release's tag; for 0.8.2 also `kafka/common/ErrorMapping.scala`, which
+has the codes 4, 8, 9, 11 and 14-16 that its Java producer lacks (it reads none of them: its Metadata reader ignores
+partition errors). The table of the first release that supports an API version (`Protocol.java` of each tag) applies,
+because each newer table contains the older ones; a connection that has shown a newer `Release` may get more codes.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ __all__ = ["CLIENT_VERSIONS", "Release", "downgrade_error", "newest_spoken", "sp
 
 
 class Release(IntEnum):
-    """Releases that brought new versions of what old clients speak; the value is the newest error code of each."""
+    """Releases with new versions of the APIs that old clients use; the value is the newest error code of each."""
 
     V0_8_2 = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     V0_9 = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -59,13 +59,13 @@ CLIENT_VERSIONS: Final[Mapping[int, tuple[Release, ...]]] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: (_11,),
     }
 )
-"""API -> the first release that speaks version 0, 1, ..., as far as 0.10.2 (and, of DescribeConfigs, 0.11) went."""
+"""API -> the first release that supports version 0, 1, ..., up to 0.10.2 (for DescribeConfigs, 0.11)."""
 
 _SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
     {
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.POLICY_VIOLATION: ErrorCode.INVALID_REQUEST,  # to CreateTopics v0
-        # Look for the leader again: what brokers did themselves for Fetch v0-v5 and Produce v0-v3.
+        # Find the leader again: brokers do the same for Fetch v0-v5 and Produce v0-v3.
         ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.UNKNOWN_MEMBER_ID,  # join again
         ErrorCode.MEMBER_ID_REQUIRED: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -75,14 +75,14 @@ _SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
         ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,  # the partition is moving
         ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        # Brokers send 76, which Java 0.10 takes for -1: logged, and fetched again for ever; 2 is thrown (0.9 throws nothing but 29:
-        # proxy/legacy/reader.py).
+        # Brokers send 76, which Java 0.10 reads as -1: it logs the error and retries forever; on 2 it throws (0.9
+        # throws only on 29: proxy/legacy/session.py).
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: ErrorCode.CORRUPT_MESSAGE,
-        # What 0.10 brokers said, for example of a record without a key in a compacted topic.
+        # The code of 0.10 brokers, for example for a record without a key in a compacted topic.
         ErrorCode.INVALID_RECORD: ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # ask again
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorCode.REQUEST_TIMED_OUT,  # ask again
-        ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic was deleted, or made anew
+        ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # retry
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorCode.REQUEST_TIMED_OUT,  # retry
+        ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic was deleted, or recreated
         ErrorCode.INCONSISTENT_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.FENCED_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,  # as brokers do below OffsetCommit v9
         ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
@@ -91,20 +91,20 @@ _SAID_AS: Final[Mapping[int, ErrorCode]] = MappingProxyType(
 
 
 def spoken_since(api_key: int, version: int) -> Release | None:
-    """The oldest client that sends this version; None: newer than all that are listed."""
+    """The oldest client release that sends this version; None: newer than all listed."""
     releases = CLIENT_VERSIONS.get(api_key, ())
     return releases[version] if 0 <= version < len(releases) else None
 
 
 def newest_spoken(api_key: int) -> int:
-    """The newest version of an API that legacy clients speak; -1: none."""
+    """The newest version of an API that legacy clients use; -1: none."""
     return len(CLIENT_VERSIONS.get(api_key, ())) - 1
 
 
 def downgrade_error(api_key: int, version: int, code: int, at_least: Release = Release.V0_8_2) -> int:
-    """What is said in place of `code` to a client that speaks this version, and is known to be `at_least` that new.
+    """The replacement for `code`, for a client that uses this version and is at least of release `at_least`.
 
-    The code itself where the client knows it, or speaks a version that is no legacy client's.
+    `code` itself if the client knows it, or if the version is newer than legacy clients.
     """
     since = spoken_since(api_key, version)
     if since is None:

@@ -1,9 +1,9 @@
-"""LZ4 frames as messages of magic 0 have them (KAFKA-3160).
+"""LZ4 frames of messages of magic 0 (KAFKA-3160).
 
-An LZ4 frame opens with a magic number, a descriptor, and one byte of a checksum of the descriptor. Kafka's first writer took the magic
-number into that checksum, and its first reader insisted on it, so clients of 0.8.2 and 0.9 neither write nor read standard
-frames. Kafka kept the mistake for magic 0 and left it with magic 1 (KafkaLZ4BlockOutputStream.java). A broker that reads
-magic 0 does not look at this byte at all, since a message has a CRC of its own: `as_standard` does as the broker does.
+An LZ4 frame begins with a magic number, a descriptor, and one checksum byte of the descriptor. Kafka's first writer
+included the magic number in that checksum, and its first reader required it, so clients of 0.8.2 and 0.9 neither write
+nor read standard frames. Kafka kept the mistake for magic 0 and dropped it in magic 1 (KafkaLZ4BlockOutputStream.java).
+A broker that reads magic 0 ignores this byte, since a message has its own CRC: so does `as_standard`.
 """
 
 from struct import Struct
@@ -28,12 +28,14 @@ _LANE = Struct("<I")
 
 
 def as_magic_0(frame: Buffer) -> bytes:
-    """The standard frame `frame` as old clients want it. Not an LZ4 frame: RemoteProtocolError."""
+    """The standard `frame` with the header checksum for old clients. Raises RemoteProtocolError unless it is an LZ4
+    frame."""
     return _with_checksum(frame, covered_from=0)
 
 
 def as_standard(frame: Buffer) -> bytes:
-    """The frame of a message of magic 0 as the standard has it, whatever its header's checksum was. Else: RemoteProtocolError."""
+    """The frame of a magic 0 message as a standard frame, for any header checksum. Raises RemoteProtocolError for other
+    data."""
     return _with_checksum(frame, covered_from=_FLAGS_AT)
 
 
@@ -46,7 +48,7 @@ def _with_checksum(frame: Buffer, covered_from: int) -> bytes:
 def _checksum_at(frame: Buffer) -> int:
     at = _FLAGS_AT + _DESCRIPTOR_BYTES
     if len(frame) <= at or frame[:_FLAGS_AT] != _FRAME_MAGIC:
-        raise RemoteProtocolError(f"{len(frame)} bytes are no lz4 frame")
+        raise RemoteProtocolError(f"{len(frame)} bytes are not an lz4 frame")
     flags = frame[_FLAGS_AT]
     at += _CONTENT_SIZE_BYTES if flags & _CONTENT_SIZE else 0
     at += _DICTIONARY_BYTES if flags & _DICTIONARY else 0
@@ -61,7 +63,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """XXH32 with seed 0 of less than 32 bytes (xxHash specification): a header has at most 18."""
+    """XXH32 with seed 0, for less than 32 bytes (xxHash specification): a header has at most 18."""
     value, striped = _PRIME_5, 0
     if len(data) >= _LANES.size:
         seeds = (_PRIME_1 + _PRIME_2, _PRIME_2, 0, -_PRIME_1)

@@ -1,17 +1,17 @@
-"""One message of magic 0 (Kafka 0.8, 0.9) or 1 (0.10, KIP-32), as it stands in a message set (LegacyRecord.java).
+"""A message of magic 0 (Kafka 0.8, 0.9) or 1 (0.10, KIP-32) in a message set (LegacyRecord.java).
 
-offset: int64             the message's own; a producer's is of no meaning
-size: int32               of all that follows
-crc: uint32               CRC-32 (not -32C) of all that follows
-magic: int8
-attributes: int8          bits 0-2 codec; bit 3 LogAppendTime (magic 1)
-timestamp: int64          magic 1 only; ms, -1 = none
-key: int32 length, -1 = null
-value: int32 length, -1 = null
+    offset: int64             of the message; meaningless in a Produce request
+    size: int32               of all bytes after it
+    crc: uint32               CRC-32 (not -32C) of all bytes after it
+    magic: int8
+    attributes: int8          bits 0-2 codec; bit 3 LogAppendTime (magic 1)
+    timestamp: int64          magic 1 only; ms, -1 = none
+    key: int32 length, -1 = null
+    value: int32 length, -1 = null
 
-A message with a codec is a wrapper: its value is a compressed message set, its key is null. The messages in it have the
-wrapper's magic and no codec. The wrapper's offset is that of its last message; offsets inside are absolute in magic 0 and count
-from the wrapper's first in magic 1 (KIP-31).
+A message with a codec is a wrapper: its value is a compressed message set, its key is null. Its inner messages have the
+wrapper's magic and no codec. The wrapper's offset is that of its last message; inner offsets are absolute in magic 0,
+and relative to the wrapper's first message in magic 1 (KIP-31).
 """
 
 from struct import Struct
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 LOG_OVERHEAD: Final = 12
-"""Offset and size, which the size does not count."""
+"""Offset and size, which the size does not include."""
 CRC_AT: Final = 12
 CRC_FROM: Final = 16
 ATTRIBUTES_AT: Final = 17
 OVERHEAD: Final = (26, 34)
-"""Bytes of a whole message of magic 0, 1 beside its key and value (LegacyRecord.RECORD_OVERHEAD_V0, V1 and LOG_OVERHEAD)."""
+"""Bytes of a message of magic 0, 1 without key and value (LegacyRecord.RECORD_OVERHEAD_V0, V1 and LOG_OVERHEAD)."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -52,7 +52,7 @@ _NULL = _LENGTH.pack(-1)
 
 
 class Message(NamedTuple):
-    """What a consumer is given: `offset` absolute, `timestamp` in ms, -1 = none (always in magic 0)."""
+    """A message as a consumer gets it: `offset` absolute, `timestamp` in ms, -1 = none (always in magic 0)."""
 
     offset: int
     timestamp: int
@@ -64,7 +64,8 @@ class Message(NamedTuple):
 def write_message(
     magic: int, offset: int, timestamp: int, attributes: int, key: Slice | None, value: Slice | None
 ) -> bytes:
-    """A whole message, its offset first. `value` of a wrapper is compressed already; `timestamp` is left out in magic 0."""
+    """A whole message, beginning with its offset. A wrapper's `value` is already compressed; magic 0 has no
+    `timestamp`."""
     key_length = -1 if key is None else len(key)
     if magic == 1:
         head = _HEADS[1].pack(1, attributes, timestamp, key_length)

@@ -1,13 +1,15 @@
-"""Message sets of magic 0 and 1 as a consumer is given them: messages out of wrappers, offsets absolute, timestamps as they count.
+"""Read message sets of magic 0 and 1 as a consumer does: messages out of wrappers, absolute offsets, effective
+timestamps.
 
-What is stricter than in Kafka (AbstractLegacyRecordBatch.java): a set ends where its last message ends, and a message where its value
-ends, inside a wrapper too. Kafka ignores what follows; here it would be lost without a word.
+Stricter than Kafka (AbstractLegacyRecordBatch.java): a set ends where its last message ends, and a message where its
+value ends, also inside a wrapper. Kafka ignores trailing bytes; here they would be lost silently.
 
-What is as in Kafka: a wrapper's messages have its magic, are not wrappers again, and are at least one; every CRC is checked, that of
-the wrapper before anything in it is believed; a wrapper that was stamped by the broker gives its own timestamp to all; offsets
-inside a wrapper of magic 1 count from its first message, except where the wrapper's is 0, as librdkafka once produced it.
+As in Kafka: a wrapper has at least one message, of its own magic, none of them a wrapper; every CRC is checked, a
+wrapper's before its content is read; a wrapper with LogAppendTime gives its timestamp to all its messages; offsets
+inside a wrapper of magic 1 are relative to its first message, except if the wrapper's offset is 0, as librdkafka once
+produced it.
 
-The offsets of a set that is produced mean nothing (some clients write 0 in every message): only those of a log must ascend.
+Offsets of a produced set mean nothing (some clients write 0 in every message): only offsets of a log must ascend.
 """
 
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ _head, _timed, _length = _HEAD.unpack_from, _TIMED.unpack_from, _LENGTH.unpack_f
 
 
 class _Entry(NamedTuple):
-    """One message as it stands there: `offset` may be relative."""
+    """A message as encoded: `offset` may be relative."""
 
     offset: int
     magic: int
@@ -44,16 +46,16 @@ class _Entry(NamedTuple):
 
 
 class Room:
-    """How many plain bytes wrappers may still give, one after the other.
+    """The decompressed bytes that further wrappers may take.
 
-    What fails halves it: it may have cost as much as was left, so all that a sender can make of it is twice the whole.
+    A failure halves it: it may have cost everything left, so a sender can cause at most twice the total work.
     """
 
     def __init__(self, limit: int) -> None:
         self.left = limit
 
     def open(self, codec: Codec, data: Buffer) -> bytes:
-        """`decompress`."""
+        """`decompress` within this room."""
         try:
             plain = decompress(codec, data, self.left)
         except RemoteProtocolError:
@@ -64,16 +66,17 @@ class Room:
 
 
 def read_messages(buf: Buffer, start: int, end: int, *, limit: int) -> Iterator[Message]:
-    """The messages of the whole set `buf[start:end]` of a log, keys and values as memoryviews; wrappers give at most `limit` plain bytes.
+    """The messages of the whole set `buf[start:end]` of a log, with keys and values as memoryviews.
 
-    Damage, a nested wrapper, another magic or codec, an offset that does not ascend: RemoteProtocolError, while iterating; more plain
-    bytes than `limit`: TooLarge. One wrapper's plain bytes are held at a time.
+    Raises, while iterating, RemoteProtocolError for damage, a nested wrapper, another magic or codec, or an offset that
+    does not ascend; TooLarge if wrappers decompress to more than `limit` bytes. The decompressed bytes of one wrapper
+    are held at a time.
     """
     return _ascending(read_produced(buf, start, end, Room(limit)))
 
 
 def read_produced(buf: Buffer, start: int, end: int, room: Room) -> Iterator[Message]:
-    """`read_messages` of a set that a client produces: its offsets are of no meaning. Wrappers are opened within `room`."""
+    """`read_messages` for a produced set, whose offsets mean nothing. Wrappers are opened within `room`."""
     for entry in _entries(memoryview(buf)[start:end]):
         if entry.attributes & CODEC_MASK:
             yield from _inside(entry, memoryview(_opened(entry, room)))
@@ -92,11 +95,11 @@ def _ascending(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def _entries(view: memoryview) -> Iterator[_Entry]:
-    """The messages that fill `view`, wrappers or not, their CRC checked."""
+    """The messages that fill `view`, wrappers or not, after a CRC check."""
     pos, end = 0, len(view)
     while pos < end:
         if end - pos < _HEAD.size:
-            raise RemoteProtocolError(f"{end - pos} bytes are no message")
+            raise RemoteProtocolError(f"{end - pos} bytes are not a message")
         offset, size, crc, magic, attributes = _head(view, pos)
         stop = pos + LOG_OVERHEAD + size
         if not 0 <= magic <= 1 or stop - pos < OVERHEAD[magic] or stop > end:
@@ -108,7 +111,7 @@ def _entries(view: memoryview) -> Iterator[_Entry]:
 
 
 def _content(view: memoryview, magic: int, pos: int, end: int) -> tuple[int, memoryview | None, memoryview | None]:
-    """Timestamp, key and value. There is room for their lengths."""
+    """Timestamp, key and value. The caller has checked that there is room for their lengths."""
     timestamp, key, value = _NO_TIMESTAMP, None, None
     if magic:
         timestamp, length = _timed(view, pos)
@@ -135,7 +138,7 @@ def _part(view: memoryview, pos: int, length: int, end: int) -> tuple[memoryview
 
 
 def _opened(wrapper: _Entry, room: Room) -> bytes:
-    """The plain message set inside."""
+    """The decompressed message set of a wrapper."""
     codec = wrapper.attributes & CODEC_MASK
     if codec > Codec.LZ4:
         raise RemoteProtocolError(f"message of magic {wrapper.magic} with codec {codec}")
@@ -160,7 +163,7 @@ def _inside(wrapper: _Entry, plain: memoryview) -> Iterator[Message]:
 
 
 def _base_offset(wrapper: _Entry, plain: memoryview) -> int:
-    """What is added to the offsets inside."""
+    """The value to add to the offsets inside."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     pos = offset = 0

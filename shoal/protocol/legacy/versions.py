@@ -1,7 +1,8 @@
-"""What a legacy listener offers: ApiVersions answers whose minima reach down to what Shoal translates.
+"""The versions that a legacy listener offers: ApiVersions responses whose minima include the versions that Shoal
+translates.
 
-Clients of 0.10.2, and newer ones, choose from this answer; older ones send what they know. A minimum is lowered only where the broker
-takes the version that old requests become, so that Shoal never offers what would be refused.
+Clients from 0.10.2 on choose from this response; older ones send what they know. A minimum is lowered only if the
+broker supports the version that old requests become, so Shoal never offers a version that would be refused.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ UPSTREAM_VERSION: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.DESCRIBE_CONFIGS: 1,
     }
 )
-"""API -> the version in which the broker is asked what was asked in an older one. All versions below it are served, from 0 on."""
+"""API -> the version that Shoal sends to the broker for older requests. All versions below it are served, from 0 on."""
 
 _INT16 = Struct(">h")
 _RESPONSE = Walkers(
@@ -39,7 +40,7 @@ _RESPONSE = Walkers(
 
 
 def lower_minima(frame: Buffer, version: int) -> Buffer:
-    """The ApiVersions response frame with the minima of what is translated at 0; `frame` itself when there is nothing to lower.
+    """The ApiVersions response frame with minima 0 for translated APIs; `frame` itself if nothing changes.
 
     Raises RemoteProtocolError.
     """

@@ -2,14 +2,14 @@
 
 Version notes:
     v0      error code, keys      v1  throttle time      v3  flexible; features as tagged fields      v4  same layout
-    The response header is v0 in every version, and the body of an UNSUPPORTED_VERSION answer is v0 (KIP-511), so that a
-    client can read the answer to a version the broker does not know.
+    The response header is v0 in every version, and the body of an UNSUPPORTED_VERSION response is v0 (KIP-511), so that
+    a client can read the response to a version that the broker does not know.
 
-Only maxima of `EDITED` keys are lowered. Minima stay: librdkafka turns compression off when Produce does not start at 0. If a
-broker's minimum is above what we know, the range becomes empty and the client reports the API as unsupported.
+Only maxima of `EDITED` keys are lowered. Minima stay: librdkafka turns compression off when Produce does not start at
+0. If a broker's minimum is above our maximum, the range becomes empty and the client reports the API as unsupported.
 
-A broker says the same bytes to everybody, and to walk them costs as much as all else that Shoal does to a small answer: what is
-to be lowered is remembered for the last few of them.
+A broker sends the same bytes to every client, and a walk over them costs as much as all other work on a small response.
+So the edits for the last few responses are cached.
 """
 
 from functools import lru_cache
@@ -37,20 +37,23 @@ EDITED: Final = frozenset(
         ApiKey.SHARE_ACKNOWLEDGE,
     }
 )
-"""The keys of which some message is read or rewritten."""
+"""API keys with a message that Shoal reads or edits."""
 
 _NEWEST: Final[dict[int, int]] = {int(key): newest for key in EDITED if (newest := API[key].newest) is not None}
 _INT16 = Struct(">h")
 _CORRELATED = SIZE_BYTES + 4  # size, correlation id
-# A handful of brokers and client versions; an answer of a 4.3 broker takes 650 bytes.
+# Enough for a handful of brokers and client versions; a response of a 4.3 broker takes 650 bytes.
 _ANSWERS_REMEMBERED = 32
 _MEMORABLE_BYTES = 8192
 _RESPONSE = Walkers(MESSAGES["ApiVersionsResponse"], (), Rows("ApiKeys", ("ApiKey", "MaxVersion", "at MaxVersion")))
 
 
 def intersect(frame: Buffer, version: int) -> Buffer:
-    """The response frame with the maxima of `EDITED` keys lowered to what our tables know; `frame` itself when none is
-    above. Raises RemoteProtocolError, or UnsupportedVersion above v4."""
+    """The response frame with the maxima of `EDITED` keys lowered to those of our tables; `frame` itself if none is
+    above.
+
+    Raises RemoteProtocolError, or UnsupportedVersion above v4.
+    """
     rest = bytes(frame[_CORRELATED:])
     lowered = (_remembered if len(rest) <= _MEMORABLE_BYTES else _too_new)(rest, version)
     if not lowered:
@@ -62,7 +65,7 @@ def intersect(frame: Buffer, version: int) -> Buffer:
 
 
 def _too_new(rest: bytes, version: int) -> tuple[tuple[int, int], ...]:
-    """`rest` of a frame, behind its correlation id -> where in the frame which maximum has to be written."""
+    """(position in the frame, maximum to write) of each edit; `rest` is the frame after its correlation id."""
     keys = _keys(bytes(_CORRELATED) + rest, version)
     return tuple((at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest))
 
@@ -71,12 +74,12 @@ _remembered = lru_cache(_ANSWERS_REMEMBERED)(_too_new)
 
 
 def offered(frame: Buffer, version: int) -> dict[int, int]:
-    """API key -> the newest version that the broker takes. Raises as `intersect` does."""
+    """API key -> the broker's newest version. Raises as `intersect` does."""
     return {key: newest for key, newest, _ in _keys(frame, version)}
 
 
 def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
-    """Of each API: key, newest version, and where in the frame that stands."""
+    """(key, newest version, position of that version in the frame) of each API."""
     body = response_body(frame, ApiKey.API_VERSIONS, version)
     error_code, _ = read_int16(frame, body, len(frame))
     walk = _RESPONSE[0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version]
@@ -85,7 +88,7 @@ def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
 
 
 def unsupported(correlation_id: int) -> bytes:
-    """The answer to an ApiVersions request newer than our table: error 35 and the one range to ask again with."""
+    """The response to an ApiVersions request newer than our table: error 35 and the range of versions to retry with."""
     body = write_response_header(ApiKey.API_VERSIONS, 0, correlation_id)
     body += write_int16(ErrorCode.UNSUPPORTED_VERSION) + write_int32(1)
     body += write_int16(ApiKey.API_VERSIONS) + write_int16(0) + write_int16(_NEWEST[ApiKey.API_VERSIONS])

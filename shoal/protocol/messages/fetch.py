@@ -1,4 +1,4 @@
-"""Fetch v4-v18: which offsets are asked for, where each partition's record set lies in the answer, and replacing it.
+"""Fetch v4-v18: find fetch offsets in a request and record sets in a response; replace record sets.
 
 Version notes:
     v4-v11   record sets have an int32 length (BYTES); v12+ an unsigned varint of length + 1 (COMPACT_RECORDS)
@@ -7,10 +7,10 @@ Version notes:
     v13      topics by id, not by name   v16  NodeEndpoints (tag 0): the addresses of new leaders
     v17-v18  partition tags in the request only (replica directory id, high watermark)
 
-Readers find positions, nothing is copied; `replace_record_sets` splices, so whatever else is in a frame keeps its bytes.
+Readers find positions and copy nothing; `replace_record_sets` splices, so all other bytes of a frame are unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
@@ -42,7 +42,7 @@ _INT32 = Struct(">i")
 
 
 class FetchPartition(NamedTuple):
-    """One partition asked for; `max_bytes_at` is the position of its PartitionMaxBytes (int32)."""
+    """A requested partition; `max_bytes_at` is the position of its PartitionMaxBytes (int32)."""
 
     topic: Topic
     partition: int
@@ -53,7 +53,7 @@ class FetchPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """`session_id` 0 and `session_epoch` -1 below v7, where there are no sessions; `max_bytes_at` as in FetchPartition."""
+    """`session_id` 0 and `session_epoch` -1 below v7, without sessions; `max_bytes_at` as in FetchPartition."""
 
     max_bytes: int
     max_bytes_at: int
@@ -65,7 +65,7 @@ class FetchRequest:
 
 
 class FetchedPartition(NamedTuple):
-    """One partition of an answer. `aborted` counts aborted transactions; `field` is where the RECORDS length begins;
+    """A partition of a response. `aborted` counts aborted transactions; `field` is the position of the RECORDS length;
     `start`..`end` is the record set, empty (start == end) when null or of no bytes."""
 
     topic: Topic
@@ -79,7 +79,7 @@ class FetchedPartition(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """One of those that `FetchedPartition.aborted` counts."""
+    """An entry of AbortedTransactions; `FetchedPartition.aborted` counts them."""
 
     topic: Topic
     partition: int
@@ -137,7 +137,7 @@ _RESPONSE = Walkers(
 
 
 def encode_fetch_error(version: int, correlation_id: int, error_code: int) -> bytes:
-    """A whole answer frame with an error of its own and no partition (v7+)."""
+    """A whole response frame with a top-level error and no partition (v7+)."""
     body = compose(MESSAGES["FetchResponse"], version, {"ErrorCode": error_code})
     frame = write_response_header(ApiKey.FETCH, version, correlation_id) + body
     return write_int32(len(frame)) + frame
@@ -162,7 +162,7 @@ def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:
 def limit_fetch(
     frame: bytearray | memoryview, request: FetchRequest, *, max_bytes: int, partition_max_bytes: int
 ) -> None:
-    """Lower the limits (bytes) of a request that was read out of `frame`, in place; a lower limit stays as it is."""
+    """Lower the limits (bytes) of `request`, in place in the `frame` that it was read from; lower limits stay."""
     if request.max_bytes > max_bytes:
         _INT32.pack_into(frame, request.max_bytes_at, max_bytes)
     for partition in request.partitions:
@@ -185,13 +185,17 @@ def read_fetch_response(frame: Buffer, version: int) -> FetchResponse:
 
 
 def replace_record_sets(
-    frame: Buffer, version: int, edits: Sequence[tuple[FetchedPartition, Sequence[Buffer]]]
+    frame: Buffer,
+    version: int,
+    record_sets: Iterable[tuple[FetchedPartition, Sequence[Buffer]]],
+    others: Iterable[Edit] = (),
 ) -> list[Buffer]:
-    """The response frame with other record sets in the partitions of `edits`; lengths and frame size are right.
+    """The response frame with other record sets in these partitions, and with the edits `others`; lengths and frame
+    size are corrected.
 
-    What is not replaced is a memoryview of `frame`, which must not change while the result is in use.
+    Unchanged ranges are memoryviews of `frame`, which must not change while the result is in use.
     """
-    return splice(frame, [_edit(partition, version, record_set) for partition, record_set in edits])
+    return splice(frame, [*others, *(_edit(partition, version, new) for partition, new in record_sets)])
 
 
 def _edit(partition: FetchedPartition, version: int, record_set: Sequence[Buffer]) -> Edit:

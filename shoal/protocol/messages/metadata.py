@@ -1,9 +1,9 @@
 """Metadata v0-v13: the brokers, the names and ids of topics, and Shoal's own request.
 
 Version notes:
-    v0       an empty list of topics asks for all; v1+ null does       v2   cluster id        v4   auto-creation flag
-    v9       flexible       v10  topic ids (zero id = none)            v12  topics may be asked for by id alone
-    v8-v10   authorized operations of the cluster                      v13  error code of the whole answer
+    v0       an empty list of topics means all; in v1+ null does       v2   cluster id        v4   auto-creation flag
+    v9       flexible       v10  topic ids (zero id = none)            v12  topics may be requested by id alone
+    v8-v10   authorized operations of the cluster                      v13  error code of the whole response
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class Broker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
-    """`topics` are (name, id): no id below v10; no name when v12+ was asked by an id that the broker does not know.
+    """`topics` are (name, id): no id below v10; no name when v12+ asked for an id that the broker does not know.
 
     `partition_counts` are those of `topics`, in the same order (0 where the topic has an error).
     """
@@ -74,7 +74,10 @@ def read_metadata_response(frame: Buffer, version: int) -> MetadataResponse:
 def encode_metadata_request(
     version: int, correlation_id: int, client_id: str | None, topics: Sequence[Topic] | None
 ) -> bytes:
-    """A request frame; `topics` are names (or ids, from v12), None = all. Topics are never created by it (v4+)."""
+    """A request frame for these names (or ids, from v12); None = all topics. It never creates topics (v4+).
+
+    Raises LocalProtocolError for another version, or an id below v12.
+    """
     if version not in MESSAGES["MetadataRequest"].versions:
         raise LocalProtocolError(f"Metadata v{version} is not in the table")
     body = write_request_header(ApiKey.METADATA, version, correlation_id, client_id)
@@ -101,7 +104,7 @@ def _topics(version: int, topics: Sequence[Topic] | None) -> Iterator[bytes]:
 def _topic(version: int, topic: Topic) -> bytes:
     if isinstance(topic, bytes):
         if version < _IDS_FROM:
-            raise LocalProtocolError(f"Metadata v{version} cannot ask for a topic by its id")
+            raise LocalProtocolError(f"Metadata v{version} cannot request a topic by its id")
         return topic + write_compact_string(None) + write_tagged_fields()
     topic_id = _NO_ID if version >= 10 else b""
     if version >= _COMPACT_FROM:

@@ -1,14 +1,14 @@
-"""Produce v3-v13: where each partition's record set lies in a request, and building requests and answers out of pieces.
+"""Produce v3-v13: find record sets in a request; build requests and responses from pieces.
 
 Version notes:
-    v0-v2    no transactional id; only `peek_acks` knows them (4.x brokers advertise them and refuse them)
+    v0-v2    no transactional id; only `peek_acks` reads these (4.x brokers advertise and refuse them)
     v3-v8    record sets have an int32 length (BYTES); v9+ are flexible, with an unsigned varint of length + 1
-    v5       log start offset in the answer        v8   record errors and an error message (KIP-467)
+    v5       log start offset in the response      v8   record errors and an error message (KIP-467)
     v10      NodeEndpoints (tag 0), current leader as a partition tag (KIP-951)
     v11-v12  same layout (KIP-890)                 v13  topics by id, not by name (KIP-516)
 
-A request with acks = 0 gets no answer at all. Since v3 a broker takes exactly one record batch per partition
-(`ProduceRequest.validateRecords`) and a partition only once per request.
+A request with acks = 0 gets no response. Since v3 a broker takes exactly one record batch per partition
+(`ProduceRequest.validateRecords`), and each partition only once per request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ class ProduceRequest:
 
 
 class ProducedPartition(NamedTuple):
-    """One partition of an answer: `start`..`end` is all of it, `base_offset_at` the position of its int64."""
+    """A partition of a response: `start`..`end` is the whole element, `base_offset_at` the position of its int64."""
 
     topic: Topic
     partition: int
@@ -137,11 +137,12 @@ def read_produce_request(frame: Buffer, version: int) -> ProduceRequest:
 
 
 PEEK_LIMIT: Final = 70_000
-"""Bytes within which `peek_acks` answers: two strings (client id, transactional id) of an int16 length each at most."""
+"""Bytes within which `peek_acks` finds acks: after two strings (client id, transactional id) with an int16 length each.
+"""
 
 
 def peek_acks(prefix: Buffer) -> int | None:
-    """The acks of a Produce request of any version, out of the frame's first bytes; None = needs more of them.
+    """The acks of a Produce request of any version, from the frame's first bytes; None = more bytes are needed.
 
     Raises RemoteProtocolError when acks is not within the first `PEEK_LIMIT` bytes, UnsupportedVersion above v13.
     """
@@ -158,8 +159,10 @@ def peek_acks(prefix: Buffer) -> int | None:
 
 
 def encode_produce_request(frame: Buffer, request: ProduceRequest, correlation_id: int, topics: Topics) -> list[Buffer]:
-    """A request for `topics` with the version, client id, transactional id, acks and timeout of `request`, which was
-    read out of `frame`."""
+    """A request for `topics` with the version, client id, transactional id, acks and timeout of `request`.
+
+    `request` was read from `frame`. Raises LocalProtocolError unless topics are names below v13, ids from v13.
+    """
     header = read_request_header(frame)
     version = header.api_version
     compact = version >= _COMPACT_FROM
@@ -194,7 +197,7 @@ def encode_plain_produce(
     timeout_ms: int,
     topics: Sequence[tuple[Topic, Sequence[Buffer]]],
 ) -> bytes:
-    """A request without a transactional id, in one piece, out of whole partitions (elements of PartitionData)."""
+    """A request without a transactional id, in one buffer, from whole partitions (elements of PartitionData)."""
     compact = version >= _COMPACT_FROM
     tags = _NO_TAGS if compact else b""
     pieces: list[Buffer] = [
@@ -208,7 +211,7 @@ def encode_plain_produce(
 
 
 def plain_produce_length(version: int, client_id: str | None, topics: Sequence[tuple[Topic, Sequence[int]]]) -> int:
-    """The length of what `encode_plain_produce` writes, from the lengths of its partitions."""
+    """The bytes that `encode_plain_produce` writes, from the lengths of its partitions."""
     compact = version >= _COMPACT_FROM
     tags = 2 if compact else 0
     size = _BEFORE_CLIENT_ID + len(write_string(client_id)) + len(_NO_ID[compact]) + 6 + tags
@@ -226,7 +229,7 @@ def encode_partition(version: int, partition: int, record_set: Sequence[Buffer])
 
 
 def _count(count: int, compact: bool) -> bytes:
-    """The length of an array or of a record set: both are written alike."""
+    """The length of an array or of a record set, which are encoded alike."""
     return write_uvarint(count + 1) if compact else write_int32(count)
 
 
@@ -239,7 +242,7 @@ def _topic(topic: Topic, version: int) -> bytes:
 
 
 def _finish(pieces: list[Buffer], tail: bytes) -> list[Buffer]:
-    """The size goes into one buffer with the header, so that the first buffer tells what the frame is."""
+    """The size and the header share the first buffer, so that the first buffer identifies the frame."""
     pieces = [piece for piece in pieces if len(piece)]
     pieces.append(tail)
     return [write_int32(sum(map(len, pieces))) + bytes(pieces[0]), *pieces[1:]]
@@ -265,9 +268,9 @@ def encode_produce_response(
     throttle_ms: int,
     node_endpoints: Buffer = b"",
 ) -> list[Buffer]:
-    """An answer out of whole partition answers (`ProducedPartition.start..end`, `encode_partition_error`).
+    """A response from whole partition responses (`ProducedPartition.start..end`, `encode_partition_error`).
 
-    `node_endpoints` is the content of that tagged field, b"" = none (there is none below v10).
+    `node_endpoints` is the content of that tagged field, b"" = none (below v10 there is none).
     """
     compact = version >= _COMPACT_FROM
     tags = _NO_TAGS if compact else b""
@@ -283,7 +286,7 @@ def encode_produce_response(
 
 
 def encode_partition_error(version: int, partition: int, error_code: int, message: str | None = None) -> bytes:
-    """One partition's answer: `error_code`, base offset -1; the message exists since v8."""
+    """The response element of one partition: `error_code`, base offset -1; the message needs v8."""
     compact = version >= _COMPACT_FROM
     out = write_int32(partition) + write_int16(error_code) + write_int64(-1) + write_int64(-1)
     if version >= 5:

@@ -1,7 +1,7 @@
-"""Does a broker take several batches per partition in one Produce request? Proven before it is used.
+"""Does a broker take several batches per partition in one Produce request? Shoal proves it before using it.
 
-    login -> probe -> trial (produce sets, read them back) -> proof -> known (what is known of every broker)
+    login -> probe -> trial (produce sets, read them back) -> proof -> known (the proofs of all brokers)
 
-A `dialogue` is a generator that yields requests and is sent the answers, so nothing here does I/O. `messages` are
-the requests of a probe, `sets` the record sets that it produces.
+A `dialogue` is a generator that yields requests and is sent the responses, so nothing here does I/O. `messages` has the
+requests of a probe, `sets` the record sets that it produces.
 """

@@ -1,6 +1,6 @@
-"""One request after the other, without I/O: a dialogue is a generator that yields what to send and is sent the answers.
+"""A sequence of requests without I/O: a dialogue is a generator that yields requests and is sent the responses.
 
-Rejected: a table of states. The order of a probe is a straight line with early ends, and reads best as one.
+Rejected: a state table. A probe is a straight line with early exits, and reads best as one.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -30,11 +30,11 @@ Talk: TypeAlias = Generator[Ask, Buffer, T]
 
 
 class ConnectionEnded(Exception):
-    """Thrown into a dialogue: there will be no answer."""
+    """Thrown into a dialogue: no response will arrive."""
 
 
 class Ended(Exception):
-    """A dialogue has come to its result early."""
+    """The dialogue has an early result."""
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(proof.why)
@@ -64,14 +64,14 @@ PASSING: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Errors of a topic or broker that has just begun, or of a leader that has just changed."""
+"""Errors of a new topic or broker, or after a leader change."""
 
 _PAUSES: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
-"""Seconds before each try."""
+"""Seconds before each attempt."""
 
 
 class Dialogue:
-    """What is common to all requests of one connection. `asked` names the API of the last one."""
+    """The requests of one connection. `asked` is the API name of the last one."""
 
     def __init__(self) -> None:
         self.asked = ""
@@ -82,11 +82,11 @@ class Dialogue:
         """The first request of a connection."""
         frame, _ = yield from self.ask(ApiKey.API_VERSIONS, {})
         apis = read_api_versions(frame)
-        self.ranges |= {one.api_key: one for one in apis}
+        self.ranges |= {api.api_key: api for api in apis}
         return apis
 
     def ask(self, key: int, values: Values, pause: float = 0.0) -> Talk[tuple[Buffer, int]]:
-        """-> the answer and its version. Raises Ended where the broker does not offer the API."""
+        """Returns the response and its version. Raises Ended if the broker does not offer the API."""
         version = common_version(key, self.ranges)
         self.asked = API[key].name
         if version is None:
@@ -96,11 +96,11 @@ class Dialogue:
         frame = yield Ask(request_frame(key, version, number, values), pause)
         got, _ = read_int32(frame, 4, len(frame))
         if got != number:
-            raise RemoteProtocolError(f"an answer to request {got} where one to {number} ({self.asked}) was due")
+            raise RemoteProtocolError(f"correlation id {got} in the response to request {number} ({self.asked})")
         return frame, version
 
     def insist(self, key: int, values: Values, read: Callable[[Buffer, int], Sequence[Any]]) -> Talk[Sequence[Any]]:
-        """Ask again while the error code, the first of what `read` returns, is one that passes: some four seconds."""
+        """Retry for some four seconds while the error code, the first item that `read` returns, is a transient one."""
         result: Sequence[Any] = ()
         for pause in _PAUSES:
             frame, version = yield from self.ask(key, values, pause)

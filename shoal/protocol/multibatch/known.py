@@ -1,13 +1,13 @@
-"""What is known of every broker of one cluster, and when to ask again. Pure: `now` is monotonic seconds.
+"""The proofs of all brokers of one cluster, and when to probe again. Pure: `now` is monotonic seconds.
 
-nothing known        ask
-proven               used while a connection of the proof's time lives; a new connection is asked who it leads to, and where
-                     it is the same broker the proof holds for it
-a connection is lost what was proven is forgotten: the broker may come back without its agent
-anything else        asked again after `RETRY_SECONDS`, or after a lost connection (a restart may have brought the agent) when
-                     `LOSS_SECONDS` have passed; a broker that closed the connection on a set only after `RETRY_SECONDS`,
-                     because every such question costs a client its connection
-unsafe               is remembered for the same broker, however often its connections come and go
+no proof             probe
+proven               holds while a connection from the time of the proof is open; a new connection checks the broker's
+                     identity, and the proof holds if it is the same
+a connection is lost the proof is dropped: the broker may come back without its agent
+any other result     probed again after `RETRY_SECONDS`, or after a lost connection (a restart may have brought the
+                     agent) when `LOSS_SECONDS` have passed; if the broker closed the connection on a set, only after
+                     `RETRY_SECONDS`, because each such probe costs a client its connection
+unsafe               kept for this broker, even if connections are lost
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Known:
         return {node_id: entry.proof for node_id, entry in self._entries.items()}
 
     def of(self, identity: Identity) -> Proof | None:
-        """What still holds for this very broker: it is proven, or unsafe."""
+        """The proof that still holds for this broker: proven or unsafe."""
         proof = self.proof(identity.node_id)
         lasting = proof is not None and proof.result in (Result.PROVEN, Result.UNSAFE)
         return proof if proof is not None and lasting and proof.identity == identity else None
@@ -49,7 +49,7 @@ class Known:
         return entry is None or entry.proof.proven or now >= entry.retry_at
 
     def learned(self, node_id: int, proof: Proof, now: float) -> bool:
-        """-> whether this is news for the operator."""
+        """True if this is news for the operator."""
         self._entries[node_id] = _Entry(proof=proof, retry_at=now + RETRY_SECONDS)
         told = (proof.result, proof.why)
         is_news = self._told.get(node_id) != told
@@ -57,13 +57,13 @@ class Known:
         return is_news
 
     def withdrawn(self, node_id: int, why: str, now: float) -> bool:
-        """A proven broker did not take a set after all. -> whether this is news."""
+        """A proven broker refused a set. Returns True if this is news for the operator."""
         old = self.proof(node_id)
         identity = old.identity if old else None
         return self.learned(node_id, Proof(result=Result.REFUSED, why=why, identity=identity), now)
 
     def lost(self, node_id: int, now: float) -> None:
-        """A connection to the broker was lost: it may come back as another one."""
+        """A connection to the broker was lost: the broker may come back changed."""
         entry = self._entries.get(node_id)
         if entry is None or entry.proof.closed:
             return

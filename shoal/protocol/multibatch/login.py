@@ -1,4 +1,4 @@
-"""Log in over a new connection, where the operator has given credentials: SaslHandshake v1, then SaslAuthenticate."""
+"""Log in on a new connection with the operator's credentials: SaslHandshake v1, then SaslAuthenticate."""
 
 from shoal.protocol.multibatch.dialogue import Dialogue, Talk, unknown
 from shoal.protocol.schema.api import ApiKey
@@ -17,7 +17,7 @@ _AUTHENTICATE = Walkers(
 
 
 def login(credentials: Credentials, nonce: str) -> Talk[None]:
-    """Raises Ended with the broker's own words when it does not let us in, RemoteProtocolError when it is not understood."""
+    """Raises Ended with the broker's message if it refuses the user, RemoteProtocolError for an unreadable response."""
     dialogue = Dialogue()
     yield from dialogue.learn_versions()
     yield from _handshake(dialogue, credentials.mechanism)

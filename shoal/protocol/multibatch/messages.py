@@ -1,7 +1,7 @@
-"""The requests of a probe, and what it takes from their answers.
+"""The requests of a probe, and the fields it reads from the responses.
 
-Version notes: the newest version that both sides know, with topics by name: Produce to v12, Fetch to v12. ApiVersions is asked
-in v0, which every broker answers; it is the body of an UNSUPPORTED_VERSION answer, too (KIP-511).
+Version notes: the newest version that both sides support, with topics by name: Produce to v12, Fetch to v12.
+ApiVersions uses v0, which every broker answers; an UNSUPPORTED_VERSION response has its body, too (KIP-511).
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,10 +58,10 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.SASL_HANDSHAKE: (1, 1),
     ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
-"""What a probe speaks, by API key: the oldest and newest version."""
+"""The oldest and newest version that a probe uses, by API key."""
 
-_LATEST = -1  # ListOffsets: the end of what consumers may read
-_FETCH_BYTES = 1 << 18  # of a topic with other writers; our own records are some 20 kB
+_LATEST = -1  # ListOffsets: the end of what consumers can read
+_FETCH_BYTES = 1 << 18  # enough for topics with other writers; our own records are some 20 kB
 _FETCH_WAIT_MS = 100
 _CREATE_TIMEOUT_MS = 5_000
 _PRODUCE_TIMEOUT_MS = 5_000
@@ -90,7 +90,7 @@ class Metadata(NamedTuple):
 
 
 def common_version(key: int, ranges: Mapping[int, ApiRange]) -> int | None:
-    """The newest version of an API that the broker and the probe both speak."""
+    """The newest version of an API that both the broker and the probe support."""
     low, high = VERSIONS[key]
     theirs = ranges.get(key)
     if theirs is None or theirs.high < low or theirs.low > high:
@@ -122,7 +122,7 @@ _METADATA = Walkers(
     Rows("Brokers", ("NodeId", "Host", "Port"), Broker),
     Rows("Topics", ("Name", "ErrorCode")),
     Rows("Topics.Partitions", ("ErrorCode", "Name", "PartitionIndex", "LeaderId"), Partition),
-    to_end=False,  # librdkafka's mock cluster, which loses data, ends with a byte too many
+    to_end=False,  # librdkafka's mock cluster, which loses data, sends a trailing byte
 )
 
 
@@ -131,7 +131,7 @@ def api_versions_request(correlation_id: int) -> bytes:
 
 
 def read_api_versions(frame: Buffer) -> tuple[ApiRange, ...]:
-    """An answer to v0, ascending. An error code raises RemoteProtocolError: there is none that a broker should give."""
+    """A v0 response, ascending. Raises RemoteProtocolError for any error code: v0 has no valid one."""
     error_code, ranges = _walk(_API_VERSIONS, ApiKey.API_VERSIONS, 0, frame)
     if error_code:
         raise RemoteProtocolError(f"error {error_code} in the answer to ApiVersions")
@@ -155,10 +155,10 @@ _DELETED = Walkers(MESSAGES["DeleteTopicsResponse"], (), Rows("Responses", ("Nam
 
 
 def create_topic(topic: str, node_id: int) -> Values:
-    """One partition, its only replica on that broker."""
+    """One partition, with that broker as its only replica."""
     replicas = [{"PartitionIndex": 0, "BrokerIds": [node_id]}]
-    one = {"Name": topic, "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": replicas}
-    return {"Topics": [one], "timeoutMs": _CREATE_TIMEOUT_MS}
+    new_topic = {"Name": topic, "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": replicas}
+    return {"Topics": [new_topic], "timeoutMs": _CREATE_TIMEOUT_MS}
 
 
 def created(frame: Buffer, version: int) -> tuple[int, str]:
@@ -166,7 +166,7 @@ def created(frame: Buffer, version: int) -> tuple[int, str]:
     (topics,) = _walk(_CREATED, ApiKey.CREATE_TOPICS, version, frame)
     for _, error_code, message in topics:
         return error_code, message or ""
-    raise RemoteProtocolError("the answer to CreateTopics names no topic")
+    raise RemoteProtocolError("the answer to CreateTopics contains no topic")
 
 
 def delete_topics(topics: Sequence[str]) -> Values:
@@ -204,43 +204,43 @@ def producer(frame: Buffer, version: int) -> tuple[int, int, int]:
 
 
 def produce(topic: str, partition: int, records: bytes, acks: int) -> Values:
-    one = {"Index": partition, "Records": records}
+    partition_data = {"Index": partition, "Records": records}
     return {
         "TransactionalId": None,
         "Acks": acks,
         "TimeoutMs": _PRODUCE_TIMEOUT_MS,
-        "TopicData": [{"Name": topic, "PartitionData": [one]}],
+        "TopicData": [{"Name": topic, "PartitionData": [partition_data]}],
     }
 
 
 def produced(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int]:
     """Error code and base offset."""
-    for one in read_produce_response(frame, version).partitions:
-        if (one.topic, one.partition) == (topic, partition):
-            return one.error_code, one.base_offset
-    raise RemoteProtocolError(f"the answer to Produce says nothing about {topic}-{partition}")
+    for answer in read_produce_response(frame, version).partitions:
+        if (answer.topic, answer.partition) == (topic, partition):
+            return answer.error_code, answer.base_offset
+    raise RemoteProtocolError(f"the answer to Produce does not contain {topic}-{partition}")
 
 
 def end_offset_request(topic: str, partition: int) -> Values:
-    one = {"PartitionIndex": partition, "CurrentLeaderEpoch": -1, "Timestamp": _LATEST}
+    wanted = {"PartitionIndex": partition, "CurrentLeaderEpoch": -1, "Timestamp": _LATEST}
     return {
         "ReplicaId": -1,
-        "Topics": [{"Name": topic, "Partitions": [one]}],
+        "Topics": [{"Name": topic, "Partitions": [wanted]}],
         "TimeoutMs": _PRODUCE_TIMEOUT_MS,
     }
 
 
 def offset(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int]:
-    """Error code and the offset that the next record will get."""
+    """Error code and the offset of the next record."""
     (partitions,) = _walk(_OFFSETS, ApiKey.LIST_OFFSETS, version, frame)
     for name, index, error_code, end in partitions:
         if (name, index) == (topic, partition):
             return error_code, end
-    raise RemoteProtocolError(f"the answer to ListOffsets says nothing about {topic}-{partition}")
+    raise RemoteProtocolError(f"the answer to ListOffsets does not contain {topic}-{partition}")
 
 
 def fetch(topic: str, partition: int, offset: int) -> Values:
-    one = {
+    wanted = {
         "Partition": partition,
         "CurrentLeaderEpoch": -1,
         "FetchOffset": offset,
@@ -254,16 +254,16 @@ def fetch(topic: str, partition: int, offset: int) -> Values:
         "MinBytes": 1,
         "MaxBytes": _FETCH_BYTES,
         "SessionEpoch": -1,
-        "Topics": [{"Topic": topic, "Partitions": [one]}],
+        "Topics": [{"Topic": topic, "Partitions": [wanted]}],
     }
 
 
 def fetched(frame: Buffer, version: int, topic: str, partition: int) -> tuple[int, int, int]:
-    """Error code, and where the record set lies in the frame."""
+    """Error code, and the record set's start and end in the frame."""
     answer = read_fetch_response(frame, version)
     if answer.error_code:
         return answer.error_code, 0, 0
-    for one in answer.partitions:
-        if (one.topic, one.partition) == (topic, partition):
-            return one.error_code, one.start, one.end
-    raise RemoteProtocolError(f"the answer to Fetch says nothing about {topic}-{partition}")
+    for row in answer.partitions:
+        if (row.topic, row.partition) == (topic, partition):
+            return row.error_code, row.start, row.end
+    raise RemoteProtocolError(f"the answer to Fetch does not contain {topic}-{partition}")

@@ -1,22 +1,24 @@
 """Does this broker take several batches per partition in one Produce request, and store them?
 
-    ApiVersions, Metadata ── who is it? ── known already: done
-    CreateTopics (or a topic that was named) ── one partition that this broker leads
-    Produce a single batch ── it is taken: whatever is refused now is refused for being a set
-    for each set:   Produce ── ListOffsets ── Fetch ── every record as it was sent, where the answer says
-    a damaged set:  Produce ── an error, and nothing of it is in the log
+    ApiVersions, Metadata ── the broker's identity ── already proven: done
+    CreateTopics (or the given topic) ── one partition that this broker leads
+    Produce a single batch ── it is taken: later refusals are due to sets
+    for each set:   Produce ── ListOffsets ── Fetch ── every record as it was sent, at its offset
+    a damaged set:  Produce ── an error, and no record of it is in the log
     with a producer id (InitProducerId):
-      a set of seven, its last batch again, its first again ── both are known, or the first is out of order; nothing is stored again
-      the next batch, then a set of that one and another ── the other is stored, now or when it comes alone
+      a set of seven, its last batch again, its first again ── both are recognised, or the first is out of order;
+                                                               nothing is stored again
+      the next batch, then a set of that one and another ── the other is stored, at once or when it is sent alone
     DeleteTopics
 
-A success code proves nothing (Redpanda and librdkafka's mock answer success, keep the first batch and lose the rest), so what
-counts is what is read back. The damaged set is there because the produce path splits a refused set and sends its batches
-again: where a broker stores the batches before the bad one (Tansu), that would make duplicates. The set that is known in part is what a new
-leader may meet that has copied a part of it: a broker that merely takes sets calls it a repetition, and loses the rest.
+A success code proves nothing (Redpanda and librdkafka's mock answer success, keep the first batch and lose the rest),
+so only records that are read back count. The damaged set is needed because the produce path splits a refused set and
+sends its batches again: a broker that stores the batches before the bad one (Tansu) would make duplicates. The partly
+known set is what a new leader may see that has replicated a part of it: a broker that merely takes sets calls it a
+duplicate, and loses the rest.
 
-A topic that was named may have other writers: then offsets need not follow on each other, and only our own records are
-compared. In a scratch topic every offset is ours and must be exact.
+A given topic may have other writers: then offsets need not be consecutive, and only our own records are compared. In a
+scratch topic every offset is ours and must be exact.
 
 Kafka before 2.4 (no Produce v8) refuses sets, up to 2.1 by closing the connection: it is not tried.
 """
@@ -41,9 +43,9 @@ _PRODUCE_OF_2_4: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """`topic`: use this one, which exists. `token`: random, 8 bytes or more. `now`: ms since the epoch.
+    """`topic`: use this existing one. `token`: random, 8 bytes or more. `now`: ms since the epoch.
 
-    `leftovers` are scratch topics of probes that did not come to their end: they are deleted with this one's.
+    `leftovers` are scratch topics of probes that did not finish: they are deleted along with this probe's.
     """
 
     node_id: int
@@ -58,9 +60,9 @@ class ProbePlan:
 
 
 class Probe:
-    """`start`, then `answered` or `lost` for each `Ask`, until there is a Proof. No method raises.
+    """Call `start`, then `answered` or `lost` for each `Ask`, until there is a Proof. No method raises.
 
-    `known` may give the proof that was made of this very broker before; the probe then ends with it after two requests.
+    `known` may return an earlier proof of this broker; the probe then ends with it after two requests.
     """
 
     def __init__(self, plan: ProbePlan, known: Callable[[Identity], Proof | None] = lambda _: None) -> None:
@@ -74,12 +76,12 @@ class Probe:
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Topics that are not deleted yet: whoever gives up in between has them deleted later (`leftovers`, `clean_up`)."""
+        """Topics that are not deleted yet: a caller that gives up has them deleted later (`leftovers`, `clean_up`)."""
         return tuple(self._left)
 
     @property
     def doing(self) -> str:
-        """For who gives up waiting."""
+        """The current step, for a timeout message."""
         current = self._trial.current if self._trial else None
         return f"{self._dialogue.asked} of {current}" if current else self._dialogue.asked
 
@@ -90,7 +92,7 @@ class Probe:
         return self._step(lambda: self._talk.send(frame))
 
     def lost(self) -> Ask | Proof:
-        """The connection has ended: always a Proof."""
+        """The connection was closed: always returns a Proof."""
         return self._step(lambda: self._talk.throw(ConnectionEnded()))
 
     def _step(self, go: Callable[[], Ask]) -> Ask | Proof:
@@ -114,10 +116,10 @@ class Probe:
         return replace(proof, identity=self._identity, left_behind=self.left_behind)
 
     def _cut_off(self) -> Proof:
-        """The connection ended. On a set that is the answer of Kafka up to 2.1, and of brokers made like it."""
-        one = self._trial.current if self._trial else None
-        if one is not None and one.is_set and not one.damaged and self._dialogue.asked == "Produce":
-            why = f"the broker closed the connection on {one}"
+        """The connection was closed. After a set, this is how Kafka up to 2.1 and similar brokers refuse it."""
+        test_set = self._trial.current if self._trial else None
+        if test_set is not None and test_set.is_set and not test_set.damaged and self._dialogue.asked == "Produce":
+            why = f"the broker closed the connection on {test_set}"
             return Proof(result=Result.REFUSED, why=why, closed=True)
         hint = {
             "ApiVersions": "is this the port of a Kafka broker without TLS? Shoal speaks no TLS",
@@ -141,7 +143,7 @@ class Probe:
         self._trial = Trial(self._dialogue, place, self._plan.token, self._plan.now)
         return (yield from self._trial.run())
 
-    # -- who it is, and where to write
+    # -- the broker's identity, and the partition to write to
 
     def _identify(self) -> Talk[None]:
         apis = yield from self._dialogue.learn_versions()
@@ -165,7 +167,7 @@ class Probe:
         if self._plan.topic is not None:
             return self._named(self._plan.topic)
         topic, node_id = self._plan.scratch, self._plan.node_id
-        self._left.append(topic)  # from here on it may be there, whatever is answered
+        self._left.append(topic)  # from here on it may exist, whatever the response
         values = messages.create_topic(topic, node_id)
         try:
             frame, version = yield from self._dialogue.ask(ApiKey.CREATE_TOPICS, values)
@@ -174,7 +176,7 @@ class Probe:
             raise unknown("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
         error_code, message = messages.created(frame, version)
         if error_code:
-            if error_code != ErrorCode.REQUEST_TIMED_OUT:  # the topic may come yet
+            if error_code != ErrorCode.REQUEST_TIMED_OUT:  # the topic may still be created
                 self._left.remove(topic)
             raise unknown(refusal(f"cannot create the scratch topic {topic}", error_code, message), way_out(error_code))
         return Place(topic, 0, shared=False)
@@ -184,9 +186,9 @@ class Probe:
         for name, error_code in self._metadata.topics:
             if name == topic and error_code:
                 raise unknown(f"topic {topic}: {error_name(error_code)}", way_out(error_code))
-        for one in self._metadata.partitions:
-            if one.topic == topic and one.leader == self._plan.node_id:
-                return Place(topic, one.partition, shared=True)
+        for row in self._metadata.partitions:
+            if row.topic == topic and row.leader == self._plan.node_id:
+                return Place(topic, row.partition, shared=True)
         node_id = self._plan.node_id
         raise unknown(
             f"topic {topic} has no partition that broker {node_id} leads",
@@ -194,7 +196,7 @@ class Probe:
         )
 
     def _delete(self) -> Talk[None]:
-        """What fails here does not change the result: the topic is told as left behind."""
+        """A failure here does not change the result: the topic is reported as left behind."""
         if not self._left:
             return
         try:
@@ -204,7 +206,7 @@ class Probe:
 
 
 def clean_up(topics: list[str], dialogue: Dialogue | None = None) -> Talk[list[str]]:
-    """Delete scratch topics -> those that are still there. Without a dialogue it begins one."""
+    """Delete scratch topics; returns those that still exist. Without a dialogue it opens its own."""
     if dialogue is None:
         dialogue = Dialogue()
         yield from dialogue.learn_versions()

@@ -1,4 +1,4 @@
-"""What is known of one broker and sets of several batches: the result, its cause, and what the operator can do about it."""
+"""The result of probing one broker with sets of several batches: its cause, and what the operator can do about it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,15 +7,15 @@ __all__ = ["Identity", "Proof", "Result"]
 
 
 class Result(StrEnum):
-    PROVEN = "proven"  # every set was stored whole, in order, and read back; a damaged one left nothing
+    PROVEN = "proven"  # every set was stored whole, in order, and read back; nothing of a damaged one was stored
     REFUSED = "refused"  # single batches are taken, sets are not, and the broker says so
-    UNSAFE = "unsafe"  # the broker answers success, and records are missing or wrong
-    UNKNOWN = "unknown"  # could not be tried, or not to its end
+    UNSAFE = "unsafe"  # the broker answers success, but records are missing or wrong
+    UNKNOWN = "unknown"  # the probe could not start, or not finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """By what a broker is known again: another cluster id, address or set of API versions is another broker.
+    """Identifies a broker: another cluster id, address or set of API versions is another broker.
 
     `apis` are (key, lowest, highest version), ascending.
     """
@@ -29,11 +29,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """`why` is the cause, `remedy` the way out ("" where none is needed).
+    """`why` is the cause, `remedy` the fix ("" if none is needed).
 
-    `identity` is None where the broker did not get as far as telling it. `closed`: the broker ended the connection, so
-    asking again costs a client its connection. `stamps`: of a set whose batches have sequences of a producer id, the broker
-    knows each batch again, and where the next one begins. `left_behind` names scratch topics that could not be deleted.
+    `identity` is None if the probe ended before the broker gave it. `closed`: the broker closed the connection, so
+    probing again costs a client its connection. `stamps`: in a set whose batches have sequences of a producer id, the
+    broker recognises each batch again, and knows the next sequence. `left_behind` names scratch topics that could not
+    be deleted.
     """
 
     result: Result

@@ -1,8 +1,8 @@
-"""The record sets that a probe produces, and the comparison of what is read back with what was sent.
+"""The record sets that a probe produces, and the comparison of records read back with records sent.
 
-Every record has a key (a broker's default may be compaction, which refuses records without), and the key names the probe,
-so that records of others in a shared topic are never taken for ours. Timestamps are the caller's `now` (ms): brokers refuse
-those far from their own clock. They are not compared where the topic stamps the time of appending.
+Every record has a key (a broker may default to compaction, which refuses records without one). The key names the probe,
+so records of others in a shared topic are never taken for ours. Timestamps are the caller's `now` (ms): brokers refuse
+those far from their own clock. They are not compared if the topic uses LogAppendTime.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ __all__ = [
     "stamped_sets",
 ]
 
-_MOST_READ = 1 << 20  # bytes of one decompressed batch: ours have some hundred
+_MOST_READ = 1 << 20  # bytes of one decompressed batch: ours have a few hundred
 _CRC_AT = 17  # of a batch: its last byte is 20
 _COUNT = slice(57, 61)
 _MANY = 64
@@ -35,9 +35,9 @@ _VALUE = b"Shoal asks whether this broker takes several batches per partition in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSet:
-    """`batches` as they go into one Produce request, `records` of all of them in order."""
+    """`batches` are sent in one Produce request; `records` are all their records in order."""
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # not a pytest test
 
     name: str
     batches: tuple[bytes, ...]
@@ -53,7 +53,7 @@ class TestSet:
         return b"".join(self.batches)
 
     def part(self, start: int, stop: int, name: str) -> "TestSet":
-        """These batches of it."""
+        """A part of this set: batches `start` to `stop` (exclusive)."""
         counts = [int.from_bytes(batch[_COUNT], "big") for batch in self.batches]
         records = self.records[sum(counts[:start]) : sum(counts[:stop])]
         return TestSet(name=name, batches=self.batches[start:stop], records=records)
@@ -67,7 +67,7 @@ class _Plan(NamedTuple):
     batches: tuple[tuple[Codec, int], ...]  # codec and number of records of each
 
 
-# Counts differ, so that a batch that is lost or comes twice moves every offset behind it.
+# The counts differ, so that a lost or duplicated batch changes every later offset.
 _PLANS = (
     _Plan("uncompressed", ((Codec.NONE, 2), (Codec.NONE, 3))),
     _Plan("all codecs", tuple(zip(Codec, (3, 1, 4, 2, 5), strict=True))),
@@ -76,17 +76,17 @@ _PLANS = (
 
 
 def single_batch(token: bytes, now: int) -> TestSet:
-    """What every broker takes: whatever else is refused then is refused for being a set."""
+    """Every broker takes this: a later refusal is then due to the set."""
     return _test_set(token, 0, _Plan("single", ((Codec.NONE, 2),)), now)
 
 
 def proving_sets(token: bytes, now: int) -> tuple[TestSet, ...]:
-    """`token` tells this probe's records from all others; `now` in ms since the epoch."""
+    """`token` distinguishes this probe's records from all others; `now` in ms since the epoch."""
     return tuple(_test_set(token, number, plan, now) for number, plan in enumerate(_PLANS, 1))
 
 
 def damaged_set(token: bytes, now: int) -> TestSet:
-    """A good batch, and one with a wrong CRC: nothing of it may be stored."""
+    """A good batch, and one with a wrong CRC: neither may be stored."""
     good = _test_set(token, 9, _Plan("the second one damaged", ((Codec.NONE, 2), (Codec.NONE, 2))), now)
     bad = bytearray(good.batches[1])
     bad[_CRC_AT] ^= 0xFF
@@ -94,7 +94,8 @@ def damaged_set(token: bytes, now: int) -> TestSet:
 
 
 def stamped_sets(token: bytes, now: int, producer_id: int, epoch: int) -> tuple[TestSet, TestSet]:
-    """A set of more batches than a broker remembers of a producer, each with a sequence of its own, and one that follows on it."""
+    """A set of more batches than a broker remembers per producer, each with its own sequence, and a set that continues
+    it."""
     first = _stamped(token, 7, (2, 1, 3, 1, 2, 4, 1), now, (producer_id, epoch, 0))
     return first, _stamped(token, 8, (2, 3), now, (producer_id, epoch, len(first.records)))
 
@@ -127,7 +128,7 @@ def _record(token: bytes, name: bytes, timestamp: int) -> NewRecord:
 
 
 class ReadRecord(NamedTuple):
-    """`timestamp` is None where the broker stamped its own."""
+    """`timestamp` is None if the broker set it."""
 
     offset: int
     timestamp: int | None
@@ -137,7 +138,7 @@ class ReadRecord(NamedTuple):
 
 
 def read_back(frame: Buffer, start: int, end: int) -> Iterator[ReadRecord]:
-    """The records of a fetched record set, which may begin before the offset that was asked for. Raises RemoteProtocolError."""
+    """The records of a fetched record set, which may begin before the requested offset. Raises RemoteProtocolError."""
     for span in split(frame, start, end).spans:
         header, records = open_batch(frame, span.start, span.end, limit=_MOST_READ)
         for record in records:
@@ -155,10 +156,10 @@ def _bytes(value: Buffer | None) -> bytes | None:
 
 
 def difference(sent: Sequence[NewRecord], base_offset: int, read: Sequence[ReadRecord]) -> str | None:
-    """What is wrong with the records that were read for those sent to `base_offset` and on; None = nothing."""
+    """The difference between the records sent, from `base_offset` on, and the records read; None = equal."""
     by_offset = {record.offset: record for record in read}
     if len(by_offset) != len(read):
-        return "offsets come twice"
+        return "offsets are duplicated"
     wanted = range(base_offset, base_offset + len(sent))
     missing = [offset for offset in wanted if offset not in by_offset]
     if missing:

@@ -1,4 +1,4 @@
-"""The sets themselves: produced to one partition, and looked for where the answers say that they are."""
+"""Produce the sets to one partition, and read them back at the offsets in the responses."""
 
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,24 +23,24 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 __all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "Place", "Trial", "refusal", "way_out"]
 
 SCRATCH_PREFIX: Final = "__shoal-probe-"
-"""Never mirrored: MirrorMaker 2 leaves out `__.*`, and Shoal never wraps it (`wrap/eligible.py`)."""
+"""Never mirrored: MirrorMaker 2 excludes `__.*`, and Shoal never wraps it (`wrap/eligible.py`)."""
 
 _DENIED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
-# Brokers remember five batches.
+# Brokers remember five batches per producer.
 _FORGOTTEN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _EMPTY_READS: Final = 20
-_LOOKS: Final = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each look at the end offset: a follower may be slow
+_LOOKS: Final = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each read of the end offset: a follower may be slow
 _LEADER, _ALL = 1, -1  # acks
 
 NAME_A_TOPIC: Final = (
-    "create a topic with a partition on every broker, let Shoal's clients write and read it, and name it with probe-topic "
-    "(shoal probe --topic)"
+    "create a topic with a partition on every broker, let Shoal's clients write and read it, "
+    "and name it with probe-topic (shoal probe --topic)"
 )
 _RIGHTS: Final = f"let the client create and delete topics {SCRATCH_PREFIX}*; or {NAME_A_TOPIC}"
 
 
 class Place(NamedTuple):
-    """`shared`: others may produce to it."""
+    """`shared`: other clients may produce to it."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 class Trial:
-    """`current` is the set that was sent last."""
+    """`current` is the last set that was sent."""
 
     def __init__(self, dialogue: Dialogue, place: Place, token: bytes, now: int) -> None:
         self.current: TestSet | None = None
@@ -58,41 +58,43 @@ class Trial:
         self._now = now
 
     def run(self) -> Talk[Proof]:
-        """A result other than PROVEN comes as `Ended`."""
+        """Raises `Ended` with any result other than PROVEN."""
         token, now = self._token, self._now
         end = yield from self._single(single_batch(token, now))
         sets = proving_sets(token, now)
-        for one in sets:
-            end = yield from self._store(one, end)
+        for test_set in sets:
+            end = yield from self._store(test_set, end)
         end = yield from self._refuse(damaged_set(token, now), end)
-        stamps, told = yield from self._stamps(end)
-        sizes = ", ".join(str(len(one.batches)) for one in sets)
+        stamps, sequences = yield from self._stamps(end)
+        sizes = ", ".join(str(len(test_set.batches)) for test_set in sets)
         why = f"sets of {sizes} batches were stored and read back, nothing of a damaged one was"
-        return Proof(result=Result.PROVEN, why=f"{why}; {told}", stamps=stamps)
+        return Proof(result=Result.PROVEN, why=f"{why}; {sequences}", stamps=stamps)
 
-    def _single(self, one: TestSet) -> Talk[int]:
-        """-> the offset behind it."""
-        error_code, base = yield from self._produce(one)
+    def _single(self, test_set: TestSet) -> Talk[int]:
+        """Returns the offset after it."""
+        error_code, base = yield from self._produce(test_set)
         if error_code:
             why = refusal(f"{self._place.topic}-{self._place.partition} takes no single batch either", error_code)
             raise unknown(why, way_out(error_code))
-        return int(base) + len(one.records)
+        return int(base) + len(test_set.records)
 
-    def _store(self, one: TestSet, end: int) -> Talk[int]:
-        error_code, base = yield from self._produce(one)
+    def _store(self, test_set: TestSet, end: int) -> Talk[int]:
+        error_code, base = yield from self._produce(test_set)
         if error_code in _DENIED or error_code in PASSING:
             raise unknown(refusal(f"cannot produce to {self._place.topic}", error_code), way_out(error_code))
         if error_code:
-            raise Ended(Proof(result=Result.REFUSED, why=f"the broker answers {one} with {error_name(error_code)}"))
+            raise Ended(
+                Proof(result=Result.REFUSED, why=f"the broker answers {test_set} with {error_name(error_code)}")
+            )
         if base < end or (base != end and not self._place.shared):
-            raise _unsafe(f"the broker says that {one} begin at offset {base}, and the log ended at {end}")
-        yield from self._look(one, base)
-        yield from self._compare(one, base)
-        return base + len(one.records)
+            raise _unsafe(f"the broker says that {test_set} begin at offset {base}, and the log ended at {end}")
+        yield from self._look(test_set, base)
+        yield from self._compare(test_set, base)
+        return base + len(test_set.records)
 
-    def _look(self, one: TestSet, base: int) -> Talk[None]:
+    def _look(self, test_set: TestSet, base: int) -> Talk[None]:
         """The end offset must count every record."""
-        due = base + len(one.records)
+        due = base + len(test_set.records)
         end = -1
         for pause in _LOOKS:
             end = yield from self._end(pause)
@@ -101,14 +103,14 @@ class Trial:
         if end < due:
             lost = due - end
             raise _unsafe(
-                f"the broker took {one} with success, but the log ends at {end} instead of {due}: {lost} of {len(one.records)} "
-                "records are lost"
+                f"the broker took {test_set} with success, but the log ends at {end} instead of {due}: "
+                f"{lost} of {len(test_set.records)} records are lost"
             )
         if end > due and not self._place.shared:
-            raise _unsafe(f"after {one} the log ends at {end} instead of {due}")
+            raise _unsafe(f"after {test_set} the log ends at {end} instead of {due}")
 
-    def _compare(self, one: TestSet, base: int) -> Talk[None]:
-        due = base + len(one.records)
+    def _compare(self, test_set: TestSet, base: int) -> Talk[None]:
+        due = base + len(test_set.records)
         read: list[ReadRecord] = []
         position, empty = base, 0
         while position < due and empty < _EMPTY_READS:
@@ -116,13 +118,16 @@ class Trial:
             empty += not found
             position = max((record.offset + 1 for record in found), default=position)
             read += found
-        wrong = difference(one.records, base, [record for record in read if record.offset < due])
+        wrong = difference(test_set.records, base, [record for record in read if record.offset < due])
         if wrong:
-            raise _unsafe(f"the broker took {one} with success, but of what is read back {wrong}")
+            raise _unsafe(f"the broker took {test_set} with success, but when read back, {wrong}")
 
     def _stamps(self, end: int) -> Talk[tuple[bool, str]]:
-        """Does the broker know each batch of a set by its producer id and sequence, and where the next one begins? So Shoal sends what
-        is in doubt again, batch by batch. What the broker does instead is no danger, if known; losing new batches is."""
+        """Does the broker recognise each batch of a set by its producer id and sequence, and know the next sequence?
+
+        If so, Shoal resends batches in doubt one by one. Any other known behaviour is harmless, except losing new
+        batches.
+        """
         try:
             error_code, producer_id, epoch = yield from self._dialogue.insist(
                 ApiKey.INIT_PRODUCER_ID, messages.init_producer(), messages.producer
@@ -150,29 +155,25 @@ class Trial:
             return False, f"batches with sequences were not taken: {ended.proof.why}"
         return True, "batches with sequences are known again one by one"
 
-    def _know(self, one: TestSet, base: int, end: int, *, must: bool) -> Talk[None]:
-        """A batch of the set comes again, alone: it lies at `base`, and may be out of order where it is an old one."""
-        error_code, again = yield from self._produce(one)
-        grown = yield from self._grown(one, end)
+    def _know(self, test_set: TestSet, base: int, end: int, *, must: bool) -> Talk[None]:
+        """Send a batch of the set again, alone: the broker reports it at `base`; an old one may be out of order."""
+        error_code, again = yield from self._produce(test_set)
+        grown = yield from self._grown(test_set, end)
         if error_code and grown:
-            raise _unsafe(f"the broker answers a batch that comes again with {error_name(error_code)}, and stores it")
+            raise _unsafe(f"the broker answers a resent batch with {error_name(error_code)}, and stores it")
         if grown:
-            raise _Unstamped("a batch with a sequence that came again was stored again")
+            raise _Unstamped("a resent batch with a sequence was stored again")
         if error_code not in ((0,) if must else (0, *_FORGOTTEN)):
-            raise _Unstamped(f"a batch with a sequence that came again was refused with {error_name(error_code)}")
+            raise _Unstamped(f"a resent batch with a sequence was refused with {error_name(error_code)}")
         if not error_code and again not in (base, -1):
-            raise _Unstamped(
-                f"of a batch that came again the broker says that it is at offset {again} instead of {base}"
-            )
+            raise _Unstamped(f"the broker reports a resent batch at offset {again} instead of {base}")
 
-    def _continue(self, one: TestSet, begin: TestSet, rest: TestSet, end: int) -> Talk[bool]:
-        """A set of which the broker has the beginning, as a leader may that was a follower. -> whether it has all of it now."""
-        error_code, _ = yield from self._produce(one)
+    def _continue(self, test_set: TestSet, begin: TestSet, rest: TestSet, end: int) -> Talk[bool]:
+        """Send a set whose beginning the broker has, as a new leader may; True if it now has all of it."""
+        error_code, _ = yield from self._produce(test_set)
         if error_code:
-            if (yield from self._grown(one, end)):
-                raise _unsafe(
-                    f"the broker answers a set that it knows in part with {error_name(error_code)} and stores a part"
-                )
+            if (yield from self._grown(test_set, end)):
+                raise _unsafe(f"the broker answers a partly known set with {error_name(error_code)} and stores a part")
             return False
         grown = end
         for pause in _LOOKS:
@@ -181,16 +182,16 @@ class Trial:
                 break
         found = yield from self._keys(end, grown)
         if found & {record.key for record in begin.records}:
-            raise _Unstamped("a batch with a sequence that came again was stored again")
+            raise _Unstamped("a resent batch with a sequence was stored again")
         if not found >= {record.key for record in rest.records}:
             raise _unsafe(
-                "of a set that it knows in part the broker says that it stored it, and loses what is new: a new leader may have a part of "
-                "any set"
+                "the broker answers a partly known set with success, and loses its new batches: "
+                "a new leader may have a part of any set"
             )
         return True
 
     def _keys(self, start: int, end: int) -> Talk[set[bytes | None]]:
-        """Of the records from `start` on and before `end`."""
+        """The keys of the records from `start` up to `end` (exclusive)."""
         found, position, empty = set[bytes | None](), start, 0
         while position < end and empty < _EMPTY_READS:
             read = yield from self._read(position)
@@ -199,34 +200,37 @@ class Trial:
             found |= {record.key for record in read}
         return found
 
-    def _refuse(self, one: TestSet, end: int) -> Talk[int]:
-        """All or nothing: an error, and none of its records in the log. -> where the log ends."""
-        error_code, _ = yield from self._produce(one)
+    def _refuse(self, test_set: TestSet, end: int) -> Talk[int]:
+        """All or nothing: an error, and none of its records in the log. Returns the log end offset."""
+        error_code, _ = yield from self._produce(test_set)
         if not error_code:
-            raise _unsafe(f"the broker takes {one} with success: it does not check batches in a set")
-        if (yield from self._grown(one, end)):
+            raise _unsafe(f"the broker takes {test_set} with success: it does not check batches in a set")
+        if (yield from self._grown(test_set, end)):
             raise _unsafe(
-                f"the broker answers {one} with {error_name(error_code)} and stores a part of it: sending it again would "
-                "make duplicates"
+                f"the broker answers {test_set} with {error_name(error_code)} and stores a part of it: "
+                "sending it again would make duplicates"
             )
         return end
 
-    def _grown(self, one: TestSet, end: int) -> Talk[bool]:
-        """Whether records of this set lie at `end` or behind it; in a scratch topic, any records."""
+    def _grown(self, test_set: TestSet, end: int) -> Talk[bool]:
+        """True if records of this set are at `end` or later; in a scratch topic, any records."""
         if (yield from self._end(0.0)) == end:
             return False
         read = yield from self._read(end)
-        ours = {record.key for record in one.records}
+        ours = {record.key for record in test_set.records}
         return not self._place.shared or any(record.key in ours for record in read)
 
-    # -- single questions
+    # -- single requests
 
-    def _produce(self, one: TestSet) -> Talk[tuple[int, int]]:
-        """Error code and base offset. With acks = all the leader answers when consumers may read it; of a scratch topic, whose
-        only replica is the leader, that is at once, and no min.insync.replicas stands in the way."""
-        self.current = one
+    def _produce(self, test_set: TestSet) -> Talk[tuple[int, int]]:
+        """Error code and base offset.
+
+        With acks=all the leader answers when consumers can read the set. In a scratch topic, whose only replica is the
+        leader, that is at once, and min.insync.replicas does not block it.
+        """
+        self.current = test_set
         values = messages.produce(
-            self._place.topic, self._place.partition, one.data, _ALL if self._place.shared else _LEADER
+            self._place.topic, self._place.partition, test_set.data, _ALL if self._place.shared else _LEADER
         )
         read = partial(messages.produced, topic=self._place.topic, partition=self._place.partition)
         error_code, base = yield from self._dialogue.insist(ApiKey.PRODUCE, values, read)
@@ -241,7 +245,7 @@ class Trial:
         return end
 
     def _read(self, position: int) -> Talk[list[ReadRecord]]:
-        """Records from `position` on; none where there are none yet."""
+        """Records from `position` on; empty if there are none yet."""
         values = messages.fetch(self._place.topic, self._place.partition, position)
         frame, version = yield from self._dialogue.ask(ApiKey.FETCH, values)
         error_code, start, end = messages.fetched(frame, version, self._place.topic, self._place.partition)
@@ -254,7 +258,7 @@ class Trial:
 
 
 class _Unstamped(Exception):
-    """The broker pays no regard to sequences, or not the regard that Shoal relies on: its batches go without."""
+    """The broker ignores sequences, or treats them otherwise than Shoal requires: batches are sent without them."""
 
 
 def _unsafe(why: str) -> Ended:

@@ -1,7 +1,7 @@
-"""Which batches of an answer belong to aborted transactions, told as the Java consumer tells it (CompletedFetch.java).
+"""Which batches of a Fetch response belong to aborted transactions, by the Java consumer's rule (CompletedFetch.java).
 
-A broker lists with an answer the transactions that were aborted in its range: producer id and first offset. From that offset on, the
-producer's transactional batches are aborted ones, until its abort marker.
+A response lists the transactions aborted in its range: producer id and first offset. From that offset on, the
+producer's transactional batches are aborted, up to its abort marker.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,15 @@ _MARKERS_LIMIT: Final = 64 * 1024
 
 
 class AbortedTransactions:
-    """`transactions`: (producer id, first offset) of each, in any order; empty when aborted ones are to be read."""
+    """`transactions`: (producer id, first offset) of each, in any order; empty to read aborted records, too."""
 
     def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:
         self._waiting = sorted(transactions, key=lambda transaction: -transaction[1])
         self._producers: set[int] = set()
 
     def includes(self, header: BatchHeader, payload: memoryview) -> bool:
-        """Is this batch, the next one of the set, of an aborted transaction? `payload` is looked into only where it is a marker."""
+        """True if this batch, the next of the set, belongs to an aborted transaction. `payload` is read only for
+        markers."""
         while self._waiting and self._waiting[-1][1] <= header.last_offset:
             self._producers.add(self._waiting.pop()[0])
         if header.producer_id not in self._producers:
@@ -39,7 +40,7 @@ class AbortedTransactions:
 def _is_abort(header: BatchHeader, payload: memoryview) -> bool:
     plain = decompress(header.codec, payload, _MARKERS_LIMIT)
     marker = next(read_records(plain, header.record_count), None)
-    if marker is None:  # cleaned away
+    if marker is None:  # removed by compaction
         return False
     if marker.key is None or len(marker.key) < 4:
         raise RemoteProtocolError("a control record without a type")

@@ -1,8 +1,9 @@
-"""Record batches of format v2 (KIP-98, DefaultRecordBatch.java): read the header, re-stamp it, build one.
+"""Record batches of format v2 (KIP-98, DefaultRecordBatch.java): read the header, re-stamp it, build a batch.
 
-baseOffset, partitionLeaderEpoch, batchLength and magic lie outside the CRC; everything from `attributes` to the end of
-the batch lies inside. A consumer therefore tells a batch by 61 bytes, and what must change before it is produced again
-lies in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (wire/crc.py), the payload is never touched.
+The CRC does not cover baseOffset, batchLength, partitionLeaderEpoch and magic; it covers everything from `attributes`
+to the end of the batch. So a consumer needs only the 61 header bytes, and what must change before a batch is produced
+again is in the 36 bytes from `attributes` to `baseSequence`: the checksum is patched (wire/crc.py), the payload is
+never touched.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,10 +40,10 @@ __all__ = [
 _HEADER = Struct(
     ">"
     "q"  # baseOffset
-    "i"  # batchLength: of all that follows
+    "i"  # batchLength: of all bytes after it
     "i"  # partitionLeaderEpoch
     "b"  # magic
-    "I"  # crc: of all that follows
+    "I"  # crc: of all bytes after it
     "h"  # attributes
     "i"  # lastOffsetDelta
     "q"  # baseTimestamp
@@ -52,7 +53,7 @@ _HEADER = Struct(
     "i"  # baseSequence
     "i"  # records count
 )
-_STORED = Struct(">qi4xbIhi16s14si")  # the same, with the timestamps in one piece, and the producer's fields in one
+_STORED = Struct(">qi4xbIhi16s14si")  # the same, with the timestamps in one piece, and the producer fields in another
 PRODUCIBLE = Struct(">qiibIhi16sqhii")
 HEADER_SIZE = _HEADER.size
 _CRC_FROM = 21  # attributes
@@ -67,10 +68,10 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # KIP-534: baseTimestamp is then the delete horizon
 CLEARED = TRANSACTIONAL | DELETE_HORIZON
-UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestamps, or make records of markers
+UNPRODUCIBLE = LOG_APPEND_TIME | CONTROL  # clearing these would change timestamps, or turn markers into records
 
-# What clearing these bits, or the producer, changes in the checksum of the 36 bytes up to baseSequence. The checksum is linear in the
-# differences of two buffers of one length, and leading bytes that are equal do not count.
+# How clearing these bits, or the producer fields, changes the checksum of the 36 bytes up to baseSequence. The checksum
+# is linear in the difference of two buffers of equal length, and equal leading bytes do not count.
 _STAMPED = STAMPS_TO - _CRC_FROM
 CHANGE_BY_BITS = {
     bits: crc32c(bits.to_bytes(2, "big") + bytes(_STAMPED - 2)) ^ crc32c(bytes(_STAMPED))
@@ -81,11 +82,11 @@ CRC_OF_NO_PRODUCER = crc32c(_PRODUCER.pack(-1, -1, -1))
 _CODECS = tuple(Codec)
 
 Stored: TypeAlias = tuple[int, int, int, int, int, int, bytes, bytes, int]
-"""baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta, the timestamps' bytes, the producer's bytes, records count."""
+"""baseOffset, batchLength, magic, crc, attributes, lastOffsetDelta, timestamp bytes, producer bytes, records count."""
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes, in their order. Offsets and timestamps (ms) are those of the log, deltas are relative."""
+    """The 61 bytes, in order. Offsets and timestamps (ms) are those of the log, deltas are relative."""
 
     base_offset: int
     batch_length: int
@@ -103,7 +104,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """RemoteProtocolError where the id is none that we know (5-7)."""
+        """Raises RemoteProtocolError for an unknown codec id (5-7)."""
         try:
             return _CODECS[self.attributes & CODEC_MASK]
         except IndexError:
@@ -135,26 +136,28 @@ class BatchHeader(NamedTuple):
         return LOG_OVERHEAD + self.batch_length
 
     def require_positive(self) -> None:
-        """RemoteProtocolError where an offset or a count is negative."""
+        """Raises RemoteProtocolError if an offset or a count is negative."""
         if self.base_offset < 0 or self.last_offset_delta < 0 or self.record_count < 0:
             raise RemoteProtocolError("negative offset or count in a batch header")
 
     def timestamp(self, record: Record) -> int:
-        """What a consumer is given (ms)."""
+        """The record's timestamp as a consumer sees it (ms)."""
         return self.max_timestamp if self.is_log_append_time else int64(self.base_timestamp + record.timestamp_delta)
 
 
 def read_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
-    """The fields of the header of the batch of magic 2 that lies whole at `pos`, in the order of `BatchHeader`. Nothing is checked:
-    for loops over many batches, in which making a `BatchHeader` of each would cost more than looking at it."""
+    """The header fields of the magic 2 batch whose header is complete at `pos`, in the order of `BatchHeader`.
+
+    Nothing is checked: for loops over many batches, where creating a `BatchHeader` for each costs more than reading it.
+    """
     return _HEADER.unpack_from(buf, pos)
 
 
 def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
-    """The header of the batch at `pos`, which must lie whole before `end` (`recordset.split` finds such batches).
+    """The header of the batch at `pos`, which must end at or before `end` (`recordset.split` finds such batches).
 
-    Another magic than 2, a size that does not fit, a negative offset or count: RemoteProtocolError. The CRC is not checked
-    (`body_crc`), nor is the codec known to be one (`BatchHeader.codec`).
+    Raises RemoteProtocolError for a magic other than 2, a size that does not fit, a negative offset or count. The CRC
+    is not checked (`body_crc`), nor the codec (`BatchHeader.codec`).
     """
     if end - pos < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - pos} bytes are no batch header")
@@ -168,12 +171,12 @@ def read_batch_header(buf: Buffer, pos: int, end: int) -> BatchHeader:
 
 
 def body_crc(buf: Buffer, start: int, end: int) -> int:
-    """What the `crc` of the batch `buf[start:end]` should be: the one pass over its payload."""
+    """The expected `crc` of the batch `buf[start:end]`: the only pass over its payload."""
     return crc32c(memoryview(buf)[start + _CRC_FROM : end])
 
 
 def body_crcs(buf: Buffer, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
-    """`body_crc` of each of the batches that start and end there: as many ends as starts."""
+    """`body_crc` of each batch with these starts and ends, which are equally many."""
     view = memoryview(buf)
     return [crc32c(view[start + _CRC_FROM : end]) for start, end in zip(starts, ends, strict=True)]
 
@@ -187,11 +190,11 @@ def require_crc(header: BatchHeader, buf: Buffer, start: int, end: int) -> None:
 
 
 def producible_header(buf: Buffer, start: int, end: int) -> bytes:
-    """The 61 bytes with which the batch `buf[start:end]` may be produced: followed by its unchanged payload.
+    """The 61 bytes with which the batch `buf[start:end]` may be produced, before its unchanged payload.
 
     baseOffset 0, leader epoch, producer id, epoch and sequence -1, attribute bits 4 and 6 cleared, as UnifiedLog and
-    LogValidator want it, and the CRC patched from the old one, so that damage to the payload stays visible to the broker.
-    A control or LogAppendTime batch: RemoteProtocolError (they are never wrapped).
+    LogValidator require, and the CRC patched from the old one, so that the broker still detects damage to the payload.
+    Raises RemoteProtocolError for a control or LogAppendTime batch (they are never wrapped).
     """
     if end - start < HEADER_SIZE:
         raise RemoteProtocolError(f"{end - start} bytes are no batch header")
@@ -205,12 +208,12 @@ def producible_header(buf: Buffer, start: int, end: int) -> bytes:
 
 
 def read_stored(buf: Buffer, pos: int) -> Stored:
-    """Of the batch of magic 2 whose header lies whole at `pos`. Nothing is checked."""
+    """The fields of the magic 2 batch whose header is complete at `pos`. Nothing is checked."""
     return _STORED.unpack_from(buf, pos)
 
 
 def produced_again(stored: Stored) -> bytes:
-    """`producible_header` of the batch with these fields, of which it is known that it may be produced."""
+    """`producible_header` of the batch with these fields, which must be producible."""
     _, length, _, crc, attributes, last_delta, timestamps, producer, count = stored
     change = CHANGE_BY_BITS[attributes & CLEARED] ^ crc32c(producer) ^ CRC_OF_NO_PRODUCER
     if change:
@@ -221,8 +224,10 @@ def produced_again(stored: Stored) -> bytes:
 def stamped_header(
     header: Buffer, payload: int, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
 ) -> bytes:
-    """A batch's 61 bytes with another producer id, epoch and base sequence, and transactional or not; `payload` bytes follow, of
-    which none is read."""
+    """A batch's 61 bytes with another producer id, epoch and base sequence, transactional or not.
+
+    `payload` is the number of bytes that follow; none of them is read.
+    """
     new = bytearray(header)
     new[_BITS_AT] = new[_BITS_AT] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
     _PRODUCER.pack_into(new, _PRODUCER_AT, producer_id, epoch, sequence)
@@ -245,9 +250,9 @@ def synthetic_header(
     body_length: int,
     crc_of_body: int,
 ) -> bytes:
-    """The 61 bytes before a body that is ONE uncompressed record with timestamp delta 0: its timestamp is `max_timestamp`.
+    """The 61 bytes before ONE uncompressed record with timestamp delta 0: its timestamp is `max_timestamp`.
 
-    `crc_of_body` is the plain CRC-32C of the `body_length` bytes after the header, the record's head first
+    `crc_of_body` is the plain CRC-32C of the `body_length` bytes after the header, beginning with the record's head
     (`encode_single_record_head`).
     """
     fields = (attributes, 0, max_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, 1)
@@ -258,9 +263,10 @@ def synthetic_header(
 
 
 def open_batch(buf: Buffer, start: int, end: int, *, limit: int) -> tuple[BatchHeader, Iterator[Record]]:
-    """Header and records of the batch `buf[start:end]`, its CRC checked, decompressed to at most `limit` bytes.
+    """Header and records of the batch `buf[start:end]`, after a CRC check, decompressed to at most `limit` bytes.
 
-    The records' slices are memoryviews: of `buf` itself where the batch is uncompressed.
+    The records' slices are memoryviews: of `buf` itself if the batch is uncompressed. Raises RemoteProtocolError for
+    damage, TooLarge above `limit`.
     """
     header = read_batch_header(buf, start, end)
     require_crc(header, buf, start, end)
@@ -271,7 +277,7 @@ def open_batch(buf: Buffer, start: int, end: int, *, limit: int) -> tuple[BatchH
 
 
 class NewRecord(NamedTuple):
-    """A record before it is in a batch. `offset_delta`: None = its index; given, for holes as compaction leaves them."""
+    """A record to be put in a batch. `offset_delta`: None = its index; a value makes gaps as compaction leaves them."""
 
     timestamp: int
     key: Slice | None
@@ -294,9 +300,9 @@ def encode_batch(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """A whole batch. `attributes` gives bits 3-6; what is None is derived from the records, as a producer would.
+    """A whole batch. `attributes` gives bits 3-6; a value of None is derived from the records, as a producer does.
 
-    No records need `last_offset_delta`: compaction keeps such batches for their producer ids.
+    A batch without records needs `last_offset_delta`: compaction keeps such batches for their producer ids.
     """
     base = base_timestamp if base_timestamp is not None else records[0].timestamp if records else -1
     newest = max_timestamp if max_timestamp is not None else max((record.timestamp for record in records), default=base)
@@ -337,7 +343,8 @@ def seal_batch(
     base_sequence: int = -1,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """The batch of plain records `payload`, which is compressed here. Dense offsets where `last_offset_delta` is None."""
+    """The batch of the uncompressed records `payload`, compressed here. Offsets are dense if `last_offset_delta` is
+    None."""
     body = compress(codec, payload)
     last = record_count - 1 if last_offset_delta is None else last_offset_delta
     stamps = (base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence)

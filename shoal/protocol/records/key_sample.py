@@ -1,7 +1,8 @@
-"""Whether records have keys: the one thing about a batch that its header does not say, so it is looked into, for a sample of them.
+"""Whether records have keys: batch headers do not say, so a sample of batches is inspected.
 
-Of one batch in N the first 4 KiB are decompressed and its first records' keys are looked at. Kafka's default partitioner sends
-records with a key by its hash and others where it likes, so a topic whose records have keys must keep its number of partitions.
+In one of N batches the first 4 KiB are decompressed and the keys of its first records are checked. Kafka's default
+partitioner hashes the key of a record that has one, and places other records freely. So a topic with keyed records must
+keep its number of partitions.
 """
 
 from collections.abc import Sequence
@@ -14,30 +15,30 @@ from shoal.protocol.wire.types import read_varint, read_varlong
 
 __all__ = ["KeySampler", "has_keys"]
 
-_BYTES = 4096  # plain, of a batch
+_BYTES = 4096  # decompressed bytes per batch
 _RECORDS = 8
-_MIN_LENGTH = 6  # of a record, without the length itself
+_MIN_LENGTH = 6  # of a record, without the length field itself
 _CODEC_MASK = 0x07
 
 
 def has_keys(attributes: int, payload: Buffer) -> bool | None:
-    """Whether one of the first records of a batch has a key; None where that cannot be seen. Bounded, and never raises.
+    """Whether one of the first records of a batch has a key; None if unknown. Bounded time; never raises.
 
-    `attributes`: of the batch's header; `payload`: what follows its 61 bytes.
+    `attributes`: those of the batch header; `payload`: the bytes after the 61 of the header.
     """
     try:
         return _any_key(decompress_start(Codec(attributes & _CODEC_MASK), payload, _BYTES))
-    except (RemoteProtocolError, ValueError):  # ValueError: no codec that we know
+    except (RemoteProtocolError, ValueError):  # ValueError: unknown codec
         return None
 
 
 def _any_key(plain: bytes) -> bool | None:
-    """The records may be cut off anywhere, since only the first bytes are there."""
+    """The records may be cut off anywhere, since only the first bytes are given."""
     pos, end, seen = 0, len(plain), None
     for _ in range(_RECORDS):
         try:
             length, start = read_varint(plain, pos, end)
-            _, at = read_varlong(plain, start + 1, end)  # behind the attributes: timestampDelta
+            _, at = read_varlong(plain, start + 1, end)  # after the attributes: timestampDelta
             _, at = read_varint(plain, at, end)  # offsetDelta
             key, _ = read_varint(plain, at, end)
         except RemoteProtocolError:
@@ -51,8 +52,10 @@ def _any_key(plain: bytes) -> bool | None:
 
 
 class KeySampler:
-    """Which batches are looked into: one in `every` on average (0: none), at random distances, so that no pattern of the traffic
-    hides from it. `seed`: equal ones choose equally."""
+    """Chooses the batches to inspect: one in `every` on average (0: none).
+
+    The distances are random, so that no traffic pattern escapes the sample. Equal `seed`s choose equally.
+    """
 
     def __init__(self, every: int, seed: int = 0) -> None:
         self._distances = 2 * every - 1
@@ -60,7 +63,7 @@ class KeySampler:
         self._left: float = float("inf") if every <= 0 else self._random.randrange(every)
 
     def picks(self, batches: int) -> Sequence[int]:
-        """Those of the next `batches` that are due, by their place among them: nearly always none."""
+        """The indices of those of the next `batches` to inspect: nearly always none."""
         if self._left >= batches:
             self._left -= batches
             return ()

@@ -1,14 +1,14 @@
-"""The headers of many small batches made producible at once, in place: `produced_again`, in a fraction of its time.
+"""Make the headers of many small batches producible at once, in place: `produced_again`, in a fraction of its time.
 
-Of a batch of three records there are 1 kB, and its 61 bytes take longer to write anew in Python than all the rest to move. So the loops
-are not Python's where that can be: the fields are taken by column, and the headers are packed by `map`. What is left to compute for a
-batch is its checksum, patched and never computed anew (wire/crc.py):
+For a batch of three records (1 kB), rewriting the 61 header bytes in Python takes longer than moving all other bytes.
+So loops run in C where possible: fields are taken by column, and `map` packs the headers. Per batch only the checksum
+is computed, by patching, never from scratch (wire/crc.py):
 
-    patched = crc ^ shift(crc(producer) ^ c, n)          n bytes follow the producer's fields; c is the same for all batches
-            = crc ^ crc(producer || n zeros) ^ k(n)      k(n) = shift(c, n) ^ crc(n zeros)
+    patched = crc ^ shift(crc(producer) ^ c, n)       n bytes follow the producer's fields; c is the same for all
+            = crc ^ crc(producer || n zeros) ^ k(n)   k(n) = shift(c, n) ^ crc(n zeros)
 
-The zeros run through the checksum itself, and k is a table of the short lengths, made when it is first needed (3 ms, 1 MB). For longer
-batches, and those that differ in the bits to be cleared, `produced_again` is asked: there its time does not count.
+The zeros run through the checksum function; k is a table for short lengths, built on first use (3 ms, 1 MB). Longer
+batches, and those with other bits to clear, use `produced_again`: there its time does not matter.
 """
 
 from array import array
@@ -33,11 +33,12 @@ from shoal.protocol.wire.crc import crc32c, shift
 
 __all__ = ["produce_all_again"]
 
-_SHORT = 4096  # bytes of a batch
+_SHORT = 4096  # bytes per batch
 
 
 def produce_all_again(buf: bytearray, starts: Sequence[int], stored: Sequence[Stored]) -> None:
-    """Write `produced_again` over the header of each batch, one at least, in place: they start there, and have these fields."""
+    """Write `produced_again` over the header of each batch (at least one), in place; `starts` and `stored` are
+    parallel."""
     _, lengths, _, crcs, attributes, deltas, timestamps, producers, counts = zip(*stored, strict=True)
     marks = {bits & CLEARED for bits in set(attributes)}
     if len(marks) > 1 or max(lengths) >= _SHORT:
@@ -52,7 +53,7 @@ def produce_all_again(buf: bytearray, starts: Sequence[int], stored: Sequence[St
 
 
 def _patched(crcs: Sequence[int], lengths: Sequence[int], producers: Sequence[bytes], mark: int) -> list[int]:
-    """The checksums of short batches of which these bits are cleared, and the producer."""
+    """The checksums of short batches after clearing these bits and the producer fields."""
     zeros, rest = _zeros(), _rest(mark)
     tails = map(add, lengths, repeat(LOG_OVERHEAD - STAMPS_TO))
     return [
@@ -63,13 +64,13 @@ def _patched(crcs: Sequence[int], lengths: Sequence[int], producers: Sequence[by
 
 @cache
 def _zeros() -> list[memoryview]:
-    """By their number."""
+    """Zeros, by their number."""
     zeros = memoryview(bytes(_SHORT))
     return [zeros[:length] for length in range(_SHORT)]
 
 
 @cache
 def _rest(mark: int) -> "array[int]":
-    """k, by n. There are four marks."""
+    """k, by n. There are four values of `mark`."""
     change = CHANGE_BY_BITS[mark] ^ CRC_OF_NO_PRODUCER
     return array("I", [shift(change, length) ^ crc32c(zeros) for length, zeros in enumerate(_zeros())])

@@ -1,7 +1,10 @@
-"""Cut one batch in several, for a broker that answered MESSAGE_TOO_LARGE (its max.message.bytes counts per batch).
+"""Split a batch for a broker that answered MESSAGE_TOO_LARGE (its max.message.bytes applies per batch).
 
-Records are spliced, not decoded: of each only the length and the offset delta are written anew. Keeping the batch's
-baseTimestamp keeps the timestamp deltas, and everything from the key on is copied as it stands.
+Records are spliced, not decoded: only the length and the offset delta of each are rewritten. The baseTimestamp stays,
+so timestamp deltas stay, and everything from the key on is copied unchanged.
+
+`compress_plain` compresses a batch that a mirror sends uncompressed (its producer should not compress envelopes again),
+as a whole payload. No record is decoded, and producer id, epoch and sequence stay.
 """
 
 from array import array
@@ -18,17 +21,18 @@ from shoal.protocol.records.batch import (
     seal_batch,
 )
 from shoal.protocol.records.record import int64, read_record_bounds
-from shoal.protocol.wire.compression import decompress
-from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.records.recordset import split
+from shoal.protocol.wire.compression import Codec, compress, decompress
+from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import read_varint, read_varlong, write_varint
 
-__all__ = ["MAX_DECOMPRESSED", "MAX_RECORDS", "split_batch"]
+__all__ = ["MAX_DECOMPRESSED", "MAX_RECORDS", "compress_plain", "split_batch"]
 
-# What one batch may grow to in memory. Brokers take 1 MiB compressed by default and JSON shrinks 10-20 fold, so a batch of
-# the default size fits several times over; a bomb (zstd: 1:30000) does not.
+# Maximum decompressed bytes of a batch. Brokers take 1 MiB compressed by default and JSON shrinks 10-20 fold, so a
+# batch of the default size fits several times over; a decompression bomb (zstd: 1:30000) does not.
 MAX_DECOMPRESSED = 64 * 1024 * 1024
-# About 3 us each, so 3 s in all: the caller's thread does nothing else meanwhile.
+# About 3 us each, so 3 s in total: the caller's thread is blocked meanwhile.
 MAX_RECORDS = 1_000_000
 
 
@@ -36,12 +40,12 @@ MAX_RECORDS = 1_000_000
 class _Cutter:
     header: BatchHeader
     payload: bytes  # decompressed
-    starts: "array[int]"  # where each record starts, and the end of the last
+    starts: "array[int]"  # the start of each record, and the end of the last
 
     def halves(self, first: int, last: int, limit: int) -> list[bytes]:
-        """Records `first` to `last` (exclusive), cut where half of the bytes lie on either side, and on until they fit.
+        """Records `first` to `last` (exclusive), halved by bytes until the pieces fit.
 
-        The bytes of a piece halve within two levels, single records aside, so this is no deep recursion.
+        A piece's bytes halve within two levels, except for single records, so the recursion is shallow.
         """
         if last - first == 1:
             return [self.batch(first, last)]
@@ -66,7 +70,7 @@ class _Cutter:
         )
 
     def _stamps(self, first: int) -> dict[str, int]:
-        """Those of the piece that begins with record `first`: the sequence goes on counting, and wraps to 0."""
+        """The stamps of the piece that begins with record `first`: the sequence counts on, and wraps to 0."""
         header = self.header
         if header.producer_id < 0 or header.base_sequence < 0:
             return {}
@@ -96,12 +100,14 @@ class _Cutter:
 def split_batch(
     buf: Buffer, start: int, end: int, *, limit: int, max_decompressed: int = MAX_DECOMPRESSED
 ) -> list[bytes]:
-    """The records of the batch `buf[start:end]` as two or more producible batches, of at most `limit` bytes where possible.
+    """The records of the batch `buf[start:end]` as two or more producible batches, of at most `limit` bytes where
+    possible.
 
-    Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; leader epoch -1; producer id,
-    epoch and transactional bit kept, the sequence counted on (-1 where there are none); attribute bits 3, 5 and 6 clear. A single record cannot be cut: it is a batch of its own, however large.
-    No record, a control or LogAppendTime batch, a CRC mismatch, damage, more than `max_decompressed` plain bytes or MAX_RECORDS records:
-    RemoteProtocolError.
+    Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; leader epoch -1; producer
+    id, epoch and transactional bit kept, the sequence counted on (-1 where there is none); attribute bits 3, 5 and 6
+    clear. A single record cannot be split: it becomes its own batch, however large. Raises RemoteProtocolError for a
+    batch without records, a control or LogAppendTime batch, a CRC mismatch, damage, more than `max_decompressed` plain
+    bytes or MAX_RECORDS records.
     """
     header = read_batch_header(buf, start, end)
     require_crc(header, buf, start, end)
@@ -122,3 +128,30 @@ def _record_starts(payload: bytes, count: int) -> "array[int]":
     if pos != len(payload):
         raise RemoteProtocolError(f"{len(payload) - pos} bytes after the last record")
     return starts
+
+
+def compress_plain(frame: Buffer, start: int, end: int, codec: Codec) -> list[Buffer] | None:
+    """The record set `frame[start:end]` with its only batch, which is uncompressed, compressed; None = forward it
+    unchanged.
+
+    None, too, if the result would not be smaller, or a broker would refuse the original: a new checksum must not hide
+    damage.
+    """
+    try:
+        spans, tail = split(frame, start, end)
+        if codec is Codec.NONE or len(spans) != 1 or tail != end:
+            return None
+        header = read_batch_header(frame, start, end)
+        if header.codec or header.is_control:
+            return None
+        require_crc(header, frame, start, end)
+    except RemoteProtocolError:
+        return None
+    payload = compress(codec, memoryview(frame)[start + HEADER_SIZE : end])
+    if len(payload) >= end - start - HEADER_SIZE:
+        return None
+    head = bytearray(memoryview(frame)[start : start + HEADER_SIZE])
+    head[8:12] = (HEADER_SIZE - 12 + len(payload)).to_bytes(4, "big")  # batchLength
+    head[21:23] = (header.attributes | codec).to_bytes(2, "big", signed=True)
+    head[17:21] = crc32c(payload, crc32c(head[21:])).to_bytes(4, "big")
+    return [head, payload]

@@ -1,6 +1,6 @@
-"""One record inside a v2 batch (KIP-98, DefaultRecord.java): zigzag varints throughout.
+"""A record in a v2 batch (KIP-98, DefaultRecord.java): zigzag varints throughout.
 
-length: varint          of all that follows
+length: varint          of all bytes after it
 attributes: int8        unused; written as 0
 timestampDelta: varlong to the batch's baseTimestamp
 offsetDelta: varint     to the batch's baseOffset
@@ -29,12 +29,12 @@ __all__ = [
 Slice: TypeAlias = bytes | memoryview
 Headers: TypeAlias = Sequence[tuple[Slice, Slice | None]]
 
-MIN_RECORD_SIZE = 7  # six one-byte fields and the length before them
+MIN_RECORD_SIZE = 7  # six one-byte fields after a one-byte length
 _NO_ATTRIBUTES = b"\0"
 
 
 class Record(NamedTuple):
-    """Keys, values and headers are slices of what was read: bytes of bytes, memoryviews (no copy) of a memoryview."""
+    """Keys, values and headers are slices of the input: bytes of bytes, memoryviews (no copy) of a memoryview."""
 
     offset_delta: int
     timestamp_delta: int
@@ -46,7 +46,8 @@ class Record(NamedTuple):
 def read_records(payload: Slice, count: int) -> Iterator[Record]:
     """The `count` records of a decompressed payload, which they must fill exactly.
 
-    An impossible count raises RemoteProtocolError here, damage while iterating, bytes left over after the last record.
+    Raises RemoteProtocolError at once for an impossible count, while iterating for damage or bytes after the last
+    record.
     """
     if not 0 <= count <= len(payload) // MIN_RECORD_SIZE:
         raise RemoteProtocolError(f"{count} records cannot be in {len(payload)} bytes")
@@ -69,7 +70,7 @@ def write_record(record: Record) -> bytes:
 def encode_single_record_head(
     *, key: Slice | None, value_length: int, headers: Headers = (), offset_delta: int = 0, timestamp_delta: int = 0
 ) -> tuple[bytes, bytes]:
-    """The bytes of a record before its value and after it, so that the value (-1: null) need not be copied."""
+    """The bytes of a record before and after its value, so that the value (-1: null) need not be copied."""
     tail = b"".join((write_varint(len(headers)), *(_bytes(part) for header in headers for part in header)))
     deltas = (write_varlong(timestamp_delta), write_varint(offset_delta))
     head = b"".join((_NO_ATTRIBUTES, *deltas, _bytes(key), write_varint(value_length)))
@@ -86,7 +87,7 @@ def _records(payload: Slice, count: int) -> Iterator[Record]:
 
 
 def read_record_bounds(payload: Slice, pos: int) -> tuple[int, int]:
-    """Where the record at `pos` has its attributes, and where it ends: within the payload, no shorter than any record."""
+    """The start of the attributes, and the end, of the record at `pos`: within the payload, and not too short."""
     length, pos = read_varint(payload, pos, len(payload))
     end = pos + length
     if length < MIN_RECORD_SIZE - 1 or end > len(payload):

@@ -1,8 +1,9 @@
-"""A record set: the RECORDS field of one partition, which is record batches one after the other.
+"""A record set: the RECORDS field of one partition, a sequence of record batches.
 
-All formats share offset: int64, length: int32, then `length` bytes with the magic in the fifth, so a set is cut without
-looking further. Magic 0 and 1 entries are messages (a compressed one wraps many), told by `Span.magic`. A broker fills a
-Fetch up to a byte limit and may cut the last entry anywhere: clients drop that tail and ask again.
+All formats share offset: int64, length: int32, then `length` bytes with the magic in the fifth, so a set can be split
+without reading further. Entries of magic 0 and 1 are messages (a compressed one wraps many); `Span.magic` distinguishes
+them. A broker fills a Fetch response up to a byte limit and may truncate the last entry anywhere: clients drop that
+tail and fetch it again.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["LOG_OVERHEAD", "MIN_LENGTHS", "RecordSet", "Span", "entries", "split"]
 
-LOG_OVERHEAD = 12  # offset and length, which the length does not count
+LOG_OVERHEAD = 12  # offset and length, which the length does not include
 _PREFIX = Struct(
     ">"
     "q"  # baseOffset; the message's offset below magic 2
@@ -35,14 +36,15 @@ class Span(NamedTuple):
 
 
 class RecordSet(NamedTuple):
-    """`buf[tail:end]` is the truncated rest; tail == end where there is none."""
+    """`buf[tail:end]` is the truncated rest; tail == end if there is none."""
 
     spans: list[Span]
     tail: int
 
 
 def entries(buf: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The whole entries of `buf[start:end]`, each as the fields of a `Span`; the rest is a truncated tail. Raises as `split`."""
+    """The whole entries of `buf[start:end]`, each as the fields of a `Span`; a truncated tail is left out. Raises as
+    `split`."""
     unpack = _PREFIX.unpack_from
     last_prefix = end - _PREFIX.size
     while start <= last_prefix:
@@ -57,7 +59,9 @@ def entries(buf: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int, 
 
 
 def split(buf: Buffer, start: int, end: int) -> RecordSet:
-    """Cut `buf[start:end]` at its entries, as ByteBufferLogInputStream does. A length no entry can have, or an unknown
-    magic: RemoteProtocolError."""
+    """Split `buf[start:end]` into its entries, as ByteBufferLogInputStream does.
+
+    Raises RemoteProtocolError for a length that no entry can have, or an unknown magic.
+    """
     spans = [Span(*entry) for entry in entries(buf, start, end)]
     return RecordSet(spans, spans[-1].end if spans else start)

@@ -1,7 +1,7 @@
-"""The API keys: their names, header versions, and the newest version that our tables know.
+"""API keys: their names, header versions, and the newest version in our tables.
 
-Keys 0-92 are those of Kafka 4.3. A key that is absent here is newer than Shoal and passes undecoded; its requests are taken to
-be flexible in every version, as all of Kafka's since KIP-482 are. Source: `ApiMessageType.requestHeaderVersion` and
+Keys 0-92 are those of Kafka 4.3. An unlisted key is newer than Shoal and passes undecoded; its requests count as
+flexible in every version, as in all APIs since KIP-482. Source: `ApiMessageType.requestHeaderVersion` and
 `responseHeaderVersion`.
 """
 
@@ -112,7 +112,7 @@ class ApiKey(IntEnum):
 
 
 NEVER: Final = 0x7FFF
-"""Flexible from a version that will not be."""
+"""No version is flexible."""
 
 _FLEXIBLE_FROM: Final = {
     ApiKey.PRODUCE: 9,
@@ -166,11 +166,11 @@ _FLEXIBLE_FROM: Final = {
     ApiKey.BEGIN_QUORUM_EPOCH: 1,
     ApiKey.END_QUORUM_EPOCH: 1,
 }
-"""First version in the flexible encoding (KIP-482); 0 for the keys that are not listed."""
+"""First flexible version (KIP-482); 0 for unlisted keys."""
 
 
 class Api(NamedTuple):
-    """`newest` is None when we have no table for the API: nothing of it is read or edited."""
+    """`newest` is None for an API without a table: Shoal neither reads nor edits it."""
 
     name: str
     flexible_from: int
@@ -193,5 +193,5 @@ def request_header_version(key: int, version: int) -> int:
 
 
 def response_header_version(key: int, version: int) -> int:
-    """0, or 1 (with tagged fields) for a flexible response; ApiVersions answers with 0 always (KIP-511)."""
+    """0, or 1 (with tagged fields) for a flexible response; ApiVersions responses always use 0 (KIP-511)."""
     return 0 if key == ApiKey.API_VERSIONS else request_header_version(key, version) - 1

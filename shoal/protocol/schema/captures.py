@@ -1,9 +1,9 @@
-"""What a walker shall find, said once for all versions, and what that means in one version.
+"""The items that a walker captures: written once for all versions, resolved for one version here.
 
 Items:
 
     ErrorCode            the value (int, str or None, bytes of a uuid)
-    ErrorCode = 0        the same; 0 in versions that do not have the field, or when a tagged field is absent
+    ErrorCode = 0        the same; 0 in versions without the field, or when a tagged field is absent
     Topic | TopicId      the first of these that the version has
     count Brokers        elements of an array (null = 0)
     at Records           position of the field: of its length; of a tagged field's size
@@ -11,8 +11,8 @@ Items:
     end Records          position after its content
     start *, end *       positions of the whole array element;  * alone = the value of an element of a primitive array
 
-An item in the row of an array is looked for in the element, then in the structs around it (where it must stand before
-the array). In one version an item is a local variable of the generated walker, or the literal of its default.
+An item in an array's row is looked up in the element, then in the enclosing structs (there it must precede the array).
+In one version an item is a local variable of the generated walker, or the literal of its default.
 """
 
 from typing import Any, Final, NamedTuple
@@ -47,15 +47,15 @@ def _item(text: str) -> _Item:
 
 
 def variable(kind: str, path: str) -> str:
-    """The local variable that holds one capture."""
+    """The local variable for one capture."""
     return f"{kind}_{path.replace('.', '_').replace('*', 'element')}"
 
 
 class Captures:
     """The items of one walker in one version.
 
-    `top` and `rows` are source text: expressions for the result, and for each array path those of its rows as
-    (number of the list, expressions). Raises LookupError for an item without a default that the version lacks.
+    `top` and `rows` are source text: expressions for the result, and for each array path those of its rows as (number
+    of the list, expressions). Raises LookupError for an item without a default that the version lacks.
     """
 
     def __init__(self, message: Message, version: int, top: tuple[str, ...], rows: tuple[Rows, ...]) -> None:
@@ -71,18 +71,18 @@ class Captures:
                 self.rows.setdefault(spec.array, []).append((number, values))
 
     def kinds(self, path: str) -> list[str]:
-        """What is wanted of the field at `path`."""
+        """The kinds of capture of the field at `path`."""
         return sorted(self._wanted.get(path, ()))
 
     def default(self, kind: str, path: str) -> str:
         return self._defaults[variable(kind, path)]
 
     def touches(self, path: str) -> bool:
-        """Is anything wanted of the field at `path`, or inside it?"""
+        """True if the field at `path`, or anything inside it, is captured."""
         return path in self.rows or any(name == path or name.startswith(f"{path}.") for name in self._wanted)
 
     def goes_into(self, path: str) -> bool:
-        """Is anything wanted of the elements of the array at `path`?"""
+        """True if anything in the elements of the array at `path` is captured."""
         return path in self.rows or any(name.startswith(f"{path}.") for name in self._wanted)
 
     def _resolve(self, text: str, array: str) -> str:

@@ -1,6 +1,6 @@
-"""Messages of Shoal's own out of the schema tables: names and values in, bytes out; the counterpart of walker.py.
+"""Writes Shoal's own messages from the schema tables: names and values in, bytes out; the counterpart of decomposer.py.
 
-For requests that Shoal asks now and then (a probe, a login). What stands in the way of traffic has writers of its own.
+For occasional requests (a probe, a log-in). Messages on the data path have their own, faster writers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from shoal.protocol.wire.types import (
 __all__ = ["Values", "compose"]
 
 Values = Mapping[str, Any]
-"""Field name -> value: int, bool, str, bytes (records, bytes, a uuid), a list, or again `Values` for a struct."""
+"""Field name -> value: int, bool, str, bytes (records, bytes, a uuid), a list, or `Values` for a struct."""
 
 _FIXED: Final[Mapping[str, tuple[Callable[[Any], bytes], Any]]] = {
     "bool": (write_int8, False),
@@ -34,13 +34,15 @@ _FIXED: Final[Mapping[str, tuple[Callable[[Any], bytes], Any]]] = {
     "uint16": (lambda value: int(value).to_bytes(2, "big"), 0),
     "uuid": (write_uuid, bytes(16)),
 }
-"""The writer of each type of one size, and what is written for a field that is not given."""
+"""The writer of each fixed-size type, and its default value."""
 
 
 def compose(message: Message, version: int, values: Values) -> bytes:
-    """The body of a message. A field that is not given is 0, empty, or null where it may be; a tagged one is left out.
+    """The body of a message. A missing field is 0, empty, or null where the table allows it; a missing tagged field is
+    left out.
 
-    A field that other versions have is left out, too. LocalProtocolError for a name that the table does not have.
+    Fields of other versions are left out, too. Raises LocalProtocolError for a field or version that is not in the
+    table.
     """
     if version not in message.versions:
         raise LocalProtocolError(f"{message.name} v{version} is not in the table")
@@ -92,5 +94,5 @@ class _Composer:
         return self._count(-1) if value is None else self._count(len(value)) + value
 
     def _count(self, count: int) -> bytes:
-        """The length of an array or of bytes: both are written alike."""
+        """The length of an array or of bytes, which are encoded alike."""
         return write_uvarint(count + 1) if self._flexible else write_int32(count)

@@ -1,10 +1,10 @@
-"""Whole messages out of the schema tables: bytes in, names and values out; the counterpart of composer.py.
+"""Reads whole messages with the schema tables: bytes in, names and values out; the counterpart of composer.py.
 
-For messages that are small and rare and must be understood as a whole (the offsets of legacy clients). What stands in the way of
-traffic has walkers (walker.py), which step over what nobody asked for.
+For small, rare messages that are needed as a whole (the offsets of legacy clients). The data path uses walkers
+(walker.py), which skip fields that are not captured.
 
-Hostile bytes: a length below -1, a null where there may be none, a field that runs past the end, bytes that are left over, and more
-than `MAX_ELEMENTS` elements in all are refused. Unknown tagged fields are stepped over, and are not written again.
+Refused in hostile bytes: a length below -1, a null that is not allowed, a field that runs past the end, trailing bytes,
+and more than `MAX_ELEMENTS` array elements in total. Unknown tagged fields are skipped and not written again.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from shoal.protocol.wire.types import (
 __all__ = ["MAX_ELEMENTS", "decompose"]
 
 MAX_ELEMENTS: Final = 50_000
-"""Array elements of one message: one takes some 400 bytes here, and perhaps one in the frame."""
+"""Array elements per message: each takes some 400 bytes here, and as little as one in the frame."""
 
 Values = dict[str, Any]
 
@@ -55,10 +55,10 @@ _FIXED: Final[Mapping[str, Callable[[Buffer, int, int], tuple[Any, int]]]] = {
 
 
 def decompose(message: Message, version: int, buf: Buffer, pos: int, end: int) -> Values:
-    """The body of a message, which ends at `end`: field name -> int, bool, str, bytes, None, a list, or again such a mapping.
+    """The message body `buf[pos:end]`: field name -> int, bool, str, bytes, None, a list, or a mapping for a struct.
 
-    Only the fields that the version has; a tagged field only where it was sent. RemoteProtocolError, or UnsupportedVersion for a
-    version that the table leaves out.
+    Contains only the version's fields; a tagged field only if it was sent. Raises RemoteProtocolError, or
+    UnsupportedVersion for a version that is not in the table.
     """
     if version not in message.versions:
         low, high = message.versions

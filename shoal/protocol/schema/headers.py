@@ -1,11 +1,12 @@
-"""Request and response headers: what stands between a frame's size and its body.
+"""Request and response headers: the bytes between a frame's size and its body.
 
-    request   size int32, api key int16, api version int16, correlation id int32, client id NULLABLE_STRING, [tagged fields]
+    request   size int32, api key int16, api version int16, correlation id int32, client id NULLABLE_STRING,
+              [tagged fields]
     response  size int32, correlation id int32, [tagged fields]
 
-The tagged fields belong to header versions 2 and 1 (KIP-482); the client id keeps its int16 length in every version, so that
-a broker can read it from a version that it does not know (`RequestHeader.json`). A client id need not be UTF-8: brokers read it with
-U+FFFD for what is not, and so it is told to them here (a quota then finds the same name).
+The tagged fields belong to header versions 2 and 1 (KIP-482). The client id keeps its int16 length in every version, so
+that a broker can read it from a version that it does not know (`RequestHeader.json`). A client id need not be UTF-8:
+brokers replace invalid bytes with U+FFFD, and so does Shoal, so that a quota finds the same name.
 """
 
 from struct import Struct
@@ -54,7 +55,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a whole request frame."""
+    """The header of a whole request frame. Raises RemoteProtocolError."""
     end = len(frame)
     if end < _AFTER_FIXED:
         raise RemoteProtocolError(f"a request of {end} bytes is too short for its header")
@@ -73,18 +74,20 @@ def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
     stop = start + size
     client_id = str(frame[start:stop], "utf-8", "replace")
     if size < 0 or stop > end or len(client_id.encode()) > _LARGEST_STRING:
-        raise RemoteProtocolError(f"a client id of {size} bytes, {end - start} are there, or hardly any of it is UTF-8")
+        raise RemoteProtocolError(
+            f"a client id of {size} bytes: only {end - start} are left, or most of it is not UTF-8"
+        )
     return client_id, stop
 
 
 def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A header without the frame's size."""
+    """A header, without the frame's size."""
     tags = write_tagged_fields() if request_header_version(api_key, api_version) == 2 else b""
     return _FIXED.pack(api_key, api_version, correlation_id) + write_string(client_id) + tags
 
 
 def response_body(frame: Buffer, api_key: int, api_version: int) -> int:
-    """The position in a response frame where the body begins."""
+    """The position of the body in a response frame. Raises RemoteProtocolError."""
     body = SIZE_BYTES + 4
     if response_header_version(api_key, api_version) == 1:
         return _skip_tags(frame, body, len(frame))
@@ -92,7 +95,7 @@ def response_body(frame: Buffer, api_key: int, api_version: int) -> int:
 
 
 def write_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """A header without the frame's size."""
+    """A header, without the frame's size."""
     tags = write_tagged_fields() if response_header_version(api_key, api_version) == 1 else b""
     return write_int32(correlation_id) + tags
 

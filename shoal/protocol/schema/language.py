@@ -1,4 +1,4 @@
-"""The language of our schema tables: one field per line, and nothing but what the wire needs.
+"""The language of our schema tables: one field per line, with only what the wire format needs.
 
     FetchResponse: versions 0-18, flexible 12+
     ThrottleTimeMs: int32, versions 1+
@@ -7,11 +7,11 @@
       Partitions: []struct
         DivergingEpoch: struct, versions 12+, tag 0
 
-The first line names the message, the versions the table knows and those in the flexible encoding (KIP-482; `flexible none`).
-Two spaces of indent = one level of struct. `versions` defaults to those of the enclosing struct; `nullable` alone means in
-every version, `nullable 12+` from there on; `tag N` makes a tagged field; `never flexible` keeps the old encoding in every
-version (the client id of the request header). Source of every table: `common/message/*.json` of
-Apache Kafka, against which the tests compare field by field.
+The first line has the message name, the versions in the table and the flexible ones (KIP-482; `flexible none`). Two
+spaces of indent are one level of struct. `versions` defaults to those of the enclosing struct. `nullable` means in
+every version, `nullable 12+` from version 12. `tag N` makes a tagged field. `never flexible` keeps the old encoding in
+every version (the client id of the request header). Source of every table: `common/message/*.json` of Apache Kafka;
+tests compare them field by field.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 __all__ = ["FIXED_SIZES", "Field", "Message", "Versions", "parse_message"]
 
 FIXED_SIZES: Final = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "uuid": 16}
-"""Bytes of each type that has one size in every version."""
+"""Bytes of each fixed-size type."""
 
 NEWEST: Final = 0x7FFF
 
@@ -43,7 +43,7 @@ NO_VERSION: Final = Versions(0, -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a struct. `type` is the element's type when `is_array`; `fields` is empty unless it is `struct`."""
+    """A field of a struct. `type` is the element's type when `is_array`; `fields` is empty unless it is `struct`."""
 
     name: str
     type: str
@@ -57,7 +57,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A request, response or header as a table."""
+    """The table of a request, response or header."""
 
     name: str
     versions: Versions
@@ -93,7 +93,7 @@ def _line(text: str) -> _Line:
 
 
 def _fields(lines: list[_Line], depth: int, outer: Versions) -> tuple[Field, ...]:
-    """Takes the lines of one struct off the front of `lines`."""
+    """Removes the lines of one struct from the front of `lines`, and parses them."""
     fields = []
     while lines and lines[0].depth == depth:
         line = lines.pop(0)
@@ -115,7 +115,7 @@ def _fields(lines: list[_Line], depth: int, outer: Versions) -> tuple[Field, ...
 
 
 def parse_message(text: str) -> Message:
-    """The table in `text`; a mistake in it is an ordinary exception (tables are ours, not the network's)."""
+    """The table in `text`. A mistake in it raises an ordinary exception: tables are ours, not network input."""
     head, *lines = (line for line in text.splitlines() if line.strip())
     name, _, rest = head.partition(":")
     attributes = _attributes(rest)

@@ -1,15 +1,15 @@
-"""Walkers: one function per message and version that finds what we asked for, generated from the schema tables.
+"""Walkers: functions generated from the schema tables, one per message and version, that find the captured fields.
 
-A walker is `walk(buf, pos, end) -> tuple`: the captured values of the top level, then one list of rows per captured array
-(what can be captured: captures.py). It never builds a message: it steps over what nobody asked for, so its cost is that of
-the partitions, not of the bytes.
+A walker is `walk(buf, pos, end) -> tuple`: the captured values of the top level, then one list of rows per captured
+array (see captures.py). It never builds a message and skips other fields, so its cost depends on the number of
+partitions, not of bytes.
 
-Rules that hold for hostile bytes, each written once, here. A length below -1 is refused, so `p` never moves backwards. `p` is
-compared with `end` after every variable field and at every turn of a loop, so nothing outside the frame is handed out. A
-count larger than the bytes that are left, or than `MAX_ROWS` where rows are built, is refused before the first turn. Tags must ascend where one is captured (KIP-482),
-so that a field cannot come twice. Whatever a damaged frame makes Python raise becomes `RemoteProtocolError` in one place.
-Rejected: decoding with a schema library (copies record sets, drops unknown tags; facts/libraries.md), and hand-written
-walkers (each one has to get every rule right).
+Each rule against hostile bytes is written once, here. A length below -1 is refused, so `p` never moves backwards. `p`
+is compared with `end` after every variable-size field and in every loop iteration, so no result is outside the frame. A
+count larger than the bytes left, or than `MAX_ROWS` where rows are built, is refused before the first iteration. Tags
+must ascend where one is captured (KIP-482), so a field cannot occur twice. Every exception that a damaged frame causes
+becomes `RemoteProtocolError` in one place. Rejected: decoding with a schema library (copies record sets, drops unknown
+tags), and hand-written walkers (each must get every rule right).
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ __all__ = ["MAX_ROWS", "Rows", "Walk", "Walkers"]
 Walk: TypeAlias = Callable[[Buffer, int, int], tuple[Any, ...]]
 
 MAX_ROWS: Final = 500_000
-"""Elements of one captured array, all its parents together: a row takes some 200 bytes and an element perhaps one, so a
-frame of 100 MB could fill 20 GB. A broker leads far fewer partitions, a cluster has fewer topics."""
+"""Elements of one captured array, over all its parents. A row takes some 200 bytes, an element as little as one, so a
+frame of 100 MB could fill 20 GB. A broker leads far fewer partitions; a cluster has fewer topics."""
 
 _CODES: Final = {"bool": "b", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "uuid": "16s"}
 _LEGACY_LENGTH: Final = {
@@ -41,11 +41,10 @@ _LEGACY_LENGTH: Final = {
 
 
 class Walkers(dict[int, Walk]):
-    """`walkers[version]` is the walker of that version, generated on first use (0.3 ms) and kept: one per version.
+    """`walkers[version]` is the walker of that version, generated on first use (0.3 ms) and cached.
 
-    Raises `UnsupportedVersion` for a version that the table (or `oldest`) leaves out.
-    With `to_end`, a frame that goes on after the last field is refused; without it the walk stops after the last
-    captured field.
+    Raises `UnsupportedVersion` for a version that is not in the table or below `oldest`. With `to_end`, bytes after the
+    last field are refused; without it the walk stops after the last captured field.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Walkers(dict[int, Walk]):
 
 
 def _more(buf: Buffer, p: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose `first` byte (its low seven bits count) said that there is one."""
+    """The rest of an unsigned varint whose `first` byte (its low seven bits count) has the continuation bit."""
     value = first & 0x7F
     for shift in range(7, 7 * UVARINT_BYTES, 7):
         byte = buf[p]
@@ -150,7 +149,7 @@ class _Generator:
         self._emit(f"            {name}, p = _more(buf, p - 2, {name})")
 
     def _length(self, kind: str, what: str, flexible: bool) -> None:
-        """`n` = the length or count of a field that is not of one size; -1 = null."""
+        """`n` = the length or count of a variable-size field; -1 = null."""
         if flexible:
             self._uvarint("n", inline=kind == "records")
             self._emit("n -= 1")
@@ -159,7 +158,7 @@ class _Generator:
         self._emit(f"n, = {unpack}(buf, p); p += {size}")
         self._refuse_if("n < -1", f"{what} has a negative length")
 
-    # One method for each shape of field.
+    # One method for each kind of field.
 
     def _struct(self, fields: tuple[Field, ...], path: str, *, tags: bool = True) -> None:
         present = [field for field in fields if self._version in field.versions]
@@ -178,7 +177,7 @@ class _Generator:
             self._tagged([field for field in present if field.tag is not None], path)
 
     def _fixed(self, run: list[Field], path: str) -> None:
-        """A run of fields of one size: one unpack for all that are wanted, one step over the rest."""
+        """A run of fixed-size fields: one unpack for those that are captured, one step over the others."""
         layout, targets, size = ">", "", 0
         for field in run:
             name = f"{path}.{field.name}".lstrip(".")
@@ -257,7 +256,7 @@ class _Generator:
             self._variable_field(element, path if field.type == "struct" else f"{path}.*")
 
     def _element_size(self, field: Field) -> int | None:
-        """Bytes of an element, when all of them have the same size."""
+        """Bytes per element, or None when elements differ in size."""
         if field.type != "struct":
             return FIXED_SIZES.get(field.type)
         if self._flexible:

@@ -1,8 +1,8 @@
 """Batches as they are sent, in a row: those of an envelope, or part of them.
 
-Envelopes of tiny batches hold hundreds, and usually all of them go out in one record set as they came. So a row keeps columns: the
-bytes of each batch, its records, its size. An object for one batch (`OutgoingBatch`) is made when somebody asks for that batch: to say in
-the log which one was refused, or to cut it.
+Envelopes of tiny batches hold hundreds, and usually all of them go out in one record set as they came. So a row keeps
+columns: the bytes of each batch, its records, its size. An object for one batch (`OutgoingBatch`) is made only on
+demand: to say in the log which batch was refused, or to cut it.
 """
 
 from bisect import bisect_right
@@ -37,10 +37,12 @@ class OutgoingBatch(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """`parts`: the buffers of each batch, its 61 bytes at least in the first. Or all of them in one piece, which is `parts` then.
+    """`parts`: the buffers of each batch, its 61 bytes at least in the first.
 
-    `bounds`: where each batch begins (bytes), and the end of the last; in that piece, if there is one. `records`: of each.
-    `sources` says of each which data it is: in words, or by its base offset in the source partition `origin`.
+    Or all of them in one piece, which is `parts` then.
+
+    `bounds`: where each batch begins (bytes), and the end of the last; in that piece, if there is one. `records`: of
+    each. `sources` says of each which data it is: in words, or by its base offset in the source partition `origin`.
     """
 
     parts: Sequence[tuple[Buffer, ...]] | memoryview
@@ -56,8 +58,9 @@ class _Columns(NamedTuple):
 
 
 class BatchSlice(Sequence[OutgoingBatch]):
-    """A window on columns that it shares with the rows it was cut from: where batches go out one by one, cutting off the first of
-    hundreds must not cost a copy of the others."""
+    """A window on columns that it shares with the rows it was cut from: where batches go out one by one, cutting off
+    the first of hundreds must not cost a copy of the others.
+    """
 
     __slots__ = ("_columns", "_start", "_stop")
 
@@ -91,10 +94,9 @@ class BatchSlice(Sequence[OutgoingBatch]):
     def with_buffers(self, parts: Sequence[tuple[Buffer, ...]]) -> "BatchSlice":
         """The same batches in other bytes, as many of each."""
         _, bounds, records, sources, origin = self._columns
-        one, two = self._start, self._stop
-        return BatchSlice(
-            _Columns(parts, bounds[one : two + 1], records[one:two], sources[one:two], origin), 0, len(self)
-        )
+        start, stop = self._start, self._stop
+        columns = _Columns(parts, bounds[start : stop + 1], records[start:stop], sources[start:stop], origin)
+        return BatchSlice(columns, 0, len(self))
 
     def __len__(self) -> int:
         return self._stop - self._start

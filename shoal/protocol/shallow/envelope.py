@@ -1,15 +1,15 @@
-"""The envelope: ONE record that carries a run of whole record batches through a mirror which believes it copies a record.
+"""The envelope: ONE record that carries a run of whole record batches through a mirror, to which it is a record.
 
-The record's value is the batches as the source broker stored them, one after the other. Its key says what they are, and is
-how the target side recognises an envelope by itself:
+The record's value is the batches as the source broker stored them, one after the other. Its key says what they are, and
+is how the target side recognises an envelope by itself:
 
     magic: 16 fixed bytes       so that a search over a record set has no false positive in practice
     version: int8
     ...                         version 1: `_FIXED`, cluster: string, topic: string, nonce: uint32
     crc: uint32                 CRC-32C of all that precedes, in every version
 
-Another magic, or a right magic with a wrong checksum, is user data. A right checksum under an unknown version comes from
-a newer Shoal; it must be refused, never passed through.
+Another magic, or a right magic with a wrong checksum, is user data. A right checksum under an unknown version is that
+of a newer Shoal; it must be refused, never passed through.
 
 The record's headers repeat what an operator may want to read (facts.py).
 """
@@ -29,7 +29,7 @@ MAGIC = bytes.fromhex("5498f004375035e7eea85b24c834cd06")
 VERSION = 1
 
 MAX_TAGS = 16  # each is copied into every envelope
-MAX_TAG_BYTES = 256  # of its name and its value together
+MAX_TAG_BYTES = 256  # name and value together
 _TRIES_PER_PARTITION = 64  # a try hits with 1/partitions: all of them miss once in e^64 times
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -133,7 +133,10 @@ def _decode_body(data: Buffer, pos: int, end: int) -> EnvelopeKey:
 
 
 def tag_headers(tags: Mapping[str, str]) -> tuple[Header, ...]:
-    """Configured application tags as record headers `shoal.tag.<name>`. LocalProtocolError beyond MAX_TAGS, MAX_TAG_BYTES."""
+    """Configured application tags as record headers `shoal.tag.<name>`.
+
+    LocalProtocolError beyond MAX_TAGS, MAX_TAG_BYTES.
+    """
     headers = tuple((b"shoal.tag." + name.encode(), value.encode()) for name, value in tags.items())
     if len(headers) > MAX_TAGS:
         raise LocalProtocolError(f"{len(headers)} tags, at most {MAX_TAGS} are carried in each envelope")
@@ -146,8 +149,8 @@ def tag_headers(tags: Mapping[str, str]) -> tuple[Header, ...]:
 def with_partition_nonce(key: EnvelopeKey, partitions: int) -> EnvelopeKey:
     """`key` with a nonce for which Kafka's default partitioner chooses `key.partition` out of `partitions`.
 
-    For mirrors that choose the partition by key hash (MirrorMaker 1, Brooklin). `partitions` tries are expected; only the last
-    bytes of the key are hashed in each.
+    For mirrors that choose the partition by key hash (MirrorMaker 1, Brooklin). `partitions` tries are expected; only
+    the last bytes of the key are hashed in each.
     """
     stem = _encode_stem(key)
     cut = len(stem) & ~3

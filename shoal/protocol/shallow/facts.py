@@ -1,4 +1,4 @@
-"""What an envelope says of its batches, in the headers of its record: "enriched message metadata" of the KIPs before KIP-712.
+"""What an envelope states about its batches, in the headers of its record ("enriched message metadata" before KIP-712).
 
     shoal.batches, shoal.records     counts
     shoal.compressed-bytes           of the batches, without their headers
@@ -6,14 +6,14 @@
     shoal.codec                      "zstd"; several with commas
     shoal.min-timestamp              the smallest base timestamp (ms)
     shoal.max-timestamp
-    shoal.has-keys                   1 or 0; only where one of the batches was looked into (key_sample.py)
+    shoal.has-keys                   1 or 0; only where one of the batches was inspected (key_sample.py)
     shoal.provenance                 JSON: cluster, listener, version and host of the Shoal that made the envelope
     shoal.tag.NAME                   application tags, as they are configured
 
-Numbers are ASCII decimals, so that people can read them with any consumer. They are sums over headers that are read anyway. The
-target side reconciles them with what it opens and appends (unwrap/reconcile.py), and needs none of them: what an envelope is says its key.
-So each is optional, unknown ones are ignored, and a Shoal that knows nothing of them (or of one of them) opens the envelope as before;
-the version in the key stays. A mirror's transform may have removed them.
+Numbers are ASCII decimals, so that people can read them with any consumer. They are sums over headers that are read
+anyway. The target side reconciles them with what it opens and appends (unwrap/reconcile.py), and needs none of them:
+the key alone defines an envelope. So each is optional, unknown ones are ignored, and a Shoal that does not know them
+(or one of them) opens the envelope as before; the version in the key stays. A mirror's transform may have removed them.
 """
 
 import json
@@ -65,8 +65,11 @@ _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._f
 
 
 def facts_of(fields: Sequence[Sequence[int]], payloads: Iterable[Buffer], *, has_keys: bool | None = None) -> Facts:
-    """Of the batches of one envelope, one at least. `fields`: each field of a `BatchHeader`, of all of them; `payloads`: what follows
-    the header of each, of which only as many are taken as are looked at. The codecs are known ones."""
+    """The facts of an envelope with at least one batch, whose codecs are known ones.
+
+    `fields`: by field of `BatchHeader`, its value in each batch. `payloads`: what follows each header; taken only as
+    needed.
+    """
     codecs = {attributes & CODEC_MASK for attributes in set(fields[5])}
     return Facts(
         batches=len(fields[0]),
@@ -91,7 +94,10 @@ def _raw_bytes(attributes: Sequence[int], payloads: Iterable[Buffer]) -> int | N
 
 
 def read_facts(headers: Headers) -> Facts | None:
-    """What the headers of an envelope's record state; None where they state nothing. What no Shoal writes counts as not stated."""
+    """What the headers of an envelope's record state; None: nothing.
+
+    A value that no Shoal writes counts as not stated.
+    """
     found = {bytes(name): bytes(value) for name, value in headers[:_MAX_HEADERS] if value is not None}
     codec, has_keys = found.get(b"shoal.codec"), found.get(b"shoal.has-keys", b"")
     facts = Facts(
@@ -112,7 +118,10 @@ def _number(value: bytes | None) -> int | None:
 
 
 def agrees(headers: Headers, key: EnvelopeKey) -> bool:
-    """Whether the headers state what the key says, where and how this Shoal writes it: what takes longer to read need not be wrong."""
+    """Whether the headers state what the key says, at the place and in the form of this Shoal.
+
+    False is not yet a contradiction.
+    """
     true = (key.batches, key.records, key.payload - _HEADER_SIZE * key.batches)
     return len(headers) >= len(true) and all(
         [
@@ -123,7 +132,7 @@ def agrees(headers: Headers, key: EnvelopeKey) -> bool:
 
 
 def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
-    """What the headers state otherwise than the key, which the batches were compared with; None: all of it agrees."""
+    """Where the headers differ from the key, which the batches were compared with; None: nowhere."""
     true = {
         "batches": key.batches,
         "records": key.records,
@@ -139,7 +148,7 @@ def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
 
 
 def provenance(*, cluster: str, listener: str, version: str, host: str) -> Header:
-    """The header that says which Shoal made an envelope: the same in all of a listener. Longer names than 64 characters are cut."""
+    """The header that names the Shoal that made an envelope: one per listener. Names are cut at 64 characters."""
     says = {"cluster": cluster, "listener": listener, "shoal": version, "host": host}
     value = json.dumps({what: name[:_MAX_NAME] for what, name in says.items()}, ensure_ascii=False)
     return b"shoal.provenance", value.encode("utf-8", "replace")

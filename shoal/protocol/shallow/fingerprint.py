@@ -1,8 +1,8 @@
-"""Records recognised when they come back: what the interlock remembers of a record, and how it is taken from a record set.
+"""Records recognised when they come back: what the interlock remembers of a record, and how it is computed.
 
-A fingerprint covers the partition number, timestamp, key, value and headers, so whatever changes any of them between the two
-listeners (a transform, a filter that adds a header, another partitioner) makes it another one. It is keyed by a salt of this
-process: nobody can aim at it.
+A fingerprint covers the partition number, timestamp, key, value and headers. Whatever changes any of them between the
+two listeners (a transform, a filter that adds a header, another partitioner) makes another fingerprint of it. It is
+keyed by a salt of this process, so no client can forge one.
 """
 
 from collections import Counter
@@ -12,9 +12,10 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from shoal.protocol.records.batch import BatchHeader, open_batch, read_batch_header
+from shoal.protocol.records.batch import BatchHeader, open_batch
 from shoal.protocol.records.record import Record, Slice
-from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.records.recordset import split
+from shoal.protocol.records.scan import NEWEST_MAGIC, ScannedSet
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.errors import RemoteProtocolError
 
@@ -59,13 +60,18 @@ def _update(digest: blake2b, data: Slice | None) -> None:
 
 
 def sample_record_set(
-    frame: Buffer, start: int, end: int, *, salt: bytes, partition: int, first_offset: int
+    frame: Buffer, scanned: ScannedSet, *, salt: bytes, partition: int, first_offset: int
 ) -> tuple[Sample, ...]:
-    """Samples of the first batches of `frame[start:end]`, of records at `first_offset` and later. Damage gives none."""
+    """Samples of the first batches of a record set of `frame`, of records at `first_offset` and later.
+
+    Damage gives none.
+    """
     samples: list[Sample] = []
     batches = 0
-    for span in _spans(frame, start, end):
-        taken = _sample_batch(frame, span, salt, (partition, first_offset))
+    for start, end, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
+        if fields[3] != NEWEST_MAGIC:
+            continue
+        taken = _sample_batch(frame, (start, end), BatchHeader._make(fields), salt, (partition, first_offset))
         samples += taken
         batches += bool(taken)
         if batches == SAMPLED_BATCHES:
@@ -74,25 +80,21 @@ def sample_record_set(
 
 
 def produced_fingerprints(frame: Buffer, start: int, end: int, *, salt: bytes, partition: int) -> Iterator[Fingerprint]:
-    """Of every record in a produced record set, in order. What cannot be read is passed over."""
-    for span in _spans(frame, start, end):
-        for header, record in _records(frame, span):
-            yield fingerprint(salt, partition, header.timestamp(record), record)
-
-
-def _spans(frame: Buffer, start: int, end: int) -> list[Span]:
+    """The fingerprints of all records of a produced record set, in order. Damaged batches are skipped."""
     try:
-        return [span for span in split(frame, start, end).spans if span.magic == 2]
+        spans = split(frame, start, end).spans
     except RemoteProtocolError:
-        return []
+        return
+    for span in spans:
+        if span.magic == NEWEST_MAGIC:
+            for header, record in _records(frame, span.start, span.end):
+                yield fingerprint(salt, partition, header.timestamp(record), record)
 
 
-def _sample_batch(frame: Buffer, span: Span, salt: bytes, wanted: tuple[int, int]) -> list[Sample]:
+def _sample_batch(
+    frame: Buffer, span: tuple[int, int], batch: BatchHeader, salt: bytes, wanted: tuple[int, int]
+) -> list[Sample]:
     partition, first_offset = wanted
-    try:
-        batch = read_batch_header(frame, span.start, span.end)
-    except RemoteProtocolError:
-        return []
     if batch.is_control or batch.last_offset < first_offset:
         return []
     found = [
@@ -101,7 +103,7 @@ def _sample_batch(frame: Buffer, span: Span, salt: bytes, wanted: tuple[int, int
             header.base_offset + record.offset_delta,
             header.is_transactional,
         )
-        for header, record in islice(_records(frame, span), COMPARED_RECORDS)
+        for header, record in islice(_records(frame, *span), COMPARED_RECORDS)
         if header.timestamp(record) >= 0  # a mirror gives the others a new one
     ]
     times = Counter(sample.fingerprint for sample in found)
@@ -109,9 +111,9 @@ def _sample_batch(frame: Buffer, span: Span, salt: bytes, wanted: tuple[int, int
     return list(islice(unique, SAMPLED_RECORDS))
 
 
-def _records(frame: Buffer, span: Span) -> Iterator[tuple[BatchHeader, Record]]:
+def _records(frame: Buffer, start: int, end: int) -> Iterator[tuple[BatchHeader, Record]]:
     try:
-        header, records = open_batch(frame, span.start, span.end, limit=MAX_SAMPLED_BYTES)
+        header, records = open_batch(frame, start, end, limit=MAX_SAMPLED_BYTES)
         for record in records:
             yield header, record
     except RemoteProtocolError:

@@ -1,8 +1,9 @@
-"""What the target refused for good, as the source names it, so that it goes to the mirror as plain records from then on.
+"""What the target refuses permanently, as the source names it: from then on the mirror gets it as plain records.
 
-The unwrapping side adds, the wrapping side asks. A batch that the target does not take (a timestamp too far ahead, no key where the topic is
-compacted, a record too large) is never wrapped again: a mirror whose task is restarted then finds the very record, as it does
-without Shoal. So it is kept by partition of the source, not by flow, which ends with the mirror's connection.
+The unwrapping side adds, the wrapping side asks. A batch that the target does not take (a timestamp too far ahead, no
+key where the topic is compacted, a record too large) is never wrapped again: a mirror whose task is restarted then
+finds the very record, as it does without Shoal. So it is kept by partition of the source, not by flow, which ends with
+the mirror's connection.
 """
 
 from collections import OrderedDict
@@ -47,23 +48,26 @@ class SourceRange(NamedTuple):
 
 
 class RefusedRanges:
-    """Above the limits, what is between two ranges goes raw, too; and the oldest partitions are forgotten. Rejected: to forget the oldest
-    range. One envelope may be refused in more places than that, and its first ones would be forgotten again in each life of the mirror."""
+    """Above the limits, what is between two ranges goes raw, too; and the oldest partitions are forgotten.
+
+    Rejected: to forget the oldest range. One envelope may be refused in more places than that, and its first ones would
+    be forgotten again in each life of the mirror.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, int], tuple[Offsets, ...]] = OrderedDict()
 
     def add(self, new: SourceRange) -> None:
-        place = new[:3]
+        source_partition = new[:3]
         first, last = new.offsets
         others = list[Offsets]()
-        for one in self._known.get(place, ()):  # what meets the new one becomes one with it
-            if one.first <= last + 1 and first <= one.last + 1:
-                first, last = min(first, one.first), max(last, one.last)
+        for known in self._known.get(source_partition, ()):  # a range that meets the new one is joined to it
+            if known.first <= last + 1 and first <= known.last + 1:
+                first, last = min(first, known.first), max(last, known.last)
             else:
-                others.append(one)
-        self._known[place] = _joined(sorted((*others, Offsets(first, last))))
-        self._known.move_to_end(place)
+                others.append(known)
+        self._known[source_partition] = _joined(sorted((*others, Offsets(first, last))))
+        self._known.move_to_end(source_partition)
         if len(self._known) > MAX_PARTITIONS:
             self._known.popitem(last=False)
 
@@ -80,4 +84,4 @@ def _joined(ranges: list[Offsets]) -> tuple[Offsets, ...]:
 
 
 def overlaps(ranges: Sequence[Offsets], first: int, last: int) -> bool:
-    return any(one.first <= last and first <= one.last for one in ranges)
+    return any(refused.first <= last and first <= refused.last for refused in ranges)

@@ -1,13 +1,15 @@
-"""A token: an extra header on ONE ordinary record, by which that record is known again when it comes back, and comes off there.
+"""A token: an extra header on ONE ordinary record, by which it is recognised when it comes back, and taken off.
 
-Whatever a mirror preserves is data: key, value, headers, timestamp, partition. So a record that only one consumer was given must
-differ from what its topic holds, or somebody else's copy of the topic could stand for it (interlock/tokens.py has the reason why that matters).
-A header differs least. Its name says all, since some converters change values; the value is empty:
+Whatever a mirror preserves is data: key, value, headers, timestamp, partition. So a record that only one consumer was
+given must differ from the record in its topic, or another client's copy of the topic could take its place
+(interlock/tokens.py has the reason why that matters). A header differs least. Its name says all, since some converters
+change values; the value is empty:
 
     shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of all that precedes
 
-`put_token` writes it into the first batch of a fetched record set that can carry it: that batch is encoded anew, without compression, and all
-else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off again, on the produce side (unwrap/plan.py).
+`put_token` writes it into the first batch of a fetched record set that can carry it. That batch is encoded anew,
+without compression, and all else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off
+again, on the produce side (unwrap/plan.py).
 """
 
 import re
@@ -19,12 +21,11 @@ from shoal.protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     BatchHeader,
-    read_batch_header,
     require_crc,
     seal_batch,
 )
 from shoal.protocol.records.record import Headers, Record, read_record_bounds, read_records, write_record
-from shoal.protocol.records.recordset import Span, split
+from shoal.protocol.records.scan import NEWEST_MAGIC, ScannedSet
 from shoal.protocol.shallow.fingerprint import MAX_SAMPLED_BYTES, Fingerprint, fingerprint
 from shoal.protocol.wire.compression import Codec, decompress
 from shoal.protocol.wire.crc import Buffer, crc32c
@@ -37,12 +38,15 @@ _PREFIX = b"shoal.interlock/"
 _NAME_BYTES = len(_PREFIX) + 2 * TOKEN_BYTES + 1 + 8
 _TRIED_BATCHES = 4  # of a record set
 _find = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)).search
-# Of a record that gets one: it must still fit in a request of the mirror (max.request.size, 1 MiB by default).
+# Bytes of a record that gets one: it must still fit in a request of the mirror (max.request.size, 1 MiB by default).
 _LARGEST = 256 * 1024
 
 
 class Tokened(NamedTuple):
-    """`record_set` ends with the batch that has the token, on the record at `offset`. `mark`: that record, without the token."""
+    """`record_set` ends with the batch with the token, which is on the record at `offset`.
+
+    `mark`: that record without it.
+    """
 
     record_set: tuple[Buffer, ...]
     batches: int
@@ -81,8 +85,7 @@ def _read(name: bytes) -> bytes | None:
 
 def put_token(
     frame: Buffer,
-    start: int,
-    end: int,
+    scanned: ScannedSet,
     token: bytes,
     *,
     salt: bytes,
@@ -90,30 +93,41 @@ def put_token(
     fetch_offset: int,
     unseen: Container[int] = (),
 ) -> Tokened | None:
-    """Of the record set `frame[start:end]`, so much as is needed. None: nothing in it can carry a token.
+    """The first batches of a record set of `frame`, up to the one with the token. None: no record in it can carry one.
 
     `unseen`: producer ids of which the consumer may not be shown records.
     """
     try:
-        spans = split(frame, start, end).spans
-        for number, span in enumerate(islice(spans, _TRIED_BATCHES), 1):
-            if span.magic == 2 and (found := _marked(frame, span, token, salt, partition, fetch_offset, unseen)):
-                before = (memoryview(frame)[start : span.start],) if span.start > start else ()
-                return found._replace(record_set=(*before, *found.record_set), batches=number)
+        for number, fields in enumerate(islice(scanned.headers, _TRIED_BATCHES)):
+            if fields[3] != NEWEST_MAGIC:
+                continue
+            first, start, end = scanned.starts[0], scanned.starts[number], scanned.ends[number]
+            header = BatchHeader._make(fields)
+            if found := _marked(frame, (start, end), header, token, salt, partition, fetch_offset, unseen):
+                before = (memoryview(frame)[first:start],) if start > first else ()
+                return found._replace(record_set=(*before, *found.record_set), batches=number + 1)
     except RemoteProtocolError:
         pass
     return None
 
 
 def _marked(
-    frame: Buffer, span: Span, token: bytes, salt: bytes, partition: int, fetch_offset: int, unseen: Container[int]
+    frame: Buffer,
+    span: tuple[int, int],
+    header: BatchHeader,
+    token: bytes,
+    salt: bytes,
+    partition: int,
+    fetch_offset: int,
+    unseen: Container[int],
 ) -> Tokened | None:
-    header = read_batch_header(frame, span.start, span.end)
+    start, end = span
+    header.require_positive()
     hidden = header.is_transactional and header.producer_id in unseen
     if header.is_control or hidden or header.last_offset < fetch_offset:
         return None
-    require_crc(header, frame, span.start, span.end)
-    payload = memoryview(frame)[span.start + HEADER_SIZE : span.end]
+    require_crc(header, frame, start, end)
+    payload = memoryview(frame)[start + HEADER_SIZE : end]
     if header.codec:
         payload = memoryview(decompress(header.codec, payload, MAX_SAMPLED_BYTES))
     chosen: list[Record] = []
@@ -139,14 +153,19 @@ def _marked(
 
 
 def _may_carry(record: Record) -> bool:
-    """Not a large one; nor one that has a token already, which strayed into this topic: both would come off on the produce side."""
+    """Not a large one; nor one with a token that strayed into this topic: both tokens would come off on the produce
+    side.
+    """
     size = len(record.key or b"") + len(record.value or b"")
     size += sum(len(name) + len(value or b"") for name, value in record.headers)
     return size <= _LARGEST and take_token(record.headers)[1] is None
 
 
 def edited(header: BatchHeader, payload: memoryview, edit: Callable[[Record], Record], codec: Codec) -> bytes:
-    """The batch with that header, whose plain records are `payload`, with other records; what `edit` gives back as it is, stays as it was."""
+    """The batch with that header and the plain records `payload`, edited.
+
+    A record that `edit` returns itself keeps its bytes.
+    """
     pieces: list[Buffer] = []
     kept = at = 0
     for record in read_records(payload, header.record_count):

@@ -1,7 +1,7 @@
-"""Edits of answers that every listener makes.
+"""Edits of responses that every listener makes.
 
-    held answer     -> addresses: brokers' hosts and ports become those of the listener
-    streamed answer -> skim: takes addresses out while it passes; watch: also notes what was given to whom
+    held response     -> addresses: brokers' hosts and ports become those of the listener
+    streamed response -> skim: hides addresses in transit; watch: also notes the offsets that each partition got
 
-A streamed answer is one that is too large to hold. Its length must stay the same.
+A streamed response is too large to hold. Its length must stay the same.
 """

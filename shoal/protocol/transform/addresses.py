@@ -1,18 +1,18 @@
-"""Broker addresses in responses: where they stand, and putting others in their place.
+"""Broker addresses in responses: find and replace them.
 
-Every response of Kafka 4.3 to a client that carries a broker's host and port:
+Every response of Kafka 4.3 to a client that contains a broker's host and port:
 
     Metadata v0+            Brokers                      FindCoordinator v0-3  the response itself, v4+ Coordinators
     DescribeCluster v0+     Brokers (v1+: unless EndpointType says controllers)
     Produce v10+, Fetch v16+                             NodeEndpoints, tagged field 0 (KIP-951)
     ShareFetch, ShareAcknowledge v0+                     NodeEndpoints, a plain array (KIP-932)
 
-DescribeQuorum v2+ (KIP-853) has those of controllers, which are for people: a client of brokers connects to none. They stay as they are, since
-there is nothing in Shoal that leads to a controller.
+DescribeQuorum v2+ (KIP-853) has the addresses of controllers, for people: clients of brokers do not connect to them.
+They stay unchanged, since Shoal has no port for a controller.
 
-In all of them the port follows the host, so one address is one range. An address with node id -1, an empty host or no port
-is not one (that is how errors are answered) and stays. The walks stop after the last address, except that tagged fields
-stand at the very end.
+In all responses the port follows the host, so an address is one range. An entry with node id -1, an empty host or no
+port is no address (error responses have such entries) and stays. The walks stop after the last address, except that
+tagged fields are at the very end.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,11 @@ from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
 from shoal.protocol.wire.splice import Edit, splice
 from shoal.protocol.wire.types import Buffer, write_compact_string, write_int32, write_string, write_uvarint
 
-__all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "read_endpoints", "rewrite_endpoints"]
+__all__ = ["ADDRESS_RESPONSES", "Endpoint", "Lookup", "endpoint_edits", "read_endpoints", "rewrite_endpoints"]
 
 Lookup: TypeAlias = Callable[[int, str, int], tuple[str, int]]
-"""`(node id, host, port)` of a broker -> the host and port that a client shall use; the same ones to leave it as it is."""
+"""`(node id, host, port)` of a broker -> the host and port for the client; unchanged values leave the address as it is.
+"""
 
 ADDRESS_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
     {
@@ -43,7 +44,7 @@ ADDRESS_RESPONSES: Final[Mapping[int, int]] = MappingProxyType(
         ApiKey.SHARE_ACKNOWLEDGE: 0,
     }
 )
-"""API key -> the first version whose response carries an address."""
+"""API key -> the first version whose response contains an address."""
 
 BROKER_ENDPOINTS: Final = 1
 """EndpointType of DescribeCluster: 1 = brokers, 2 = controllers (KIP-919)."""
@@ -93,7 +94,7 @@ _WALKERS: Final[Mapping[int, Walkers]] = {
 class _Found(NamedTuple):
     addresses: list[_Address]
     tagged: tuple[int, int, int] | None
-    """Size, start and end of the tagged field that holds them."""
+    """Size, start and end of the tagged field that contains the addresses."""
 
 
 def _find(api_key: int, version: int, frame: Buffer) -> _Found:
@@ -106,7 +107,7 @@ def _find(api_key: int, version: int, frame: Buffer) -> _Found:
         return _Found([], None)
     if single[0] is not None:
         addresses = [_Address(*single)]
-    real = [one for one in addresses if one.node_id >= 0 and one.end > one.start and one.port > 0]
+    real = [each for each in addresses if each.node_id >= 0 and each.end > each.start and each.port > 0]
     return _Found(real, (size_at, start, end) if api_key in (ApiKey.PRODUCE, ApiKey.FETCH) and real else None)
 
 
@@ -119,7 +120,7 @@ def _endpoint(address: _Address, frame: Buffer) -> Endpoint:
 
 
 def read_endpoints(api_key: int, version: int, frame: Buffer) -> list[Endpoint]:
-    """The addresses in a whole response frame, in its order; none when such a response carries none.
+    """The addresses in a whole response frame, in order; empty for a response that cannot contain any.
 
     Raises RemoteProtocolError, or UnsupportedVersion for a version above the table.
     """
@@ -127,10 +128,17 @@ def read_endpoints(api_key: int, version: int, frame: Buffer) -> list[Endpoint]:
 
 
 def rewrite_endpoints(api_key: int, version: int, frame: Buffer, lookup: Lookup) -> Buffer | list[Buffer]:
-    """The response frame with every address replaced by what `lookup` says: `frame` itself when nothing changes.
+    """The response frame with every address replaced by that of `lookup`: `frame` itself if nothing changes.
 
-    Raises RemoteProtocolError, or UnsupportedVersion for a version above the table.
+    Raises RemoteProtocolError, or UnsupportedVersion for a version above the table; LocalProtocolError for an invalid
+    port.
     """
+    edits = endpoint_edits(api_key, version, frame, lookup)
+    return splice(frame, edits) if edits else frame
+
+
+def endpoint_edits(api_key: int, version: int, frame: Buffer, lookup: Lookup) -> list[Edit]:
+    """The edits of `rewrite_endpoints`, for a caller with more edits of the same frame. Raises as it does."""
     found = _find(api_key, version, frame)
     edits = []
     for address in found.addresses:
@@ -138,11 +146,9 @@ def rewrite_endpoints(api_key: int, version: int, frame: Buffer, lookup: Lookup)
         host, port = lookup(*endpoint)
         if (host, port) != endpoint[1:]:
             edits.append(_edit(api_key, version, address, (host, port)))
-    if not edits:
-        return frame
-    if found.tagged:
+    if edits and found.tagged:
         edits.append(_tag_size(edits, *found.tagged))
-    return splice(frame, edits)
+    return edits
 
 
 def _edit(api_key: int, version: int, address: _Address, new: tuple[str, int]) -> Edit:

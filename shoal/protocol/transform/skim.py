@@ -1,20 +1,21 @@
-"""Take the broker addresses out of a Fetch response that is too large to hold, while it streams past.
+"""Hide the broker addresses in a Fetch response that is too large to hold, while it is streamed.
 
-From v16 a Fetch response may end with NodeEndpoints, tagged field 0: the real addresses of new leaders (KIP-951). Holding a
-response of 50 MB to edit its last hundred bytes would cost 50 MB per connection, and a frame's size is sent before its
-end is seen, so the field can neither be replaced nor removed. But its tag number is one byte, and a client ignores tags it
-does not know: `FetchSkimmer` overwrites that byte with `HIDDEN_TAG` and the client finds the leader with a Metadata request,
-as it does with every older version. All other bytes pass as they are, at once: nothing is ever held, the state is
-one generator. Record sets are passed by length, unseen; what is parsed is some 45 bytes per partition.
+From v16 a Fetch response may end with NodeEndpoints, tagged field 0: the real addresses of new leaders (KIP-951).
+Holding a response of 50 MB to edit its last hundred bytes would cost 50 MB per connection, and a frame's size is sent
+before its end is seen, so the field can be neither replaced nor removed. But its tag number is one byte, and a client
+ignores unknown tags: `FetchSkimmer` overwrites that byte with `HIDDEN_TAG`, and the client finds the leader with a
+Metadata request, as in older versions. All other bytes pass unchanged and at once: nothing is held, and the state is
+one generator. Record sets are skipped by length; some 45 bytes per partition are parsed.
 
     FetchResponse v16-v18:  size, correlation id, tags | throttle int32, error int16, session int32, topics, tags
     topic:                  id 16, partitions, tags
     partition:              index 4, error 2, high watermark 8, last stable 8, log start 8, aborted (16, tags)*,
                             preferred replica 4, records, tags
 
-Kafka 4.3 knows no second tagged field there. Should others follow NodeEndpoints, renaming alone would break the ascending order
-of tags (KIP-482). Then, and only then, the rest of the frame is held, from that tag number on, and put in order: as many bytes as
-before, for every tag number keeps its size. Hosts are hidden from clients that follow the protocol, not from a sniffer.
+Kafka 4.3 has no second tagged field there. If others followed NodeEndpoints, renaming alone would break the ascending
+order of tags (KIP-482). Only then the rest of the frame, from that tag number on, is held and reordered: its length
+stays, since every tag number keeps its size. Addresses are hidden from clients that follow the protocol, not from a
+sniffer.
 """
 
 from collections.abc import Generator
@@ -27,27 +28,27 @@ __all__ = ["HIDDEN_TAG", "VERSIONS", "FetchSkimmer", "Walk"]
 
 VERSIONS: Final = range(16, 19)
 HIDDEN_TAG: Final = 127
-"""The highest tag number of one byte: the last that Kafka will come to use. (Where it is taken, the highest that is free.)"""
+"""The highest one-byte tag number: the last that Kafka will come to use. (If it is taken, the highest free one.)"""
 
 _PARTITION_BYTES: Final = 4 + 2 + 8 + 8 + 8
 Walk: TypeAlias = Generator[int, int, int]
-"""Yields how many bytes to pass before the next one, which is sent in; -1 = overwrite the last one, -2 = hold it and all that
-follows. Returns how many bytes to pass up to the end."""
+"""Yields the number of bytes to pass before the next byte, which is sent in; -1 = overwrite the last byte, -2 = hold it
+and all following bytes. Returns the number of bytes to pass up to the end."""
 _OVERWRITE: Final = -1
 _HOLD: Final = -2
 
 
 class _Field(NamedTuple):
-    """A tagged field, whole: number, size and content."""
+    """A whole tagged field: number, size and content."""
 
     tag: int
     data: bytes
 
 
 class FetchSkimmer:
-    """Feed it one whole response frame in pieces, from its size on, each piece before it is forwarded.
+    """Feed it a whole response frame in pieces, from its size on, each piece before it is forwarded.
 
-    `frame_size` counts the four bytes of the size. Raises UnsupportedVersion outside `versions`.
+    `frame_size` includes the four bytes of the size. Raises UnsupportedVersion outside `versions`.
     """
 
     versions = VERSIONS
@@ -65,14 +66,14 @@ class FetchSkimmer:
 
     @property
     def left(self) -> int:
-        """Bytes of the frame still to come; 0 = the frame is complete and was well-formed."""
+        """Bytes of the frame not fed yet; 0 = the frame is complete and was well-formed."""
         return self._left
 
     def feed(self, chunk: bytearray | memoryview) -> int:
-        """The next bytes of the frame, of which at most one is overwritten -> how many of them to forward.
+        """Takes the next bytes of the frame, overwrites at most one, and returns how many of them to forward.
 
-        Fewer than all: the rest of the frame, `left` bytes, has to be held until it is complete, and `finish` says what is sent
-        instead. Raises RemoteProtocolError.
+        If fewer than all: hold the rest of the frame, `left` bytes, until it is complete; `finish` returns the bytes to
+        send instead. Raises RemoteProtocolError.
         """
         pos, end = 0, len(chunk)
         if end > self._left:
@@ -92,7 +93,7 @@ class FetchSkimmer:
         return end
 
     def finish(self, rest: bytes | bytearray) -> bytes:
-        """What is sent instead of the held rest: as many bytes. Raises RemoteProtocolError."""
+        """The bytes to send instead of the held rest: equally many. Raises RemoteProtocolError."""
         if len(rest) != self._left:
             raise RemoteProtocolError(f"{len(rest)} bytes end a frame that has {self._left} left")
         fields = _fields(rest)
@@ -102,7 +103,7 @@ class FetchSkimmer:
         return b"".join(field.data for field in sorted(_hidden(fields)))
 
     def _step(self, chunk: bytearray | memoryview, pos: int) -> bool:
-        """-> whether this byte is the first to be held."""
+        """True if this byte is the first to be held."""
         if self._done:
             raise RemoteProtocolError("a fetch response goes on after its last field")
         try:
@@ -138,7 +139,7 @@ class FetchSkimmer:
             raise RemoteProtocolError(f"{count} elements or bytes of a fetch response in {self._left} bytes")
         return max(count, 0)
 
-    # Each of the following takes the bytes to pass before its first byte, and returns those to pass after its last.
+    # Each of these takes the bytes to pass before its first byte, and returns those to pass after its last.
 
     def _response(self) -> Walk:
         skip = (yield from self._tags(4 + 4)) + 4 + 2 + 4
@@ -186,7 +187,7 @@ class FetchSkimmer:
 
 
 def _fields(rest: bytes | bytearray) -> list[_Field]:
-    """Tagged fields, the first of which is 0, up to the end."""
+    """The tagged fields up to the end; the first has number 0."""
     fields: list[_Field] = []
     pos, end = 0, len(rest)
     while pos < end:
@@ -200,7 +201,7 @@ def _fields(rest: bytes | bytearray) -> list[_Field]:
 
 
 def _hidden(fields: list[_Field]) -> list[_Field]:
-    """The same, the first one under the number that hides it."""
+    """The same fields in order, the first under the number that hides it."""
     taken = {field.tag for field in fields}
     hidden = next((tag for tag in range(HIDDEN_TAG, 0, -1) if tag not in taken), None)
     if hidden is None:

@@ -1,9 +1,9 @@
-"""What is in a Fetch response that is too large to hold, seen while it streams past: who was given what.
+"""Inspects a Fetch response that is too large to hold, while it is streamed: which partition got which offsets.
 
-A held answer is decoded (messages/fetch.py); this one must be forwarded as it comes. `FetchWatcher` walks it as `FetchSkimmer` does,
-of which it is one (so addresses are hidden, too), and on its way notes what follows from the answer: the error code and session
-id (KIP-227), and of every partition with records where the consumer will read on. That stands in the headers of the batches, of which
-some 20 bytes are looked at; what lies between is passed unseen. So the state is one generator and a short list, whatever the size.
+A held response is decoded (messages/fetch.py); this one is forwarded as it arrives. `FetchWatcher` is a `FetchSkimmer`
+(so it hides addresses, too) that also notes the error code and session id (KIP-227), and for every partition with
+records the consumer's next offset. That is in the batch headers, of which some 20 bytes are read; the bytes between are
+skipped. So the state is one generator and a short list, for any size.
 
     v4-v11  fixed lengths    v5  log start offset    v7  error and session    v11  preferred replica
     v12     flexible         v13 topics by id        v16 NodeEndpoints
@@ -19,14 +19,14 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MAX_WATCHED", "FetchWatcher", "WatchedPartition"]
 
 MAX_WATCHED: Final = 10_000
-"""Partitions with records in one answer; a broker that sends more is refused."""
+"""Partitions with records per response; a response with more is refused."""
 _TOPIC_BYTES: Final = 249  # Topic.MAX_NAME_LENGTH
 _MAGIC_END: Final = 17
-_DELTA_END: Final = 27  # of lastOffsetDelta, the last that is looked at
+_DELTA_END: Final = 27  # of lastOffsetDelta, the last field that is read
 
 
 class WatchedPartition(NamedTuple):
-    """`next_offset`: where a consumer reads on (0 = where it is: no batch is whole); -1 where the record set is unreadable."""
+    """`next_offset`: the consumer's next offset; 0 = unchanged (no whole batch), -1 = unreadable record set."""
 
     topic: Topic
     partition: int
@@ -37,14 +37,15 @@ class WatchedPartition(NamedTuple):
 
 
 class FetchWatcher(FetchSkimmer):
-    """v4-v18. The attributes are complete when `left` is 0."""
+    """Response versions v4-v18. The attributes are complete when `left` is 0."""
 
     versions = range(4, 19)
 
-    def __init__(self, version: int, frame_size: int) -> None:
+    def __init__(self, version: int, frame_size: int, *, most: int = MAX_WATCHED) -> None:
         self.error_code = 0
         self.session_id = 0
         self.partitions: list[WatchedPartition] = []
+        self._most = most
         self._flexible = version >= 12
         super().__init__(version, frame_size)
 
@@ -57,7 +58,7 @@ class FetchWatcher(FetchSkimmer):
         return value
 
     def _length(self, size: int, skip: int = 0) -> Walk:
-        """Of an array, a string or a record set, whose length takes `size` bytes where it is not compact."""
+        """The length of an array, string or record set; it has `size` bytes unless it is compact."""
         if self._flexible:
             return (yield from self._count(skip))
         count = yield from self._int(size, skip)
@@ -121,13 +122,13 @@ class FetchWatcher(FetchSkimmer):
             return (yield from self._end(0))
         found = [0, 0]
         skip = yield from self._batches(size, found)
-        if len(self.partitions) >= MAX_WATCHED:
-            raise RemoteProtocolError(f"a fetch response has records of more than {MAX_WATCHED} partitions")
+        if len(self.partitions) >= self._most:
+            raise RemoteProtocolError(f"a fetch response has records of more than {self._most} partitions")
         self.partitions.append(WatchedPartition(topic, index, error_code, high_watermark, *found))
         return (yield from self._end(skip))
 
     def _batches(self, size: int, found: list[int]) -> Walk:
-        """A record set of `size` bytes: how many whole batches, and the offset after the last one, go into `found`."""
+        """A record set of `size` bytes: sets `found` to its number of whole batches and the offset after the last."""
         skip = 0
         while size >= _MAGIC_END:
             offset = yield from self._int(8, skip)
@@ -137,7 +138,7 @@ class FetchWatcher(FetchSkimmer):
                 found[1] = -1
                 return size - _MAGIC_END
             if LOG_OVERHEAD + length > size:
-                return size - _MAGIC_END  # the tail, cut off at the limit
+                return size - _MAGIC_END  # the tail, truncated at the byte limit
             delta, skip = 0, LOG_OVERHEAD + length - _MAGIC_END
             if magic == 2:
                 delta = yield from self._int(4, 6)

@@ -1,19 +1,21 @@
-"""The four codecs of record batches, with bounded output. With plain_stream.py, the only file that touches a codec library.
+"""The four codecs of record batches, with bounded output.
 
-Batches come from the network, so nothing a stream says about its own size is believed until it is checked, and no call
-may produce more than `limit` + 1 bytes. Where a library has no true limit, the frame is checked first:
+Only this file and plain_stream.py call codec libraries. Batches are network input, so sizes stated in a stream are
+checked before use, and no call produces more than `limit` + 1 bytes. Where a library has no real limit, the frame is
+checked first:
 
-- gzip: `zlib.decompressobj` has one. Members may follow each other (RFC 1952 2.2), at most MAX_GZIP_MEMBERS.
-- snappy: each raw block opens with its decoded length, which is summed up before anything is allocated. Kafka's clients
-  write xerial framing (SnappyOutputStream: a header, then [int32 length, raw block]*), some write one raw block; both are
-  read, xerial is written.
-- lz4: `LZ4FrameDecompressor.decompress(max_length=)` has one; `lz4.frame.decompress` would trust the stated size. Written
-  with independent blocks, since Kafka's Lz4BlockInputStream refuses linked ones, and without a content size.
-- zstd: `decompress(max_output_size=)` ignores its limit when the frame states a size, and `stream_reader` ends silently on
-  a truncated frame. So the block headers are walked first (RFC 8878 3.1.1: they say where the frame ends and whether
-  it is whole), and a stream reader then gives at most limit + 1 bytes.
+- gzip: `zlib.decompressobj` has a limit. Members may be concatenated (RFC 1952 2.2), at most MAX_GZIP_MEMBERS.
+- snappy: each raw block begins with its decompressed length; the sum is checked before anything is allocated. Kafka's
+  clients write xerial framing (SnappyOutputStream: a header, then [int32 length, raw block]*), some write a single raw
+  block. Both are read, xerial is written.
+- lz4: `LZ4FrameDecompressor.decompress(max_length=)` has a limit; `lz4.frame.decompress` would trust the stated size.
+  Frames are written with independent blocks, since Kafka's Lz4BlockInputStream refuses linked ones, and without a
+  content size.
+- zstd: `decompress(max_output_size=)` ignores its limit when the frame states a size, and `stream_reader` ends silently
+  on a truncated frame. So the block headers are walked first (RFC 8878 3.1.1: they show where the frame ends and
+  whether it is whole), and a stream reader then returns at most limit + 1 bytes.
 
-Trailing bytes after the last frame are an error: they would be lost by whoever encodes again.
+Trailing bytes after the last frame are an error: re-encoding would lose them.
 """
 
 import zlib
@@ -55,8 +57,8 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# Every client writes one member per batch. Each further one costs a copy of the rest of the input, so their number is
-# bounded, or 20-byte members would make the time quadratic.
+# Clients write one member per batch. Each further member costs a copy of the rest of the input, so their number is
+# bounded: otherwise 20-byte members make the time quadratic.
 MAX_GZIP_MEMBERS = 64
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -65,14 +67,15 @@ _XERIAL_BLOCK_SIZE = 32 * 1024  # SnappyOutputStream.DEFAULT_BLOCK_SIZE
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_FIRST_BYTE = _ZSTD_MAGIC & 0xFF
-_ZSTD_SKIPPABLE = 0x184D2A50  # .. 5F
-MAX_ZSTD_WINDOW = 1 << 27  # the library's own default; level 22 uses it. Memory is touched only as output is made.
+_ZSTD_SKIPPABLE = 0x184D2A50  # to 0x184D2A5F
+MAX_ZSTD_WINDOW = 1 << 27  # the library's default; level 22 uses it. Memory is touched only as output is produced.
 _ZSTD_LEVEL = 3  # Kafka's default (CompressionType.ZSTD)
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 
-# A block of zstd has at most 128 KiB, one of lz4 as Kafka's clients write it 64 KiB, one of xerial 32 KiB; gzip gives all along.
+# A zstd block has at most 128 KiB, an lz4 block of Kafka's clients 64 KiB, a xerial block 32 KiB; gzip produces output
+# continuously.
 _START_INPUT = 160 * 1024
-_START_SNAPPY = 1024 * 1024  # plain bytes of one raw block, which can only be decompressed as a whole
+_START_SNAPPY = 1024 * 1024  # decompressed bytes of a raw block, which can only be decompressed whole
 
 _int32 = Struct(">i")
 _uint32_le = Struct("<I")
@@ -89,7 +92,10 @@ LIBRARY_ERRORS = (
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
-    """The plain bytes of `data`; more than `limit` of them: TooLarge; damage, truncation or trailing bytes: RemoteProtocolError."""
+    """The decompressed `data`.
+
+    Raises TooLarge when it has more than `limit` bytes, RemoteProtocolError for damage, truncation or trailing bytes.
+    """
     try:
         plain = _METHODS[codec].decompress(memoryview(data), limit)
     except LIBRARY_ERRORS as error:
@@ -100,9 +106,10 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 
 
 def decompress_start(codec: Codec, data: Buffer, limit: int) -> bytes:
-    """At most `limit` first plain bytes, of the first _START_INPUT compressed ones; perhaps fewer, or none where more is needed.
+    """The first decompressed bytes, at most `limit`, out of the first _START_INPUT compressed bytes.
 
-    Time and memory are bounded whatever `data` says: a millisecond or two. Damage that shows so early: RemoteProtocolError.
+    The result may be shorter, or empty where the codec needs more input. Time and memory are bounded for any `data`:
+    one or two milliseconds. Raises RemoteProtocolError for damage in these bytes.
     """
     try:
         return _METHODS[codec].start(memoryview(data), limit)[:limit]
@@ -111,21 +118,21 @@ def decompress_start(codec: Codec, data: Buffer, limit: int) -> bytes:
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` as Kafka's own clients would write it (framing, independent blocks), at the codec's default level."""
+    """`data` compressed as Kafka's clients do it (framing, independent blocks), at the codec's default level."""
     return _METHODS[codec].compress(memoryview(data))
 
 
 def compress_quickly(codec: Codec, data: Buffer) -> bytes:
-    """As `compress`, where time counts more than size: gzip at its lowest level takes a third of the time."""
+    """Like `compress`, but favours time over size: gzip at its lowest level takes a third of the time."""
     return _gzip(memoryview(data), 1) if codec is Codec.GZIP else compress(codec, data)
 
 
 def stated_size(codec: Codec, data: Buffer) -> int | None:
-    """The plain size, in bytes, that `data` states about itself, without decompressing; None when it states none.
+    """The decompressed size, in bytes, that `data` states, without decompressing; None when it states none.
 
     For information only, never for allocating: a hostile stream may state anything. gzip gives the ISIZE of its *last*
-    member, modulo 2^32; snappy sums its block preambles; zstd gives the content size of its *first* frame, which Kafka's Java
-    client leaves out; lz4 states none. Never raises.
+    member, modulo 2^32; snappy the sum of its block preambles; zstd the content size of its *first* frame, which
+    Kafka's Java client leaves out; lz4 states none. Never raises.
     """
     try:
         return _METHODS[codec].stated_size(memoryview(data))
@@ -174,9 +181,9 @@ def _gzip_stated_size(data: memoryview) -> int | None:
 
 
 def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of xerial framing; of anything else, all of it as one."""
+    """The raw blocks of xerial framing, or all of `data` as a single raw block."""
     if data[:8] != _XERIAL_MAGIC:
-        yield data  # an empty one too: it lacks the preamble, as the library will say
+        yield data  # empty data, too: the library refuses it, since it has no preamble
         return
     pos = 0
     while pos < len(data):
@@ -190,7 +197,7 @@ def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         start = pos + 4
         pos = start + _int32.unpack_from(data, pos)[0]
         if not start < pos <= len(data):
-            raise RemoteProtocolError(f"snappy block of {pos - start} bytes, {len(data) - start} are there")
+            raise RemoteProtocolError(f"snappy block of {pos - start} bytes, {len(data) - start} are left")
         yield data[start:pos]
 
 
@@ -253,7 +260,7 @@ def _lz4(data: memoryview) -> bytes:
 
 
 def _zstd_frame_end(data: memoryview, pos: int) -> int:
-    """Where the frame that starts at `pos` ends (RFC 8878 3.1.1, 3.1.2)."""
+    """The end of the frame that starts at `pos` (RFC 8878 3.1.1, 3.1.2)."""
     magic = _uint32_le.unpack_from(data, pos)[0]
     if magic & ~0xF == _ZSTD_SKIPPABLE:
         return pos + 8 + int(_uint32_le.unpack_from(data, pos + 4)[0])
@@ -272,7 +279,10 @@ def _zstd_frame_end(data: memoryview, pos: int) -> int:
 
 
 def zstd_frames(data: memoryview) -> list[int]:
-    """Where frames begin, without those to be skipped; RemoteProtocolError unless `data` is one whole frame or more."""
+    """The positions of the frames, without skippable ones.
+
+    Raises RemoteProtocolError unless `data` is one or more whole frames.
+    """
     starts, pos = [], 0
     try:
         while pos < len(data):
@@ -309,7 +319,7 @@ def _zstd_stated_size(data: memoryview) -> int | None:
 
 
 class _Method(NamedTuple):
-    decompress: Callable[[memoryview, int], bytes]  # may give limit + 1 bytes, never more
+    decompress: Callable[[memoryview, int], bytes]  # may return limit + 1 bytes, never more
     compress: Callable[[memoryview], bytes]
     stated_size: Callable[[memoryview], int | None]
     start: Callable[[memoryview, int], bytes]

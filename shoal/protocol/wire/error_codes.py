@@ -1,6 +1,7 @@
-"""Kafka's error codes, as `org.apache.kafka.common.protocol.Errors` of Kafka 4.3 has them: a test compares them with its jar.
+"""Kafka's error codes, as in `org.apache.kafka.common.protocol.Errors` of Kafka 4.3; a test compares them with its jar.
 
-A broker may send a code that is not here. So what is read stays an int, compared with members; it is never made one.
+A broker may send a code that is not listed, so codes that are read stay ints: compare them with members, do not convert
+them.
 """
 
 from enum import IntEnum
@@ -147,7 +148,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """For people: "error 87 (INVALID_RECORD)", or "error 999" for a code that is not here."""
+    """For people: "error 87 (INVALID_RECORD)", or "error 999" for an unknown code."""
     try:
         return f"error {code} ({ErrorCode(code).name})"
     except ValueError:

@@ -1,6 +1,6 @@
-"""Who is at fault: the whole error tree of `protocol`.
+"""All errors of `protocol`: they say which side is at fault.
 
-A decoder fed by the network raises `RemoteProtocolError` and nothing else; any other exception out of a decoder is a bug.
+A decoder raises `RemoteProtocolError` for bad network input; any other exception out of a decoder is a bug in Shoal.
 """
 
 __all__ = ["LocalProtocolError", "ProtocolError", "RemoteProtocolError", "TooLarge", "UnsupportedVersion"]
@@ -11,11 +11,11 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """Shoal's own mistake: a message that may not be sent as asked."""
+    """Shoal's own mistake: it tried to send a message that is not allowed."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer's bytes are not what the Kafka protocol allows."""
+    """The peer's bytes violate the Kafka protocol."""
 
 
 class UnsupportedVersion(RemoteProtocolError):
@@ -23,4 +23,4 @@ class UnsupportedVersion(RemoteProtocolError):
 
 
 class TooLarge(RemoteProtocolError):
-    """Whole, as far as it was looked into, but its decompressed form is above the limit."""
+    """Its decompressed form is above the limit; as far as it was read, it is not damaged."""

@@ -1,15 +1,15 @@
-"""Decompression in steps: the plain bytes of a batch as they are wanted, never all at once.
+"""Decompression in steps: the caller takes a batch's plain bytes as it needs them.
 
-`compression.decompress` gives a whole payload within a limit. Here there is no limit in all, since nobody holds the result: each step
-makes at most `most` bytes, so that a batch that expands without end costs its reader time only for what he takes. What a codec
-must hold to go on is bounded, and known before the first step (`working_bytes`):
+`compression.decompress` returns a whole payload within a limit. Here the total is not limited, since it is never held:
+each step produces at most `most` bytes, so a batch that expands without end costs only the time for the bytes that are
+taken. The memory that a codec needs between steps is bounded and known in advance (`working_bytes`):
 
-- gzip: a window of 32 KiB. Input goes in by pieces, since `decompressobj` copies what it did not use at every step.
-- snappy has no streaming form: a block is made whole, then handed out in steps. Xerial blocks have 32 KiB; a batch that is one raw
-  block (librdkafka) is as large as its plain form, which its first bytes state, and which cannot be more than 64/3 of its bytes (a
-  copy of 64 bytes takes 3).
+- gzip: a window of 32 KiB. Input is fed in pieces, since `decompressobj` copies unused input at every step.
+- snappy has no streaming form: a block is decompressed whole, then returned in steps. Xerial blocks have 32 KiB. A
+  batch that is a single raw block (librdkafka) needs its whole plain size, which its first bytes state, and which is at
+  most 64/3 of its bytes (a copy of 64 bytes takes 3).
 - lz4: two blocks, of at most 4 MiB.
-- zstd: its window, at most 128 MiB (level 22); memory is touched only as output is made.
+- zstd: its window, at most 128 MiB (level 22); memory is touched only as output is produced.
 """
 
 import zlib
@@ -41,8 +41,8 @@ _Steps = Iterator[bytes]
 def open_plain(codec: Codec, data: Buffer, most: int) -> Iterator[bytes]:
     """The plain bytes of `data` in steps of 1 to `most` bytes.
 
-    Damage, truncation or trailing bytes: RemoteProtocolError, at the step that meets them. `data` must not change meanwhile, and is
-    held until the iterator is dropped.
+    Raises RemoteProtocolError for damage, truncation or trailing bytes, at the step that meets them. `data` must not
+    change, and is held, until the iterator is dropped.
     """
     try:
         yield from _METHODS[codec](memoryview(data), most)
@@ -51,11 +51,11 @@ def open_plain(codec: Codec, data: Buffer, most: int) -> Iterator[bytes]:
 
 
 def working_bytes(codec: Codec, data: Buffer) -> int:
-    """About what a stream of `data` holds between its steps (bytes), by what `data` says of itself; never raises."""
+    """An estimate of the bytes that a stream of `data` holds between steps, from what `data` states; never raises."""
     try:
         return _WORKING[codec](memoryview(data))
     except (RemoteProtocolError, *LIBRARY_ERRORS):
-        return 0  # the first step will say what is wrong
+        return 0  # the first step reports what is wrong
 
 
 def _plain(data: memoryview, most: int) -> _Steps:
@@ -129,7 +129,7 @@ def _unzstd(data: memoryview, most: int) -> _Steps:
 
 
 def _largest_snappy_block(data: memoryview) -> int:
-    """Of those in front of what is damaged."""
+    """Bytes; blocks after damage are ignored."""
     largest = 0
     with suppress(RemoteProtocolError, *LIBRARY_ERRORS):
         for block in snappy_blocks(data):

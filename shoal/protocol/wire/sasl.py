@@ -1,6 +1,6 @@
-"""The client's tokens of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677), for Shoal's own log-in.
+"""Client tokens of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677), for Shoal's own log-in.
 
-Names and passwords are used as they are: Kafka prepares neither (`ScramFormatter.normalize`).
+Names and passwords are used unchanged: Kafka does not prepare them either (`ScramFormatter.normalize`).
 """
 
 import hashlib
@@ -18,8 +18,9 @@ __all__ = ["MECHANISMS", "TOKEN_ROUNDS", "Credentials", "tokens"]
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = ("PLAIN", *_DIGESTS)
 TOKEN_ROUNDS: Final = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
-"""Frames that each side sends after SaslHandshake v0 (RFC 4616, 5802, 7628), without a Kafka header. GSSAPI has no fixed number."""
-_MOST_ITERATIONS: Final = 100_000  # of a server that might keep us busy for ever; Kafka takes 16384 at most
+"""Frames without a Kafka header that each side sends after SaslHandshake v0 (RFC 4616, 5802, 7628). GSSAPI has no fixed
+number."""
+_MOST_ITERATIONS: Final = 100_000  # bounds the time that a server can cost us; Kafka takes 16384 at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +31,9 @@ class Credentials:
 
 
 def tokens(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None]:
-    """Yields what the client sends, is sent what the server answers. `nonce`: printable, without a comma, random.
+    """Yields the client's tokens; send it the server's. `nonce`: printable, without a comma, random.
 
-    Raises RemoteProtocolError when the server does not know the password either, or its answers cannot be read.
+    Raises RemoteProtocolError when the server does not know the password either, or when its tokens cannot be read.
     """
     if credentials.mechanism == "PLAIN":
         yield f"\0{credentials.username}\0{credentials.password}".encode()
@@ -58,7 +59,7 @@ def _scram(credentials: Credentials, nonce: str, digest: str) -> Generator[bytes
 
 
 def _challenge(challenge: bytes, nonce: bytes) -> tuple[bytes, bytes, int]:
-    """The whole nonce, the salt and the number of iterations."""
+    """The whole nonce, the salt and the number of iterations; RemoteProtocolError unless they continue our `nonce`."""
     fields = dict(part.split(b"=", 1) for part in challenge.split(b",") if b"=" in part)
     try:
         server_nonce, salt, iterations = fields[b"r"], b64decode(fields[b"s"], validate=True), int(fields[b"i"])

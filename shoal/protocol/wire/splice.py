@@ -1,4 +1,4 @@
-"""Replace byte ranges of a frame; everything else is handed on as slices of it."""
+"""Replace byte ranges of a frame; the rest is returned as slices of it."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ __all__ = ["Edit", "splice"]
 
 
 class Edit(NamedTuple):
-    """`pieces` stand for the bytes `start`..`end` of the frame."""
+    """`pieces` replace the bytes `start`..`end` of the frame."""
 
     start: int
     end: int
@@ -18,9 +18,10 @@ class Edit(NamedTuple):
 
 
 def splice(frame: Buffer, edits: Iterable[Edit]) -> list[Buffer]:
-    """The frame with `edits` made (in any order, none over another) and its size set right.
+    """The frame with `edits` applied (in any order, not overlapping) and its size corrected.
 
-    What is not replaced is a memoryview of `frame`, which must not change while the result is in use.
+    Unchanged ranges are memoryviews of `frame`, which must not change while the result is in use. Raises
+    LocalProtocolError when edits overlap.
     """
     view = memoryview(frame)
     pieces: list[Buffer] = [b""]

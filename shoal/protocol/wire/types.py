@@ -1,12 +1,12 @@
-"""Kafka's primitive types: read and write pairs, adjacent.
+"""Kafka's primitive types: adjacent read and write pairs.
 
-Every reader is `read_x(buf, pos, end) -> (value, pos)`: it reads from `pos`, never looks at or beyond `end` (the buffer may
-be longer than the frame), and raises `RemoteProtocolError` when the bytes are not what the type allows. Every writer returns
-bytes. Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 for the compact types and tagged fields.
+Every reader is `read_x(buf, pos, end) -> (value, pos)`: it reads from `pos`, never at or beyond `end` (the buffer may
+be longer than the frame), and raises `RemoteProtocolError` for invalid bytes. Every writer returns bytes. Source: Kafka
+protocol guide, "Protocol Primitive Types"; KIP-482 for the compact types and tagged fields.
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from shoal.protocol.wire.errors import LocalProtocolError, RemoteProtocolError
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Topic: TypeAlias = str | bytes
 """A topic's name, or its 16-byte id (Fetch v13+, Produce v13+)."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name, even where a request uses the topic id: each partition has one identity."""
+
+    topic: str
+    partition: int
+
 
 UVARINT_BYTES: Final = 5
 """An unsigned varint carries 32 bits: five groups of seven (`ByteUtils.readUnsignedVarint`)."""
@@ -171,7 +179,7 @@ def read_tagged_fields(buf: Buffer, pos: int, end: int) -> tuple[list[tuple[int,
 
 
 def skip_tagged_fields(buf: Buffer, pos: int, end: int) -> int:
-    """The position after a tagged-field section, whatever it holds."""
+    """The position after a tagged-field section."""
     count, pos = read_uvarint(buf, pos, end)
     for _ in range(count):
         _, pos = read_uvarint(buf, pos, end)
@@ -183,7 +191,7 @@ def skip_tagged_fields(buf: Buffer, pos: int, end: int) -> int:
 
 
 def write_tagged_fields(fields: "Iterable[tuple[int, Sequence[Buffer]]]" = ()) -> bytes:
-    """A tagged-field section out of `(tag, pieces of its value)`, tags ascending."""
+    """A tagged-field section from `(tag, pieces of its value)`, tags ascending."""
     written = [(tag, b"".join(pieces)) for tag, pieces in fields]
     head = write_uvarint(len(written))
     return head + b"".join(write_uvarint(tag) + write_uvarint(len(data)) + data for tag, data in written)

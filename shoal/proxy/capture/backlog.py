@@ -1,14 +1,16 @@
-"""What has passed and the index has yet to look at: for what waits for these bytes, that costs a copy and no more.
+"""Forwarded bytes that the index has not parsed yet. Deferring costs the traffic only a copy.
 
-    TappedTransport ── when, bytes ──> here ── every WAKE, at each flush, before anything is said of a connection ──> taps ── rows
+    TappedTransport ── time, bytes ──> here ── every WAKE, at each flush, before an annotation ──> taps ── rows
 
-Only what is short, of connections that produce (`Tap.quick`), is put off; all else is looked at as it passes, when nothing waits any
-more, and so is something of what waits where that is MOST. What waits keeps its order and its times, so the rows are the same.
+Only short chunks of producing connections (`Tap.quick`) are deferred. Others are parsed as they pass, behind
+all deferred ones; and some deferred ones are parsed when there are MOST. Order and times are kept, so the rows are the
+same.
 
-Of a request, whole frames are put off: so a longer one can be read ahead of those in front of it, and its records are not copied.
+Requests are deferred as whole frames: so a longer one can be read ahead of earlier ones, and its records are not
+copied.
 
-The taps read it in the event loop, in a task of its own. Rejected: a thread. It would hold the interpreter's lock while it reads, so
-the sockets' thread would wait for it all the same, at each of its system calls; and it would need locks around all that a tap knows.
+The taps parse in the event loop, in their own task. Rejected: a thread. It would hold the interpreter's lock while it
+parses, so the event loop would still wait, at each system call; and it would need locks around the state of taps.
 """
 
 from __future__ import annotations
@@ -28,30 +30,31 @@ Waiting = tuple["Tap", "Callable[[Any, int], None]", int, Any, int]
 WAKE: Final = 256
 MOST: Final = 1024
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of requests that wait, in the whole process. Besides, each of MOST may be an answer, or the head of a request: MOST_RECEIVED at most."""
+"""Bytes of deferred requests per process. In addition, each of MOST may be an answer or a request's head:
+MOST_RECEIVED."""
 MOST_RECEIVED: Final = 4096
-"""Bytes. An answer to a Produce request for a hundred partitions is no longer; of a Fetch answer much may have to be read."""
+"""Bytes. An answer to a Produce request for a hundred partitions fits; a larger Fetch answer may take long to parse."""
 LONG: Final = 4096
-"""Bytes of a request: to read such a one ahead takes less than to copy it."""
+"""Bytes of a request from which reading ahead is faster than copying."""
 SLICE_NS: Final = 500_000
-"""Twice what WAKE chunks take that are like those before; some may turn out to be otherwise, and take twenty times as long."""
+"""Twice the time for WAKE repeated chunks; an unusual chunk may take twenty times as long."""
 _STEP: Final = 16
 
 
 class Backlog:
-    """`wake`: there is enough to `settle`. `failed`: this tap has raised, which it must not."""
+    """`wake` is called when `settle` is due. `failed` is called if a tap raises."""
 
     def __init__(self, wake: Callable[[], None], failed: Callable[[Tap], None]) -> None:
         self.waiting: list[Waiting] = []
-        """Who adds to it, and makes it a multiple of WAKE, says that it has `grown`."""
+        """Call `grown` when its length becomes a multiple of WAKE."""
         self.bytes = 0
-        """Of requests that were copied, and of what was read of those of many partitions."""
+        """Bytes of copied requests, and of the read parts of requests with many partitions."""
         self._is_looking = False
         self._wake = wake
         self._failed = failed
 
     def put_off(self, tap: Tap, see: Callable[[Any, int], None], now_ns: int, what: object, size: int) -> None:
-        """`see` is a method of the tap. `size`: bytes of `what`, if they are to be counted."""
+        """`see` is a method of the tap. `size`: counted bytes of `what`."""
         waiting = self.waiting
         waiting.append((tap, see, now_ns, what, size))
         self.bytes += size
@@ -64,11 +67,11 @@ class Backlog:
             self._look(WAKE)
 
     def settle(self) -> None:
-        """Look at what waits."""
+        """Parse all deferred chunks."""
         self._look(len(self.waiting))
 
     def settle_some(self) -> bool:
-        """For SLICE_NS, for others wait meanwhile; -> whether something is left."""
+        """Parse for SLICE_NS at most, because other tasks wait. Returns whether some are left."""
         until = perf_counter_ns() + SLICE_NS
         while self.waiting:
             self._look(_STEP)
@@ -77,7 +80,7 @@ class Backlog:
         return bool(self.waiting)
 
     def _look(self, count: int) -> None:
-        if self._is_looking:  # a tap that has raised is asked once more how much it has not read
+        if self._is_looking:  # a failed tap is asked for its count of unread frames
             return
         self._is_looking = True
         first = self.waiting[:count]

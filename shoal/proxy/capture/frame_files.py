@@ -1,8 +1,9 @@
-"""Raw capture files on disk: rolled by size, and the oldest of the directory removed above a cap. Used by the capture's thread only.
+"""Raw capture files: rolled by size; above a total size the oldest files are deleted. Used by the capture's thread
+only.
 
-Frames wait in memory until there are enough for a write, and count as written when they are in the file. Of a write that fails nothing stays
-in it: the file ends whole, and the next one tells anew which connections there are. A disk that stays full costs frames, one line
-in the log, and a try now and then.
+Frames are buffered until a write pays, and count as written when they are in the file. A failed write is removed from
+the file: the file ends with a complete block, and the next one describes all connections again. A full disk costs
+frames, one log line, and occasional retries.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["RawFiles"]
 log = logging.getLogger("shoal.capture")
 
 _RETRY_SECONDS: Final = 10.0
-"""After an error of the disk: until then everything is dropped."""
+"""Retry interval after a disk error; frames are dropped until then."""
 _BUFFER: Final = 256 * 1024
 
 
@@ -38,7 +39,7 @@ class RawFiles:
         self.written = self.lost = self.bytes = self.number = 0
         self._settings = settings
         self._proxy = proxy
-        self._about: dict[int, str] = {}  # of open connections: what their first packet says
+        self._about: dict[int, str] = {}  # first packets of open connections
         self._path = settings.directory
         self._fd: int | None = None
         self._size = 0  # of the open file
@@ -65,7 +66,7 @@ class RawFiles:
                 self.lost += 1
 
     def flush(self) -> None:
-        """What waits goes into the file, or is lost."""
+        """Write the buffered frames, or count them as lost."""
         if self._fd is None or not self._waiting:
             return
         data, frames = memoryview(b"".join(self._waiting)), self._waiting_frames
@@ -124,10 +125,10 @@ class RawFiles:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self.number += 1
         self._size, self._encoder = 0, Encoder(self._proxy)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # while it is open: so others see that it is not done
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # held while it is open: other processes see that it is in use
 
     def _make_room(self) -> None:
-        """The cap holds for the files of all processes, and for the one that begins now."""
+        """The limit includes the files of all processes and the new one."""
         files = sorted((_age_and_size(path), path) for path in self._settings.directory.glob("shoal-*.pcapng"))
         excess = sum(size for (_, size), _ in files) + self._settings.max_file_bytes - self._settings.max_bytes
         for (_, size), path in files:
@@ -148,7 +149,7 @@ class RawFiles:
             self._fd = None
 
     def _cut(self) -> None:
-        """To what was written whole; a file without that is none."""
+        """Truncate to the last complete write; delete a file without any."""
         assert self._fd is not None
         with suppress(OSError):
             os.ftruncate(self._fd, self._size)
@@ -166,7 +167,7 @@ def _age_and_size(path: Path) -> tuple[float, int]:
 
 
 def _removed(path: Path) -> bool:
-    """Unless somebody writes it."""
+    """Delete a file unless a process has it open."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

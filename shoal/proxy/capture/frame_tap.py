@@ -1,9 +1,9 @@
-"""What passes on a client's socket, told apart into frames for the raw capture.
+"""Splits the bytes of a client's socket into frames for the raw capture.
 
-A `TappedClient` is the client's socket, so the pumps and everything else that reads from it or sends to it know nothing of the tap;
-a connection that is not captured has a plain socket and pays nothing. What was received and what the kernel took is copied frame by
-frame. There is a budget for what waits to be written: a frame that finds none keeps its header, so that who reads the capture still
-knows which answer belongs to which request. A connection whose frames cannot be told apart any more is no longer captured.
+A `TappedClient` is the client's socket, so pumps and other users of the socket do not know the tap; a connection
+without capture has a plain socket and pays nothing. Received bytes, and sent bytes that the kernel took, are copied
+frame by frame. Unwritten frames have a memory budget: without room, only a frame's header is kept, so that readers can
+still match answers and requests. A connection with unreadable frame boundaries is no longer captured.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["LOST", "FrameTap", "Tap", "TappedClient"]
 LOST: Final = "lost: the capture was behind"
 _SIZE: Final = 4
 _HEAD: Final = 512
-"""Bytes that are kept of a frame without a budget: its header, with nearly every client id."""
+"""Bytes kept of a frame without room: its header, including almost every client id."""
 
 
 class Tap:
-    """Both directions of a connection. `gone` is called at its end, with the sizes of frames that have begun and will not end."""
+    """Both directions of a connection. `gone` is called at its end, with the sizes of incomplete frames."""
 
     __slots__ = ("_clock", "_gone", "answers", "requests")
 
@@ -59,7 +59,8 @@ class Tap:
 
 
 class FrameTap:
-    """One direction: bytes in any pieces -> frames. `claim` asks for room; `put` takes a frame, and says False where there is no more."""
+    """One direction: bytes in any pieces -> frames. `claim` requests room; `put` takes a frame, False if there is no
+    room."""
 
     __slots__ = ("_claim", "_frame", "_is_kept", "_limit", "_missing", "_put", "_template", "claimed", "given_up")
 
@@ -85,7 +86,7 @@ class FrameTap:
                 pos = self._whole(data, pos, time_ns) or self._size(data, pos, time_ns)
 
     def _whole(self, data: memoryview, pos: int, time_ns: int) -> int:
-        """Most frames come in one piece, and there is room for them. 0: this is not one of those."""
+        """The fast case: a complete frame with room. 0: not this case."""
         if self._frame or len(data) - pos < _SIZE:
             return 0
         size = int.from_bytes(data[pos : pos + _SIZE], "big", signed=True)

@@ -1,10 +1,10 @@
-"""The opt-in raw capture: whole frames as clients sent and got them, into pcapng files (docs/capture.md).
+"""The optional raw capture: whole frames as clients sent and received them, in pcapng files (docs/capture.md).
 
-    client's socket ──► FrameTap: frames ──► queue (bounded by bytes) ──► thread: Picker ──► RawFiles
+    client's socket ──► FrameTap: frames ──► queue (bounded bytes) ──► thread: FrameFilter ──► RawFiles
          event loop                                                        filters, cuts credentials, encodes, writes
 
-Traffic never waits: a frame that finds the queue full is lost and counted. Answers are those that the client got (rewritten
-addresses, envelopes), so a capture shows what the client saw, and can be replayed to Shoal.
+Traffic never waits: if the queue is full, a frame is lost and counted. Answers are those that the client got (rewritten
+addresses, envelopes), so a capture shows the client's view, and can be replayed to Shoal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["FrameCapture"]
 log = logging.getLogger("shoal.capture")
 
 _OVERHEAD: Final = 512
-"""Bytes of memory that a frame costs beyond its own."""
+"""Memory overhead of a frame, in bytes."""
 _CLOSE_SECONDS: Final = 10.0
 _FLUSH_SECONDS: Final = 0.25
 
@@ -53,7 +53,7 @@ class _Closed:
 
 
 class FrameCapture:
-    """A context: the thread lives inside. `tap` may be called only there."""
+    """A context manager: the thread runs inside. `tap` may be called only inside."""
 
     def __init__(self, settings: RawCaptureSettings, proxy: str, frame_limit: int) -> None:
         """Raises OperatorError."""
@@ -89,8 +89,9 @@ class FrameCapture:
         return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
 
     def tap(self, client: socket.socket, number: int, node: int | None, about: str) -> socket.socket:
-        """-> what to use in the socket's place. `number`: of the connection; `node`: the broker that the client wants; `about`: for who
-        reads the capture."""
+        """Returns the replacement of the socket. `number`: of the connection; `node`: the client's broker; `about`: a
+        comment for readers of the capture.
+        """
         node_id = -1 if node is None else node
         self._queue.put(_Opened(connection=number, about=about))
         return TappedClient.of(
@@ -113,7 +114,7 @@ class FrameCapture:
         return True
 
     def _put(self, captured: CapturedFrame) -> bool:
-        """False: there is not even room for the headers of what is lost."""
+        """False: no room even for the headers of lost frames."""
         if captured.withheld is not None:
             self._lost += 1
             self._taken += len(captured.frame) - 4 + _OVERHEAD
@@ -129,7 +130,7 @@ class FrameCapture:
             while (event := self._next()) is not None:
                 self._handle(event)
         except Exception:
-            log.exception("raw capture: an error in Shoal itself: it has ended")
+            log.exception("raw capture: stopped by an error in Shoal")
         finally:
             self._files.close()
 

@@ -1,9 +1,9 @@
-"""The always-on index: what the taps have seen, on its way to a file. Traffic never waits for it.
+"""The index: rows of the taps on their way to a file. Traffic never waits for it.
 
-    sockets ── what passes ──> Backlog ──> taps ── rows, names ──> here ── every `flush_seconds`, or with FLUSH_BYTES ──> a thread ──> IndexFiles
+    sockets ── bytes ──> Backlog ──> taps ── rows, names ──> here ── flush_seconds, FLUSH_BYTES ──> IndexFiles
 
-What waits is bounded (MAX_WAITING_BYTES): further rows are dropped and counted, and so are those that could not be written. The file
-says how many at its next STATE block, the log once, the report every time.
+Waiting rows are bounded (MAX_WAITING_BYTES). Further rows, and rows that cannot be written, are dropped and counted: in
+the file's next STATE block, once in the log, and in each traffic summary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.proxy.statistics import CaptureStatistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from shoal.protocol.capture.index.rows import Place
+    from shoal.protocol.capture.index.rows import ConnectionInfo
     from shoal.proxy.config.settings import CaptureSettings, RawCaptureSettings
     from shoal.proxy.net.transport import Transport
 
@@ -40,7 +40,7 @@ __all__ = ["Capture", "require_directory"]
 log = logging.getLogger("shoal.capture")
 
 FLUSH_BYTES = 64 * 1024
-MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk that stands still for half a second at 400,000 rows a second
+MAX_WAITING_BYTES = 32 * MIB  # of rows: a disk stall of half a second at 400,000 rows per second
 _BLOCK_ROWS = MIB // ROW_SIZE
 _BLOCK_NAMES = 1000
 _STATE_SECONDS = 5.0
@@ -50,7 +50,7 @@ def require_directory(settings: CaptureSettings | RawCaptureSettings, where: str
     """Raises OperatorError."""
     what = None
     if not settings.directory.is_dir():
-        what = "is no directory: create it (without this setting there is no capture)"
+        what = "is not a directory: create it, or remove this setting to disable the capture"
     elif not os.access(settings.directory, os.W_OK | os.X_OK):
         what = "cannot be written to: change its owner or its rights"
     if what is not None:
@@ -58,7 +58,7 @@ def require_directory(settings: CaptureSettings | RawCaptureSettings, where: str
 
 
 class Capture:
-    """A Sink for the taps. `run` must run, and `close` comes behind the last connection."""
+    """A Sink for the taps. `run` must run; call `close` after the last connection."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Capture:
         self._state_at = 0.0
         self._told = (0, 0)
         self._failing = False
-        self._ended = False  # by an error of Shoal's own
+        self._ended = False  # by an error of Shoal
         self._wake = trio.Event()
         self._backlog = Backlog(self._wake_up, self._raised)
         self._taps: dict[Tap, TappedTransport] = {}
-        self._unread = 0  # of taps that have ended
+        self._unread = 0  # of closed taps
         self.written = self.dropped = self.bytes = 0
 
     @property
@@ -95,8 +95,8 @@ class Capture:
 
     # -- for the taps ----------------------------------------------------------------------------------------------
 
-    def tap(self, upstream: Transport, place: Place) -> tuple[Tap, Transport]:
-        """For a new connection to a broker; -> through what its bytes must go from now on."""
+    def tap(self, upstream: Transport, place: ConnectionInfo) -> tuple[Tap, Transport]:
+        """For a new connection to a broker. Returns the transport to use from now on."""
         tap = Tap(place, self, self._sampler, self._backlog.settle)
         self._taps[tap] = transport = TappedTransport(upstream, tap, self, self._backlog)
         return tap, transport
@@ -106,7 +106,7 @@ class Capture:
             self._taps[tap].give_up()
 
     def broken(self, tap: Tap) -> None:
-        """An error in Shoal, of which the traffic has not felt anything."""
+        """Log an error in Shoal that did not affect the traffic."""
         self._unread += 1
         self.ended(tap)
 
@@ -133,7 +133,7 @@ class Capture:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled; `close` writes what is left then."""
+        """Runs until cancelled; `close` then writes the rest."""
         due = trio.current_time()
         while True:
             with trio.move_on_at(due):
@@ -150,20 +150,20 @@ class Capture:
         rows = self._waiting // ROW_SIZE
         try:
             await self.flush()
-        except Exception:  # an error of Shoal's own must not end the traffic
-            log.exception("the index ends here: an error in Shoal")
+        except Exception:  # an error in the index must not end the traffic
+            log.exception("the index stops: an error in Shoal")
             self._ended = True
             self.drop(rows)
 
     def _due(self, now: float) -> bool:
-        """The open file is to be rolled, or to say how many rows were dropped."""
+        """True if the open file must be rolled, or record dropped rows."""
         return self._in_file > 0 and (now >= self._rolls_at or (now >= self._state_at and self._told != self._state()))
 
     def _state(self) -> tuple[int, int]:
         return self._in_file, self.dropped
 
     async def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting rows."""
         self._backlog.settle()
         rows, names, blocks, ends = self._take(time.monotonic())
         try:
@@ -175,7 +175,7 @@ class Capture:
             self._done(rows, blocks)
 
     def _take(self, now: float, *, last: bool = False) -> tuple[int, dict[int, str], list[bytes], bool]:
-        """-> how many rows, the names before them, both as blocks, and whether they are the file's last."""
+        """Returns the number of rows, name blocks, row blocks, and whether they end the file."""
         pieces, self._rows = self._rows, []
         size, self._waiting = self._waiting, 0
         if not self._files.is_there:
@@ -221,7 +221,7 @@ class Capture:
             log.error(what, self.settings.directory, error.strerror or error)
 
     def close(self) -> None:
-        """What is left, and the file's end. Blocks for a moment: nothing else is left to do."""
+        """Write the rest and the file's end. Blocks briefly, at shutdown."""
         self._backlog.settle()
         if self._ended or not (self._rows or self._in_file):
             return

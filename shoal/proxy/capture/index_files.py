@@ -1,8 +1,7 @@
-"""The index files of this process, one after the other, and the cap on all index files of the directory.
+"""The index files of this process, and the size limit of all index files in the directory.
 
-Everything here blocks, and runs in a thread. An open file is locked (flock), so that another process that makes room for its own files
-can tell it from one that is done; a lock ends with its process, however that ends. A write that fails leaves the file as it was
-before it.
+All functions block, and run in a thread. An open file is locked (flock), so that other processes do not delete it; the
+lock ends with its process in any case. A failed write leaves the file unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class IndexFiles:
 
     @property
     def is_there(self) -> bool:
-        """A file is open, and nobody has deleted it."""
+        """True if a file is open and still in the directory."""
         return self._fd >= 0 and os.fstat(self._fd).st_nlink > 0
 
     def open(self) -> None:
@@ -82,7 +81,7 @@ class IndexFiles:
         }
 
     def append(self, blocks: bytes) -> None:
-        """All of it, or nothing and an OSError."""
+        """Write everything, or nothing and raise OSError."""
         if self._fd < 0:
             self.open()
         self._write(blocks)
@@ -105,7 +104,7 @@ class IndexFiles:
         self.size = 0
 
     def _make_room(self) -> None:
-        """Remove the oldest files that nobody writes, so that the next one fits below the cap."""
+        """Delete the oldest files that are not open, so that the next one fits below the limit."""
         files, total = [], self._settings.max_file_bytes
         for path in self._settings.directory.glob(f"shoal-*{SUFFIX}"):
             with suppress(FileNotFoundError):
@@ -119,7 +118,7 @@ class IndexFiles:
                 total -= file.size if self._remove(file.path) else 0
 
     def _remove(self, path: Path) -> bool:
-        """-> whether it was nobody's open file."""
+        """Delete a file. Returns False if a process has it open."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A connection to a broker whose bytes the index sees: what the kernel took, and what it gave. Nothing here can disturb the traffic."""
+"""A connection to a broker with a tap: the index gets sent and received bytes. Its errors never affect the traffic."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ log = logging.getLogger("shoal.capture")
 _SIZE: Final = Struct(">i").unpack_from
 _LEAST: Final = 8  # bytes of a frame
 _MOST_COPIED: Final = 32 * 1024
-"""Bytes of requests that cannot be read ahead: to copy more takes longer than to look at it."""
+"""Bytes of requests that cannot be read ahead; copying more takes longer than parsing."""
 _OF_A_BATCH: Final = 256
-"""Bytes of what is kept then, about."""
+"""Approximate kept bytes per batch."""
 
 
 class Watcher(Protocol):
     def broken(self, tap: Tap) -> None:
-        """It has raised, which it must not, and sees nothing more."""
+        """The tap has raised an error and gets no more bytes."""
 
     def ended(self, tap: Tap) -> None:
-        """Its connection is closed."""
+        """The tap's connection is closed."""
 
 
 class TappedTransport:
-    """A `Transport` around another."""
+    """A `Transport` that wraps another one."""
 
     def __init__(self, inner: Transport, tap: Tap, watcher: Watcher, backlog: Backlog) -> None:
         self.fileno = inner.fileno
@@ -52,7 +52,7 @@ class TappedTransport:
         self._received, self._ahead = tap.received, tap.ahead
         self._watcher = watcher
         self._backlog = backlog
-        self._is_single = True  # the last long request, and so the next may be: of one partition, or of several
+        self._is_single = True  # whether the last long request had one partition: the next one probably has, too
         self._waiting, self._grown = backlog.waiting, backlog.grown
 
     def recv_into(self, buffer: memoryview, /) -> int:
@@ -77,26 +77,30 @@ class TappedTransport:
             if not tap.quick:
                 self._look(tap, self._sent, now_ns, memoryview(chunk))
             elif size > LONG or self._ahead.begun is not None:
-                if self._is_single and self._ahead.begun is None:
-                    try:
-                        for form in tap.forms:
-                            kept = form.keep(chunk, size)
-                            if kept is not None:
-                                waiting = self._waiting
-                                waiting.append((tap, self._held, now_ns, kept, 0))
-                                if not len(waiting) % WAKE:
-                                    self._grown()
-                                return size
-                    except Exception:
-                        self.give_up()
-                        return size
-                self._read_ahead(tap, memoryview(chunk), now_ns)
+                if not (self._is_single and self._ahead.begun is None and self._is_kept(tap, chunk, size, now_ns)):
+                    self._read_ahead(tap, memoryview(chunk), now_ns)
             elif not self._is_copied(tap, chunk, size, now_ns):
                 self._look(tap, self._sent, now_ns, memoryview(chunk))
         return size
 
+    def _is_kept(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
+        """Defer a repeated request with one batch: only its part before the records is kept."""
+        try:
+            for form in tap.forms:
+                kept = form.keep(chunk, size)
+                if kept is not None:
+                    waiting = self._waiting
+                    waiting.append((tap, self._held, now_ns, kept, 0))
+                    if not len(waiting) % WAKE:
+                        self._grown()
+                    return True
+        except Exception:
+            self.give_up()
+            return True
+        return False
+
     def _is_copied(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
-        """Whole frames, and room for them."""
+        """Defer the chunk if it has whole frames and there is room."""
         if size <= _LEAST or self._backlog.bytes + size > MOST_BYTES:
             return False
         if _SIZE(chunk)[0] + 4 == size or is_whole(chunk, size):
@@ -105,7 +109,7 @@ class TappedTransport:
         return False
 
     def _read_ahead(self, tap: Tap, chunk: memoryview, now_ns: int) -> None:
-        """A chunk that is too long to be copied, or begins in the midst of a request."""
+        """Read a chunk that is too long to copy, or starts within a request."""
         ahead, backlog = self._ahead, self._backlog
         try:
             if self._is_single and ahead.begun is None:
@@ -127,7 +131,7 @@ class TappedTransport:
                 self._look(tap, self._sent, now_ns, chunk)
 
     def _keep(self, tap: Tap, chunk: memoryview, now_ns: int) -> memoryview:
-        """What is needed of the requests like ones before with which the chunk begins; -> the rest of it."""
+        """Keep the needed part of repeated requests at the chunk's start. Returns the rest of the chunk."""
         left = whole = len(chunk)
         while left > LONG and LONG < (size := size_of(chunk)) <= left and size < whole:
             kept = tap.keep(chunk, size)
@@ -150,7 +154,7 @@ class TappedTransport:
         return size
 
     def _look(self, tap: Tap, see: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
-        """At once."""
+        """Parse now."""
         if self._waiting:
             self._backlog.settle()
         try:
@@ -172,7 +176,7 @@ class TappedTransport:
             self._watcher.ended(tap)
 
     def give_up(self) -> None:
-        """The tap has raised: the handler of that error calls this."""
+        """Called by the handler of a tap's error."""
         tap, self._tap = self._tap, None
         log.exception("the index no longer sees one connection")
         if tap is not None:

@@ -1,4 +1,4 @@
-"""The command line of `shoal`, as argparse sees it; `main.py` does what it says."""
+"""The command line of `shoal`: the argparse parsers. `main.py` runs the commands."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _WIDTH = 124
 NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
 _TOP = """\
-Shoal stands between a stock MirrorMaker 2 and stock brokers and mirrors whole compressed batches, so that the mirror
-need not decompress and compress again.
+Shoal is a proxy between a stock MirrorMaker 2 and stock brokers. It mirrors whole compressed batches, so the mirror
+neither decompresses nor compresses records.
 
   source brokers <-- fetch --- [ Shoal: wrap ] <--- consumer \\
                                      |                        MirrorMaker 2
@@ -44,26 +44,27 @@ need not decompress and compress again.
 """
 _TOP_END = """\
 first steps:
-  1. shoal mirror --source a1:9092 --target b1:9092     start Shoal; it prints the lines for mm2.properties
-  2. shoal check mm2.properties                          see what else must change there
-  3. start MirrorMaker 2, and watch the lines that Shoal writes every few seconds
+  1. shoal mirror --source a1:9092 --target b1:9092     start Shoal; it prints the MirrorMaker settings
+  2. shoal check mm2.properties                          see what else must change
+  3. start MirrorMaker 2 and watch Shoal's traffic summaries
 
-exit codes: 0 done, 1 check: something must change, 2 wrong arguments or configuration, 3 could not run
+exit codes: 0 done, 1 check: something must change, 2 wrong arguments or configuration, 3 error in Shoal itself,
+            4 the event loop was blocked (--stall-exit)
             (probe has more: shoal probe --help)
 """
 _MIRROR_END = """\
 what happens:
-  Shoal listens once for the source cluster and once for the target cluster, and takes one further port for every broker of
-  each (--source-ports, --target-ports). It prints the lines for the mirror and then what flows, until SIGTERM or Ctrl-C.
-  Nothing is wrapped until records that the mirror was given come back through the target listener: if the mirror is not
-  wired as it should be, it mirrors as before, and Shoal says why.
+  Shoal listens on one port for the source cluster and one for the target cluster, plus one port per broker
+  (--source-ports, --target-ports). It prints the MirrorMaker settings, then traffic summaries, until SIGTERM or Ctrl-C.
+  It wraps nothing until records given to the mirror come back through the target listener. If the mirror is wired
+  wrongly, it mirrors as before, and Shoal logs why.
 
 examples:
   shoal mirror --source kafka-a:9092 --target kafka-b:9092
   shoal mirror --source a1:9092,a2:9092 --target b1:9092 --source-listen 0.0.0.0:19092 --target-listen 0.0.0.0:29092 \\
                --advertise shoal.example
-  shoal mirror --source a1:9092 --target b1:9092 --deep-topics '^audit$'      a topic whose records a transform reads
-  shoal mirror --source a1:9092 --target b1:9092 --print-only --form strimzi  only the lines, for Strimzi
+  shoal mirror --source a1:9092 --target b1:9092 --deep-topics '^audit$'      a topic read by a transform
+  shoal mirror --source a1:9092 --target b1:9092 --print-only --form strimzi  only the settings, for Strimzi
 
 next: shoal check mm2.properties
 """
@@ -94,7 +95,7 @@ next: shoal check -c shoal.toml mm2.properties
 """
 _CHECK_END = """\
 reads: mm2.properties of a dedicated MirrorMaker 2, or the JSON of a MirrorSourceConnector; with -c alone, shoal.toml.
-Where Shoal listens is taken from -c, or from --source-listen and --target-listen as given to shoal mirror.
+Shoal's addresses are taken from -c, or from --source-listen and --target-listen, as given to shoal mirror.
 
 examples:
   shoal check mm2.properties
@@ -107,7 +108,7 @@ exit codes: 0 nothing must change, 1 something must change, 2 the file or the co
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as the epilogs, where the terminal is."""
+    """As wide as the epilogs, if the terminal is."""
 
     def __init__(self, prog: str) -> None:
         width = min(shutil.get_terminal_size((_WIDTH, 50)).columns, _WIDTH)
@@ -123,7 +124,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A `type=` whose error is the sentence of the `ValueError`."""
+    """A `type=` function that reports the text of the `ValueError`."""
 
     def convert(text: str) -> T:
         try:
@@ -146,7 +147,7 @@ def _seconds(text: str) -> float:
 
 def _slots(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= MAX_PRODUCER_SLOTS:
-        raise ValueError(f'"{text}" is no number from 1 to {MAX_PRODUCER_SLOTS}')
+        raise ValueError(f'"{text}" is not a number from 1 to {MAX_PRODUCER_SLOTS}')
     return int(text)
 
 
@@ -163,29 +164,72 @@ _SECTIONS: Mapping[str, type[Any]] = {
     "limits": Limits,
     "log": LogSettings,
 }
-_TYPES: Mapping[object, Callable[[str], object]] = {float: _seconds, int: _slots}  # the only int is producer-slots
-# Flags that set something: the key, with its type, its choices and its default ({}); the metavar; the help.
-# fmt: off
+_TYPES: Mapping[object, Callable[[str], object]] = {float: _seconds, int: _slots}  # producer-slots is the only int
+# Flags that set a key: the key, which has the type, choices and default ({}); the metavar; the help.
 _FLAGS = {
-    "--same-cluster": ("shallow.same-cluster", None, "source and target are one cluster on purpose: topics are copied under other names (default: that is an error)"),
-    "--any-producer": ("shallow.any-producer", None, "records that come back are evidence whoever brings them: the mirror's consumer and producer come from different addresses (default: nothing is wrapped then)"),
-    "--deep-topics": ("shallow.deep-topics", "REGEX", "topics that are never wrapped: a transform or a filter reads their records (may be given several times)"),
-    "--run-limit": ("shallow.run-limit", "SIZE", "longest envelope; the mirror's max.request.size must be above it (default: {})"),
-    "--min-batch-bytes": ("shallow.min-batch-bytes", "SIZE", "smaller batches are left to the mirror, which joins them (default: {})"),
-    "--plain-compression": ("shallow.plain-compression", None, "compress what was not wrapped, since the mirror no longer does (default: it stays uncompressed)"),
-    "--producer-slots": ("shallow.producer-slots", "N", "so many producer ids and partitions of idempotent and exactly-once mirrors are known at a time (default: {})"),
-    "--multi-batch": ("cluster.multi-batch", None, "auto: where a broker of the target is proven to store them; never: nothing is tried (default: {})"),
-    "--probe-topic": ("cluster.probe-topic", "NAME", "prove it with this topic of the target, which exists (default: a scratch topic is made and deleted)"),
-    "--stall-exit": ("limits.stall-exit", "SECONDS", "end when the event loop has not turned for so long, so that a supervisor starts Shoal again; 0 = never (default: {})"),
+    "--same-cluster": (
+        "shallow.same-cluster",
+        None,
+        "source and target are the same cluster on purpose; copies have other names (default: an error)",
+    ),
+    "--any-producer": (
+        "shallow.any-producer",
+        None,
+        "accept returning records from any producer as evidence: for a mirror whose consumer and producer have "
+        "different addresses (default: not wrapped then)",
+    ),
+    "--deep-topics": (
+        "shallow.deep-topics",
+        "REGEX",
+        "never wrap these topics: a transform or filter reads their records (repeatable)",
+    ),
+    "--run-limit": (
+        "shallow.run-limit",
+        "SIZE",
+        "maximum envelope size; the mirror's max.request.size must be larger (default: {})",
+    ),
+    "--min-batch-bytes": (
+        "shallow.min-batch-bytes",
+        "SIZE",
+        "leave smaller batches to the mirror, which joins them (default: {})",
+    ),
+    "--plain-compression": (
+        "shallow.plain-compression",
+        None,
+        "compress batches that were not wrapped, as the mirror no longer does (default: uncompressed)",
+    ),
+    "--producer-slots": (
+        "shallow.producer-slots",
+        "N",
+        "maximum pairs of producer id and partition remembered for idempotent and exactly-once mirrors (default: {})",
+    ),
+    "--multi-batch": (
+        "cluster.multi-batch",
+        None,
+        "auto: use them on target brokers that are proven to store them; never: do not try (default: {})",
+    ),
+    "--probe-topic": (
+        "cluster.probe-topic",
+        "NAME",
+        "existing topic of the target for the proof (default: create and delete a scratch topic)",
+    ),
+    "--stall-exit": (
+        "limits.stall-exit",
+        "SECONDS",
+        "exit if the event loop is blocked for this long, so a supervisor can restart Shoal; 0 = never (default: {})",
+    ),
     "--log-level": ("log.level", None, "default: {}"),
     "--log-format": ("log.format", None, "default: {}"),
-    "--report-every": ("log.report-every", "SECONDS", "a line of what flows, this often and only if something did; 0 = never (default: {})"),
+    "--report-every": (
+        "log.report-every",
+        "SECONDS",
+        "seconds between traffic summaries (only if there was traffic); 0 = never (default: {})",
+    ),
 }
-# fmt: on
 
 
 def _add_settings(group: argparse._ActionsContainer, *flags: str) -> None:
-    """Only what is written is in the namespace."""
+    """The namespace gets only the flags that were given."""
     for flag in flags:
         path, metavar, what = _FLAGS[flag]
         section, _, name = path.partition(".")
@@ -213,13 +257,13 @@ def _form(kind: Any, metavar: str | None) -> dict[str, Any]:
 
 
 def written(flags: argparse.Namespace, section: str) -> dict[str, Any]:
-    """What is set by flags of the fields of "cluster", "shallow", "limits" or "log"."""
+    """The fields of "cluster", "shallow", "limits" or "log" that were set by flags."""
     found = {name: value for name, value in vars(flags).items() if name.startswith(f"{section}.")}
     return {name.partition(".")[2]: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
 
 
 def build_parser(others: Mapping[str, str] = NO_OTHERS) -> argparse.ArgumentParser:
-    """`others`: what further sub-commands do, by name; they are only listed."""
+    """`others`: descriptions of further subcommands, by name; they are only listed."""
     parser = _Parser(prog="shoal", description=_TOP, epilog=_TOP_END)
     parser.add_argument("--version", action="version", version=f"shoal {shoal_version()}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
@@ -240,7 +284,7 @@ def _add_command(commands: argparse._SubParsersAction[_Parser], name: str, usage
 
 
 def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
-    what = "run both listeners for one mirror and print the lines for MirrorMaker 2"
+    what = "run both listeners for one mirror and print the MirrorMaker settings"
     usage = "--source HOST:PORT[,..] --target HOST:PORT[,..] [options]"
     parser = _add_command(commands, "mirror", usage, what, _MIRROR_END)
     group = parser.add_argument_group("clusters")
@@ -251,16 +295,18 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--target", required=True, type=_typed(parse_addresses), metavar="HOST:PORT[,..]", help="brokers to write to"
     )
     _add_where(parser)
-    group = parser.add_argument_group("ports of brokers")
+    group = parser.add_argument_group("broker ports")
     for side in ("source", "target"):
-        what = f"one port for every {side} broker (default: the 100 after --{side}-listen)"
+        what = f"one port per {side} broker (default: the 100 ports after --{side}-listen)"
         group.add_argument(f"--{side}-ports", type=_typed(parse_ports), metavar="FIRST-LAST", help=what)
-    what = "where to remember which broker has which port, so that it keeps it (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
+    what = (
+        "directory for state, such as the port of each broker (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
+    )
     group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
     _add_settings(group, "--same-cluster", "--any-producer")
     group = _add_shallow(parser)
     _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots")
-    what = "a tag: a header shoal.tag.NAME in every envelope, and in capture files (may be given several times)"
+    what = "add the header shoal.tag.NAME to every envelope and capture file (repeatable)"
     group.add_argument("--tag", action="append", type=_typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")
     _add_settings(group, "--multi-batch", "--probe-topic")
@@ -271,36 +317,36 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_captures(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what passes, kept in files (docs/capture.md)")
-    what = "keep an index of it in this directory, which exists (default: there is none)"
+    group = parser.add_argument_group("capture (docs/capture.md)")
+    what = "write a traffic index to this existing directory (default: off)"
     group.add_argument("--capture", type=Path, metavar="DIR", help=what)
-    what = "keep whole frames, with the records in them, in this directory, which exists (default: none are kept)"
+    what = "write whole frames, records included, to this existing directory (default: off)"
     group.add_argument("--capture-raw", type=Path, metavar="DIR", help=what)
-    what = "keep whole frames of exchanges that mention this topic only (may be given several times)"
+    what = "write only frames of exchanges that mention this topic (repeatable)"
     group.add_argument("--capture-topic", action="append", default=[], metavar="NAME", help=what)
 
 
 def _add_printed(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what is printed")
+    group = parser.add_argument_group("MirrorMaker settings")
     group.add_argument(
         "--source-alias", default="A", metavar="A", help="the source's name in mm2.properties (default: A)"
     )
     group.add_argument(
         "--target-alias", default="B", metavar="B", help="the target's name in mm2.properties (default: B)"
     )
-    group.add_argument("--form", choices=[*FORMS, "all"], default="all", help="how MirrorMaker 2 is run (default: all)")
-    group.add_argument("--print-only", action="store_true", help="print the lines and end")
+    group.add_argument("--form", choices=[*FORMS, "all"], default="all", help="how MirrorMaker 2 runs (default: all)")
+    group.add_argument("--print-only", action="store_true", help="print the MirrorMaker settings and exit")
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where Shoal listens")
+    group = parser.add_argument_group("listeners")
     for side, port, client in (("source", 19092, "consumer"), ("target", 29092, "producer")):
-        what = f"where the mirror's {client} connects to (default: 127.0.0.1:{port})"
+        what = f"address for the mirror's {client} (default: 127.0.0.1:{port})"
         default = Address("127.0.0.1", port)
         group.add_argument(
             f"--{side}-listen", type=_typed(parse_address), default=default, metavar="HOST:PORT", help=what
         )
-    what = "how clients reach this machine (default: the host of --*-listen)"
+    what = "host name that clients use for this machine (default: the host of --*-listen)"
     group.add_argument("--advertise", metavar="HOST", help=what)
 
 
@@ -316,7 +362,9 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = _add_command(commands, "run", "-c shoal.toml [options]", "run what a configuration file says", _RUN_END)
+    parser = _add_command(
+        commands, "run", "-c shoal.toml [options]", "run the listeners of a configuration file", _RUN_END
+    )
     parser.add_argument(
         "-c", "--config", required=True, type=Path, metavar="shoal.toml", help="clusters, listeners, limits, logs"
     )
@@ -325,13 +373,13 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
-    what = "read a MirrorMaker 2 configuration and say what must change"
+    what = "check a MirrorMaker 2 configuration and print what must change"
     parser = _add_command(commands, "check", "[FILE] [-c shoal.toml] [options]", what, _CHECK_END)
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="mm2.properties, connector.json, or - for standard input"
     )
     parser.add_argument(
-        "-c", "--config", type=Path, metavar="shoal.toml", help="the configuration of the Shoal that it goes through"
+        "-c", "--config", type=Path, metavar="shoal.toml", help="configuration of the Shoal that the mirror uses"
     )
     _add_where(parser)
     _add_shallow(parser)
@@ -346,7 +394,7 @@ def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:
 def parse_arguments(
     arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS
 ) -> argparse.Namespace:
-    """Ends the process with code 2 and one line when the arguments are wrong."""
+    """Exits with code 2 and an error if the arguments are wrong."""
     parser = build_parser(others)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:

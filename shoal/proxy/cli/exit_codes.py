@@ -1,4 +1,4 @@
-"""How a command of `shoal` ends: its exit code, and what the operator is told when it could not do its work."""
+"""How a command of `shoal` ends: its exit code, and the error text for the operator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["FAILED", "INTERRUPTED", "MUST_CHANGE", "OK", "STALLED", "WRONG_INPUT
 OK, MUST_CHANGE, WRONG_INPUT, FAILED, STALLED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
-def exit_code(command: Callable[[], int], told: Callable[[Problem], object] = str) -> int:
-    """Runs a command. What its OperatorErrors say goes to standard error, one line for each problem, as `told` words it."""
+def exit_code(command: Callable[[], int], describe: Callable[[Problem], object] = str) -> int:
+    """Run a command. The problems of its OperatorErrors go to standard error, one line each, worded by `describe`."""
     try:
         return command()
     except BaseException as error:
         if (problems := list(_operator_problems(error))) and not _others(error):
             for problem in problems:
-                print(f"shoal: error: {told(problem)}", file=sys.stderr)
+                print(f"shoal: error: {describe(problem)}", file=sys.stderr)
             return WRONG_INPUT
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
@@ -35,7 +35,7 @@ def exit_code(command: Callable[[], int], told: Callable[[Problem], object] = st
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """trio wraps what its tasks raise into groups."""
+    """trio wraps the exceptions of its tasks into groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

@@ -1,4 +1,7 @@
-"""`shoal mirror`, `shoal run`, `shoal check`, `shoal probe`. Exit codes: 0 done, 1 `check` found something, 2 wrong input, 3 could not run."""
+"""`shoal mirror`, `shoal run`, `shoal check`, `shoal probe`.
+
+Exit codes: 0 done, 1 `check` found something that must change, 2 wrong input, 3 could not run.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,10 @@ log = logging.getLogger("shoal.cli")
 
 
 def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS) -> int:
-    """`others`: the names of further sub-commands, with what they do: they are listed here and done elsewhere."""
+    """`others`: further subcommands and their descriptions. They are listed in the help and implemented elsewhere."""
     flags = parse_arguments(arguments, others)
-    told = in_flags if flags.command == "mirror" else str
-    return exit_code(partial(_COMMANDS[flags.command], flags), told)
+    describe = in_flags if flags.command == "mirror" else str
+    return exit_code(partial(_COMMANDS[flags.command], flags), describe)
 
 
 def _mirror(flags: argparse.Namespace) -> int:
@@ -73,7 +76,7 @@ def _run(flags: argparse.Namespace) -> int:
 
 
 def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
-    """Flags win over the file."""
+    """Flags override the file."""
     return dataclasses.replace(
         settings,
         limits=dataclasses.replace(settings.limits, **written(flags, "limits")),
@@ -82,7 +85,7 @@ def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
 
 
 def _serve(settings: Settings, announcement: str) -> int:
-    from shoal.proxy.cli.run import run  # trio and the proxy itself take time to load: `check` and --help need neither
+    from shoal.proxy.cli.run import run  # trio and the proxy load slowly; `check` and --help need neither
 
     set_up_logs(settings.log)
     _spare_the_collector()
@@ -91,13 +94,16 @@ def _serve(settings: Settings, announcement: str) -> int:
 
 
 def _spare_the_collector() -> None:
-    """A record set of tiny batches makes a thousand tuples, all of which end with it: looked at each 700 objects, as is the default,
-    they would all be found alive. That takes 6 % of what such a mirror costs Shoal. Cycles are few, and live a little longer."""
+    """Collect less often than the default of every 700 objects.
+
+    A record set of tiny batches makes a thousand tuples that all end with it. The default collects in between, finds
+    them alive, and takes 6 % of the CPU of such a mirror. Cycles are few, and now live a little longer.
+    """
     gc.set_threshold(2_000)
 
 
 def _announce(text: str) -> None:
-    """A proxy does not end because what it says at the start has no room on the disk."""
+    """A full disk behind standard output does not end the proxy."""
     try:
         _print(text)
     except OperatorError as error:
@@ -105,7 +111,7 @@ def _announce(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    """To standard output, if anybody reads it: `head` may have seen enough. Raises OperatorError."""
+    """To standard output. A closed pipe (`head`) is ignored. Raises OperatorError."""
     try:
         print(text, end="", flush=True)
     except OSError as error:
@@ -122,12 +128,12 @@ def _check(flags: argparse.Namespace) -> int:
                 "shoal check", "give the file to check, or -c shoal.toml, or both (see shoal check --help)"
             )
         if settings.capture is not None:
-            from shoal.proxy.capture.index import require_directory  # takes time to load, see `_serve`
+            from shoal.proxy.capture.index import require_directory  # loads slowly, see `_serve`
 
             require_directory(settings.capture)
         require_state_dir(settings.state_dir, create=False)
         listeners = settings.listeners
-        print(f"{flags.config}: in order: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
+        print(f"{flags.config}: OK: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK
     shoal = _shoal(flags, settings)
     report = check_mirror(_read_mirror(flags.file), shoal)
@@ -163,12 +169,12 @@ def _shoal(flags: argparse.Namespace, settings: Settings | None) -> Shoal:
         if pair is not None:
             others = tuple(x for x in listeners if x not in (wrap, pair))
             return Shoal(wrap=wrap, unwrap=pair, others=others)
-    what = 'has no listener with mode = "wrap" and a pair, so no mirror can go through it'
+    what = 'has no listener with mode = "wrap" and a pair: a mirror needs one'
     raise OperatorError.of(str(flags.config), what)
 
 
 def _probe(flags: argparse.Namespace) -> int:
-    import trio  # takes time to load, see `_serve`
+    import trio  # loads slowly, see `_serve`
 
     from shoal.proxy.cli.probe import EXIT_CODES, probe_cluster, to_json, to_text
 

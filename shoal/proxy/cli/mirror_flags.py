@@ -1,4 +1,4 @@
-"""The flags of `shoal mirror` -> `Settings`: a wrap listener on the source, paired with an unwrap listener on the target."""
+"""The flags of `shoal mirror` -> `Settings`: a wrap listener for the source, paired with an unwrap listener."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["adopt_former_state", "default_state_dir", "in_flags", "mirror_listen
 
 log = logging.getLogger("shoal.listener")
 
-_BROKER_PORTS = 100  # after the port of the listener, unless --*-ports says otherwise
+_BROKER_PORTS = 100  # after the port of the listener, without --*-ports
 _SIDES = ("source", "target")
 
 
@@ -64,7 +64,7 @@ def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
 
 
 def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
-    """(wrap, unwrap), as far as the flags tell: `shoal check` has no clusters and no ports of brokers."""
+    """(wrap, unwrap), as far as the flags define them: `shoal check` has no clusters and no broker ports."""
     shallow = ShallowSettings.of(**written(flags, "shallow"), tags=dict(flags.tag))
     wrap, unwrap = (
         ListenerSettings(
@@ -98,7 +98,7 @@ def _producers_file(flags: argparse.Namespace, side: str) -> Path | None:
 
 
 def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:
-    """One file per listener. Of which cluster it is stands in it: a host more in the bootstrap list makes no other cluster."""
+    """One file per listener. The file names its cluster, so the bootstrap list may change."""
     if not bootstrap:
         return None
     directory: Path = flags.state_dir or default_state_dir()
@@ -106,7 +106,7 @@ def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tupl
 
 
 def adopt_former_state(flags: argparse.Namespace) -> None:
-    """The files of Shoal 0.1 had the hash of the bootstrap list in their names. Nothing is written over."""
+    """Rename the state files of Shoal 0.1, whose names had a hash of the bootstrap list. Overwrites nothing."""
     directory: Path = flags.state_dir or default_state_dir()
     for side in _SIDES:
         port, bootstrap = getattr(flags, f"{side}_listen").port, getattr(flags, side)
@@ -116,7 +116,7 @@ def adopt_former_state(flags: argparse.Namespace) -> None:
             with suppress(OSError):
                 if old.exists() and not new.exists():
                     old.rename(new)
-                    log.info("%s is called %s now", old, new.name)
+                    log.info("renamed %s to %s", old, new.name)
 
 
 def default_state_dir() -> Path:
@@ -139,7 +139,7 @@ def _flag(index: int, key: str) -> str:
 
 
 def in_flags(problem: Problem) -> Problem:
-    """A problem of a running listener, told with the flags of `shoal mirror` in place of the keys of a file."""
+    """A problem of a running listener, with the flags of `shoal mirror` instead of configuration keys."""
     if problem.where in _DIRECTORIES:
         return problem._replace(where=_DIRECTORIES[problem.where])
     for side in _SIDES:

@@ -1,10 +1,11 @@
-"""The lines that make a MirrorMaker 2 mirror through Shoal, in the three forms in which it is run.
+"""The settings that make a MirrorMaker 2 mirror through Shoal, for each of the three ways to run it.
 
-Only the two data clients change (the replication consumer and the connector's producer); admin clients, offset syncs and the
-worker's own topics stay direct. In a dedicated MM2 `A.consumer.` becomes the connector's `source.consumer.` and `B.producer.`
-the worker's `producer.` (MirrorMakerConfig.clusterProps, connectorBaseConfig); on Connect the connector's `producer.override.`
-does the same (KIP-458, allowed by default since Kafka 3.0). Strimzi passes `sourceConnector.config` on as it is; its resource
-is `kafka.strimzi.io/v1` since 0.49 (the only one since 1.0), and the place is the same in v1beta2.
+Only the two data clients change (the replication consumer and the connector's producer). Admin clients, offset syncs
+and the worker's own topics stay direct. In a dedicated MM2 `A.consumer.` becomes the connector's `source.consumer.` and
+`B.producer.` the worker's `producer.` (MirrorMakerConfig.clusterProps, connectorBaseConfig); on Connect the connector's
+`producer.override.` does the same (KIP-458, allowed by default since Kafka 3.0). Strimzi passes
+`sourceConnector.config` on as it is; its resource is `kafka.strimzi.io/v1` since 0.49 (the only one since 1.0), and the
+place is the same in v1beta2.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Where the mirror finds Shoal, and how it names the clusters."""
+    """Shoal's addresses for the mirror, and the mirror's names of the clusters."""
 
     source: Address  # of the wrap listener, as clients reach it
     target: Address  # of the unwrap listener
     source_alias: str = "A"
     target_alias: str = "B"
-    needed: tuple[Needed, ...] = ()  # sizes, where the clients' defaults do not do
+    needed: tuple[Needed, ...] = ()  # sizes, if the clients' defaults do not suffice
 
     @property
     def is_local(self) -> bool:
@@ -50,12 +51,12 @@ def dedicated(wiring: Wiring) -> str:
     )
     return f"""\
 # Add to mm2.properties; {a}.bootstrap.servers and {b}.bootstrap.servers stay as they are.
-# (In exactly-once mode {b}.bootstrap.servers must be {wiring.target}, too: `shoal check` finds what it needs.)
+# (Exactly-once mode also needs {b}.bootstrap.servers = {wiring.target}; see `shoal check`.)
 {a}.consumer.bootstrap.servers = {wiring.source}
 {b}.producer.bootstrap.servers = {wiring.target}
 {b}.producer.compression.type = none
 {sizes}\
-# Without this line MM2 also runs a worker for {b}->{a} (or start MM2 with --clusters {b}).
+# Otherwise MM2 also runs a worker for {b}->{a} (alternative: start MM2 with --clusters {b}).
 emit.heartbeats.enabled = false
 """
 
@@ -78,7 +79,7 @@ def connect(wiring: Wiring) -> str:
 def strimzi(wiring: Wiring) -> str:
     """A fragment of a KafkaMirrorMaker2 resource. Strimzi sets the converters itself."""
     settings = "".join(f"          {key}: {json.dumps(value)}\n" for key, value in _connector_settings(wiring).items())
-    local = "# 127.0.0.1 leads to Shoal only inside one pod: run Shoal as a Service and name it with --advertise.\n"
+    local = "# 127.0.0.1 reaches Shoal only inside the same pod: run Shoal as a Service, named by --advertise.\n"
     return f"""\
 {local if wiring.is_local else ""}\
 apiVersion: kafka.strimzi.io/v1
@@ -102,7 +103,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Wiring], str]]] = {
 
 
 def wiring_lines(wiring: Wiring, form: str = "all") -> str:
-    """One form, ready to be put into a file; or all of them, each under its title."""
+    """One form, ready for a file, or all forms with titles."""
     if form != "all":
         return FORMS[form][1](wiring)
     return "\n".join(f"--- {title}\n\n{write(wiring)}" for title, write in FORMS.values())

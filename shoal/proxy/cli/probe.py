@@ -1,4 +1,4 @@
-"""`shoal probe`: every broker of a cluster, one after the other, each over a connection of its own."""
+"""`shoal probe`: probes the brokers of a cluster one by one, each over its own connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json"
 T = TypeVar("T")
 
 EXIT_CODES = {Result.PROVEN: 0, Result.REFUSED: 1, Result.UNSAFE: 4, Result.UNKNOWN: 5}
-"""Of the worst result of all brokers; 2 and 3 are those of every command."""
+"""The worst result of all brokers decides; 2 and 3 mean the same as for every command."""
 
 _WORST_FIRST = (Result.UNSAFE, Result.UNKNOWN, Result.REFUSED, Result.PROVEN)
 _LIMITS = Limits()
@@ -42,7 +42,7 @@ _LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReport:
-    """`node_id` None: the bootstrap broker, where the cluster did not get as far as naming its brokers."""
+    """`node_id` None: the bootstrap broker, if the cluster did not return its brokers."""
 
     node_id: int | None
     address: Address
@@ -62,7 +62,7 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prober:
-    """`seconds`: for one broker."""
+    """`seconds`: timeout per broker."""
 
     topic: str | None
     credentials: Credentials | None
@@ -109,7 +109,7 @@ class _Prober:
         return Proof(result=Result.UNKNOWN, why=why, closed=True, left_behind=probe.left_behind)
 
     async def _clean_up(self, address: Address, topics: tuple[str, ...]) -> tuple[str, ...]:
-        """After a broker that closed the connection."""
+        """Delete scratch topics after the broker closed the connection. Returns the topics that are left."""
         with trio.move_on_after(self.seconds):
             try:
                 async with open_link([address], _LIMITS) as link:
@@ -132,7 +132,7 @@ def _ask_metadata() -> Talk[Metadata]:
 
 
 async def converse(link: BrokerLink, talk: Talk[T]) -> T:
-    """A dialogue to its end. Raises Ended, whatever goes wrong."""
+    """Run a dialogue to its end. Raises Ended on every failure."""
     try:
         step = next(talk)
         while True:
@@ -147,8 +147,8 @@ async def converse(link: BrokerLink, talk: Talk[T]) -> T:
         result: T = end.value
         return result
     except ConnectionEnded:
-        remedy = "does this port want SASL (--sasl-mechanism)? Or TLS, which Shoal does not speak?"
-        raise unknown("the broker closed the connection before it had answered", remedy, closed=True) from None
+        remedy = "the port may require SASL (--sasl-mechanism), or TLS, which Shoal does not support yet"
+        raise unknown("the broker closed the connection without an answer", remedy, closed=True) from None
     except RemoteProtocolError as error:
         raise unknown(f"the broker's answer cannot be read: {error}") from None
 
@@ -171,46 +171,50 @@ async def probe_cluster(
         proof = await prober.judge(broker.node_id, address)
         reports.append(BrokerReport(node_id=broker.node_id, address=address, proof=proof))
     if not reports:
-        raise OperatorError.of(",".join(map(str, bootstrap)), "the cluster names no brokers")
+        raise OperatorError.of(",".join(map(str, bootstrap)), "the metadata has no brokers")
     return ClusterReport(cluster_id=metadata.cluster_id, brokers=tuple(reports))
 
 
 def to_json(report: ClusterReport) -> str:
     brokers = [
         {
-            "node_id": one.node_id,
-            "address": str(one.address),
-            "result": one.proof.result.value,
-            "why": one.proof.why,
-            "remedy": one.proof.remedy,
-            "left_behind": list(one.proof.left_behind),
+            "node_id": broker.node_id,
+            "address": str(broker.address),
+            "result": broker.proof.result.value,
+            "why": broker.proof.why,
+            "remedy": broker.proof.remedy,
+            "left_behind": list(broker.proof.left_behind),
         }
-        for one in report.brokers
+        for broker in report.brokers
     ]
     document = {"cluster_id": report.cluster_id, "result": report.result.value, "brokers": brokers}
     return json.dumps(document, indent=2) + "\n"
 
 
 _MEANING = {
-    Result.PROVEN: "Every broker stores sets: Shoal sends it several batches per partition in one request.",
+    Result.PROVEN: "Every broker stores sets: Shoal sends several batches per partition in one request.",
     Result.REFUSED: (
         "Brokers that refuse sets get one batch per partition and request: correct, but slow for small batches.\n"
-        "The Java agent (docs/multi-batch.md) makes an unmodified Apache Kafka 3.9 to 4.3 take them."
+        "The Java agent (docs/agent.md) makes an unmodified Apache Kafka 3.9 to 4.3 take them."
     ),
-    Result.UNSAFE: "UNSAFE: a broker answers success and loses or changes records. Shoal never sends it a set. Nor should others.",
-    Result.UNKNOWN: "A broker that could not be tried counts as one that refuses: it gets one batch per partition and request.",
+    Result.UNSAFE: (
+        "UNSAFE: a broker reports success and loses or changes records. Shoal never sends it a set; no client should."
+    ),
+    Result.UNKNOWN: (
+        "Shoal treats a broker that could not be tried as one that refuses: one batch per partition and request."
+    ),
 }
 
 
 def to_text(report: ClusterReport) -> str:
     count = len(report.brokers)
     lines = [f"cluster {report.cluster_id or '(unknown)'}: {count} broker{'s' if count > 1 else ''}", ""]
-    width = max(len(str(one.address)) for one in report.brokers)
-    for one in report.brokers:
-        name = "broker ?" if one.node_id is None else f"broker {one.node_id}"
-        lines.append(f"  {name}  {one.address!s:<{width}}  {one.proof.result.upper():<7}  {one.proof.why}")
-        if one.proof.remedy:
-            lines.append(f"      way out: {one.proof.remedy}")
-        if one.proof.left_behind:
-            lines.append(f"      left behind, delete it: {', '.join(one.proof.left_behind)}")
+    width = max(len(str(broker.address)) for broker in report.brokers)
+    for broker in report.brokers:
+        name = "broker ?" if broker.node_id is None else f"broker {broker.node_id}"
+        lines.append(f"  {name}  {broker.address!s:<{width}}  {broker.proof.result.upper():<7}  {broker.proof.why}")
+        if broker.proof.remedy:
+            lines.append(f"      remedy: {broker.proof.remedy}")
+        if broker.proof.left_behind:
+            lines.append(f"      not deleted, delete it: {', '.join(broker.proof.left_behind)}")
     return "\n".join([*lines, "", _MEANING[report.result], ""])

@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 __all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_login_options", "add_probe_options", "credentials"]
 
-PROBE_WHAT = "prove whether a cluster's brokers take several batches per partition in one request"
+PROBE_WHAT = "test whether brokers accept several batches per partition in one produce request"
 PROBE_USAGE = "HOST:PORT[,..] [options]"
 PROBE_END = """\
 what happens:
-  On every broker a scratch topic __shoal-probe-<random> with one partition is made; sets of 2, 5 and 64 batches (all codecs)
-  are produced to it, each in one request; the end offset is asked for, and every record is read back and compared; a set with
-  a damaged batch must leave nothing; the topic is deleted. Takes a second or two and some kilobytes.
-  shoal run and shoal mirror do the same by themselves, over their clients' connections, before they send the first set.
+  On each broker, Shoal creates a scratch topic __shoal-probe-<random> with one partition. It produces sets of 2, 5 and
+  64 batches (all codecs), each in one request, then checks the end offset and compares every record. A set with a
+  damaged batch must leave nothing. Shoal deletes the topic. This takes one or two seconds and some kilobytes.
+  shoal run and shoal mirror do the same over their clients' connections before they send the first set.
 
 results:
-  PROVEN   every record is there: Shoal sends sets to this broker
-  REFUSED  the broker says no (error 87 or 2, or closes the connection): Apache Kafka without the agent
-  UNSAFE   the broker says yes, and records are lost or wrong (Redpanda, librdkafka's mock cluster, ...)
-  UNKNOWN  it could not be tried: the line below says why, and what to do
+  PROVEN   every record was stored: Shoal sends sets to this broker
+  REFUSED  the broker returned error 87 or 2, or closed the connection: Apache Kafka without the agent
+  UNSAFE   the broker reported success, but records were lost or wrong (Redpanda, librdkafka's mock cluster, ...)
+  UNKNOWN  the test failed to run: the next line gives the cause and the remedy
 
 examples:
   shoal probe b1:9092
-  shoal probe b1:9092 --topic shoal-probe            no right to create topics: use this one, a partition on every broker
+  shoal probe b1:9092 --topic shoal-probe            use an existing topic with a partition on every broker
   shoal probe b1:9092 --sasl-mechanism SCRAM-SHA-512 --sasl-username mirror --sasl-password-file mirror.password
   shoal probe b1:9092 --json | jq -r .result
 
 exit codes: 0 all brokers proven, 1 a broker refuses, 4 a broker is unsafe, 5 a broker could not be tried,
-            2 wrong arguments or nobody there, 3 error in Shoal itself
+            2 wrong arguments or no broker reachable, 3 error in Shoal itself
 """
 
 _SECONDS = 30.0
@@ -48,24 +48,22 @@ _SECONDS = 30.0
 def add_probe_options(
     parser: argparse.ArgumentParser, typed: Callable[[Callable[[str], Any]], Any], seconds: Any
 ) -> None:
-    """`typed` makes a `type=` of a parser of values, `seconds` is one."""
-    parser.add_argument(
-        "bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help="brokers that are asked who there is"
-    )
-    what = "use this topic, which exists, instead of a scratch topic"
+    """`typed` makes a `type=` function from a parser of values; `seconds` is a parser of values."""
+    parser.add_argument("bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help="bootstrap brokers")
+    what = "existing topic to use instead of a scratch topic"
     parser.add_argument("--topic", type=typed(check_topic), metavar="NAME", help=what)
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
-    what = f"give a broker up after so long (default: {_SECONDS:g})"
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    what = f"timeout per broker, in seconds (default: {_SECONDS:g})"
     parser.add_argument("--seconds", type=typed(seconds), metavar="SECONDS", default=_SECONDS, help=what)
     add_login_options(parser)
 
 
 def add_login_options(parser: argparse.ArgumentParser) -> None:
-    """Those that `credentials` reads."""
-    group = parser.add_argument_group("log-in (over a plain connection: Shoal speaks no TLS)")
+    """The options that `credentials` reads."""
+    group = parser.add_argument_group("authentication (no TLS yet: credentials go over a plaintext connection)")
     group.add_argument("--sasl-mechanism", choices=MECHANISMS, help="default: none")
-    group.add_argument("--sasl-username", metavar="NAME", help="the user")
-    what = "a file whose first line is the password, or - for standard input"
+    group.add_argument("--sasl-username", metavar="NAME", help="user name")
+    what = "file with the password in its first line, or - for standard input"
     group.add_argument("--sasl-password-file", metavar="FILE", help=what)
 
 

@@ -1,6 +1,6 @@
-"""What flowed between two snapshots of the statistics, as lines for the log: pure formatting, no clock, no counting.
+"""The traffic between two snapshots of the statistics, as log lines: pure formatting, no clock, no counting.
 
-One line per listener, and none where nothing happened (polls that find nothing are nothing). Bytes are told in MB = 1,000,000 bytes, as disks and networks are.
+One line per listener, and none without traffic (empty polls are not traffic). Sizes are in MB = 1,000,000 bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Line", "Snapshot", "report"]
 
-_NOTHING_SHALLOW = ShallowStatistics().values()  # what the lines of other listeners have, too
-_CHATTER = 1000  # bytes per second and connection: polls and heartbeats of clients for whom there is nothing new
-# How connections end every day; the others are told.
+_NOTHING_SHALLOW = ShallowStatistics().values()  # keys that the lines of all listeners have
+_CHATTER = 1000  # bytes per second and connection: polls and heartbeats of idle clients
+# Ordinary causes, which are not reported.
 _QUIET = frozenset({CloseCause.CLIENT_CLOSED, CloseCause.IDLE, CloseCause.DRAINED, CloseCause.SHUTDOWN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    at: float  # seconds on any clock that only goes forward
+    at: float  # seconds of any monotonic clock
     server: ServerStatistics
 
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def report(before: Snapshot, now: Snapshot) -> list[Line]:
-    """A line for every listener where something flowed, connected or failed since `before`, and one for the index."""
+    """One line per listener with traffic, connections or failures since `before`, and one for the index."""
     earlier = {listener.name: listener for listener in before.server.listeners}
     lines = []
     for listener in now.server.listeners:
@@ -61,7 +61,7 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
 
 
 def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
-    """Nothing where nothing was seen."""
+    """No line if nothing was captured."""
     more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "dropped", "unread")}
     if any(more.values()):
         parts = [f"{counted(more['written'], 'row')} ({megabytes(more['bytes'])})"]
@@ -71,7 +71,7 @@ def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
 
 
 def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
-    """Nothing where nothing was captured."""
+    """No line if nothing was captured."""
     more = {name: getattr(now, name) - getattr(before, name) for name in ("written", "bytes", "lost")}
     if any(more.values()):
         parts = [f"{counted(more['written'], 'frame')} ({megabytes(more['bytes'])})"]
@@ -113,7 +113,7 @@ class _Change(NamedTuple):
 
     @property
     def closed(self) -> dict[str, int]:
-        """Cause -> how many connections ended so, the everyday causes left out."""
+        """Cause -> number of connections, without the ordinary causes."""
         earlier = self.before.closed if self.before else {}
         more = {cause: count - earlier.get(cause, 0) for cause, count in self.now.closed.items()}
         return {str(cause): count for cause, count in more.items() if count and cause not in _QUIET}

@@ -1,7 +1,7 @@
-"""Run the proxy with its report: `serve`, and beside it a task that tells what flows.
+"""Run the proxy: `serve`, and a task that logs traffic summaries.
 
 run ──┬── serve (until SIGTERM or SIGINT)
-      ├── stall watch (a thread: the loop has not turned for a while)
+      ├── stall watch (a thread that detects a blocked event loop)
       ├── ticks (every second, for the interlocks: a mirror that cannot produce does not fetch either)
       └── report (every `report_every` seconds; once more, with the totals, at the end)
 """
@@ -19,8 +19,8 @@ from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.config.parse import LOOPBACK
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.legacy.path import LegacyPath
-from shoal.proxy.logs import fields, told
-from shoal.proxy.plain import PlainPath
+from shoal.proxy.listener.plain import PlainPath
+from shoal.proxy.logs import event, fields
 from shoal.proxy.server import serve
 from shoal.proxy.shallow.paths import shallow_paths
 from shoal.proxy.statistics import ServerStatistics
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.proxy.config.settings import ListenerSettings, Settings
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.server import Server
 
 __all__ = ["run"]
@@ -42,7 +42,7 @@ _NOTHING = ServerStatistics(listeners=())
 
 
 def run(settings: Settings, ready: Callable[[], None]) -> None:
-    """Until a signal has drained it. `ready` is called once the ports are open. Raises OperatorError (in groups)."""
+    """Returns after a signal and the drain. Calls `ready` once the ports are open. Raises OperatorError (in groups)."""
     trio.run(_run, settings, ready)
 
 
@@ -62,7 +62,7 @@ def _announce(listener: ListenerSettings) -> None:
     address = str(Address(listener.host, listener.port))
     log.info("listening", extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair))
     if listener.host in LOOPBACK and (listener.advertised_host or listener.host) not in LOOPBACK:
-        what = "clients are told a name of this machine, but only this machine can connect: listen on another address"
+        what = "advertised host differs, but the listener is on loopback: remote clients cannot connect"
         log.warning(what, extra=fields(listener=listener.name, address=address, advertise=listener.advertised_host))
 
 
@@ -90,7 +90,7 @@ async def _tick(server: Server) -> None:
 
 
 async def _report(server: Server, every: float) -> None:
-    """Forever; the totals when cancelled."""
+    """Runs forever; logs the totals when cancelled."""
     first = Snapshot(at=trio.current_time(), server=_NOTHING)
     before = first
     try:
@@ -101,9 +101,9 @@ async def _report(server: Server, every: float) -> None:
         _tell(server, first, "total")
 
 
-def _tell(server: Server, before: Snapshot, event: str) -> Snapshot:
+def _tell(server: Server, before: Snapshot, name: str) -> Snapshot:
     now = Snapshot(at=trio.current_time(), server=server.statistics())
     for line in report(before, now):
-        text = line.text if event == "flow" else f"{event} {line.text}"
-        log.info(event, extra=told(text, **line.values))
+        text = line.text if name == "flow" else f"{name} {line.text}"
+        log.info(name, extra=event(text, **line.values))
     return now

@@ -1,15 +1,15 @@
-"""An event loop that does not turn any more serves nobody and obeys no SIGTERM: a thread notices, says where, and ends the process.
+"""Detects a blocked event loop, which serves no client and ignores SIGTERM: a thread logs where it hangs, then exits.
 
-    trio:    a task counts, a few times a second
-    thread:  looks as often whether that has moved; if not for `report` seconds: the stacks of all tasks; for `end` seconds: exit
+    trio:    a task increments a counter, a few times a second
+    thread:  checks the counter as often. Unchanged for `report` seconds: log all stacks; for `end` seconds: exit
 
-The thread counts its own looks, not seconds. Where the whole process did not run (SIGSTOP, a suspended machine, a debugger that
-stops all threads), the thread did not either: it has missed one look, and not a thousand. So has one that gets too little CPU.
+The thread counts its own checks, not seconds. If the whole process did not run (SIGSTOP, a suspended machine, a
+debugger that stops all threads, too little CPU), the thread did not run either, and has missed one check at most.
 
-What is said is said by one more thread, for a log that nobody reads any more may be what the loop hangs on. Tasks are read while
-the loop may go on: what cannot be read then is left out. Tasks that stand at the same place are told together.
+Another thread writes the log, because a log that is no longer read may be what blocks the loop. Tasks are read while
+the loop may continue, so unreadable ones are left out. Tasks with the same stack are logged together.
 
-It cannot notice C code that keeps the interpreter's lock for ever: the thread would not run.
+C code that never releases the interpreter's lock is not detected: the thread would not run.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ __all__ = ["StallWatch"]
 log = logging.getLogger("shoal.stall")
 
 _LONGEST_PERIOD = 0.5
-_LOOKS = 4  # in the shorter of the times, at least
-_STACKS = 30  # of different places
-_FRAMES = 40  # of a stack, the innermost
+_CHECKS = 4  # at least, in the shorter of the two times
+_STACKS = 30  # different ones that are logged
+_FRAMES = 40  # innermost frames of a stack
 _LAST_WORDS_SECONDS = 2.0
 
 
 class StallWatch:
-    """Seconds; 0: never. `exit` does not return."""
+    """`report` and `end` are seconds; 0: never. `exit` does not return."""
 
     def __init__(self, *, report: float, end: float, exit: Callable[[int], object] = os._exit) -> None:
         self._report, self._end, self._exit = report, end, exit
-        self.period = min([_LONGEST_PERIOD, *(seconds / _LOOKS for seconds in (report, end) if seconds)])
+        self.period = min([_LONGEST_PERIOD, *(seconds / _CHECKS for seconds in (report, end) if seconds)])
         self.beats = 0
         self._seen = -1
-        self._looks = 0  # since the last beat
-        self._told = False
+        self._checks = 0  # since the last beat
+        self._reported = False
         self._root: trio.lowlevel.Task | None = None
         self._over = Event()
 
@@ -70,36 +70,36 @@ class StallWatch:
 
     def _watch(self) -> None:
         while not self._over.wait(self.period):
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         if self.beats != self._seen:
-            if self._told:
-                self._say(self._turns_again, self._looks * self.period)
-            self._seen, self._looks, self._told = self.beats, 0, False
+            if self._reported:
+                self._log(self._recovered, self._checks * self.period)
+            self._seen, self._checks, self._reported = self.beats, 0, False
             return
-        self._looks += 1
-        seconds = self._looks * self.period
-        if self._report and seconds >= self._report and not self._told:
-            self._told = True
-            self._say(self._stands, seconds)
+        self._checks += 1
+        seconds = self._checks * self.period
+        if self._report and seconds >= self._report and not self._reported:
+            self._reported = True
+            self._log(self._blocked, seconds)
         if self._end and seconds >= self._end and not _is_debugged():
-            if not self._told:
-                self._say(self._stands, seconds)
-            self._say(self._ends, seconds)
+            if not self._reported:
+                self._log(self._blocked, seconds)
+            self._log(self._exits, seconds)
             self._exit(STALLED)
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- the log ---------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _say(what: Callable[[float], None], seconds: float) -> None:
-        teller = Thread(target=what, args=(seconds,), daemon=True)
-        teller.start()
-        teller.join(_LAST_WORDS_SECONDS)
+    def _log(what: Callable[[float], None], seconds: float) -> None:
+        writer = Thread(target=what, args=(seconds,), daemon=True)
+        writer.start()
+        writer.join(_LAST_WORDS_SECONDS)
 
-    def _stands(self, seconds: float) -> None:
-        log.error("the event loop stands still, nobody is served", extra=fields(seconds=seconds))
-        log.error("stack", extra=fields(task="running", at=_said(_running())))
+    def _blocked(self, seconds: float) -> None:
+        log.error("the event loop is blocked: no client is served", extra=fields(seconds=seconds))
+        log.error("stack", extra=fields(task="running", at=_frames(_running())))
         stacks = Counter(_stacks(self._root))
         for (name, stack), tasks in stacks.most_common(_STACKS):
             log.error("stack", extra=fields(task=name, tasks=tasks, at=stack))
@@ -107,12 +107,12 @@ class StallWatch:
             log.error("stack", extra=fields(more=len(stacks) - _STACKS))
 
     @staticmethod
-    def _turns_again(seconds: float) -> None:
-        log.warning("the event loop turns again", extra=fields(seconds=seconds))
+    def _recovered(seconds: float) -> None:
+        log.warning("the event loop runs again", extra=fields(seconds=seconds))
 
     @staticmethod
-    def _ends(seconds: float) -> None:
-        what = "Shoal ends, for a supervisor to start it again (limits.stall-exit)"
+    def _exits(seconds: float) -> None:
+        what = "Shoal exits so that a supervisor can restart it (limits.stall-exit)"
         log.critical(what, extra=fields(seconds=seconds, exit_code=STALLED))
 
 
@@ -127,19 +127,19 @@ def _is_debugged() -> bool:
 
 
 def _stacks(root: trio.lowlevel.Task | None) -> Iterator[tuple[str, str]]:
-    """Of each task: its name, and where it waits."""
+    """For each task: its name and its stack."""
     waiting = [] if root is None else [root]
     while waiting:
         task = waiting.pop()
         try:
-            name, stack = task.name, _said([frame for frame, _ in task.iter_await_frames()])
+            name, stack = task.name, _frames([frame for frame, _ in task.iter_await_frames()])
             waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-        except Exception as error:  # the loop has gone on
+        except Exception as error:  # the loop has continued
             name, stack = task.name, f"cannot be read: {error!r}"
         yield name, stack
 
 
-def _said(frames: list[FrameType]) -> str:
+def _frames(frames: list[FrameType]) -> str:
     return " > ".join(
         f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} {frame.f_code.co_name}"
         for frame in frames[-_FRAMES:]

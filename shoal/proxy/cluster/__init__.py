@@ -1,7 +1,7 @@
-"""One upstream cluster and the ports that stand for its brokers.
+"""One upstream cluster, and the ports of its brokers.
 
     cluster       addresses of the brokers, names of topic ids
-    ports         which port stands for which broker, stable over restarts
+    ports         which broker has which port, stable over restarts
     bound_port    a bound port: clients that connect to it go to this broker
     multi_batch   which brokers are proven to take several batches per partition
     state_files   how files in a state directory are written, so that nothing of another owner is lost

@@ -1,4 +1,4 @@
-"""One upstream cluster: where its brokers are, and what its topics' ids are called."""
+"""One upstream cluster: addresses of its brokers, names and ids of its topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
@@ -37,11 +37,11 @@ _CLIENT_ID = "shoal"
 
 
 class NotLearned(Exception):
-    """The cluster did not tell its metadata; the message says why."""
+    """The cluster did not answer the metadata request; the message says why."""
 
 
 class NotReached(NotLearned):
-    """No broker could be connected to."""
+    """No broker accepted a connection."""
 
 
 class Cluster:
@@ -51,10 +51,10 @@ class Cluster:
         self.limits = limits
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
-        self.first_question: trio.Event | None = None  # set when the question at the start is answered, or was in vain
+        self.first_question: trio.Event | None = None  # set when the first metadata request is answered or has failed
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
-        self.capture: Capture | None = None  # the index of what passes
+        self.capture: Capture | None = None  # the traffic index
         self.when_made_anew: list[Callable[[str], None]] = []  # called with the name of a topic that has another id now
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._ids: OrderedDict[str, bytes] = OrderedDict()
@@ -71,11 +71,13 @@ class Cluster:
     def watched(
         self, upstream: Transport, listener: str, node_id: int | None, number: int
     ) -> tuple[Tap | None, Transport]:
-        """A new connection to a broker, for client connection `number`: what the index sees of it, and through what its bytes go."""
+        """For a new connection to a broker, of client connection `number`: its tap for the index, and its transport."""
         if self.capture is None:
             return None, upstream
         node = -1 if node_id is None else node_id
-        return self.capture.tap(upstream, Place(connection=number, listener=listener, cluster=self.name, node=node))
+        return self.capture.tap(
+            upstream, ConnectionInfo(connection=number, listener=listener, cluster=self.name, node=node)
+        )
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
@@ -84,7 +86,7 @@ class Cluster:
         return self._ids.get(name)
 
     def partition_name(self, topic: Topic, partition: int) -> str:
-        """For people."""
+        """For logs."""
         name = self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
         return f"{name}-{partition}"
 
@@ -113,19 +115,19 @@ class Cluster:
 
     def _identified(self, cluster_id: str) -> None:
         if self.cluster_id is not None:
-            what = "cluster %r has another id than before: %s, and it was %s. Do its bootstrap addresses lead to two clusters?"
+            what = "cluster %r has another id than before: %s, not %s: do its bootstrap addresses lead to two clusters?"
             log.error(what, self.name, cluster_id, self.cluster_id)
         self.cluster_id = cluster_id
         for identified in self.when_identified:
             identified(cluster_id)
 
     async def asked(self) -> None:
-        """Until its id is known as soon as it can be: what Shoal has kept in files may be another cluster's."""
+        """Wait until the cluster's id is known, or cannot be: Shoal's state files may belong to another cluster."""
         if self.first_question is not None and self.cluster_id is None:
             await self.first_question.wait()
 
     def _made_anew(self, name: str) -> None:
-        """The topic was deleted, and there is one with its name."""
+        """The topic was deleted, and another one has its name now."""
         log.info("topic %s of cluster %r was made anew", name, self.name)
         for forget in self.when_made_anew:
             forget(name)

@@ -1,11 +1,11 @@
 """Which brokers of a cluster take several batches per partition in one request: proven before it is used.
 
-A proof is made over a client's own connection, between two of its requests, because Shoal has no credentials: it needs a route's
-handler, as `ask` does, and the client's rights. It is bound to connections: `may_send_sets` is true only of a connection whose
-broker was proven over it, or was asked over it who it is and is the one that was proven. When any connection to a broker is
+A proof is made over a client's own connection, between two of its requests, because Shoal has no credentials: it needs
+a route's handler, as `ask` does, and the client's rights. It is bound to connections: `may_send_sets` is true only for
+a connection over which the broker was proven, or was identified as the proven one. When any connection to a broker is
 lost, no connection to that broker counts as proven any more (`known.py` has the rules).
 
-One connection at a time proves a broker; others meanwhile send single batches.
+One connection at a time proves a broker; the others send single batches meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -25,15 +25,14 @@ from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from shoal.protocol.wire.types import Buffer
     from shoal.proxy.config.settings import ClusterSettings
-    from shoal.proxy.connection.connection import Connection
 
     Exchange = Callable[[bytes], Awaitable[Buffer]]
 
-__all__ = ["PROBE_SECONDS", "MultiBatchProofs"]
+__all__ = ["PROBE_SECONDS", "Askable", "Asked", "MultiBatchProofs"]
 
 log = logging.getLogger("shoal.multi_batch")
 
@@ -43,6 +42,25 @@ _MOST_LEFTOVERS = 16
 _LOSSES = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST, CloseCause.UPSTREAM_UNREACHABLE})
 _ANOTHER = Proof(result=Result.UNKNOWN, why="it is not the broker that was proven")
 _LEVELS = {Result.PROVEN: logging.INFO, Result.REFUSED: logging.INFO}
+
+
+class Asked(Protocol):
+    async def frame(self) -> Buffer:
+        """The answer. Raises UpstreamLost."""
+
+
+class Askable(Protocol):
+    """A connection whose broker can be asked on a client's behalf, from a route's handler."""
+
+    @property
+    def node_id(self) -> int | None: ...
+    @property
+    def provisional(self) -> bool: ...
+    @property
+    def cause(self) -> CloseCause | None: ...
+
+    async def post(self, buffers: Sequence[Buffer], /) -> Asked:
+        """Raises UpstreamLost."""
 
 
 class MultiBatchProofs:
@@ -61,23 +79,23 @@ class MultiBatchProofs:
         self._seconds = seconds
         self._now = clock
         self._known = Known()
-        self._vouched: dict[Connection, int] = {}
-        self._stamps: set[Connection] = set()
+        self._vouched: dict[Askable, int] = {}
+        self._stamps: set[Askable] = set()
         self._proving: set[int] = set()
         self._leftovers: tuple[str, ...] = ()
 
-    def may_send_sets(self, connection: Connection) -> bool:
-        """Ask before every request with a set: an answer is good until the next await."""
+    def may_send_sets(self, connection: Askable) -> bool:
+        """To be checked before every request with a set: the result is valid until the next await."""
         return connection in self._vouched
 
-    async def ensure(self, connection: Connection) -> bool:
+    async def ensure(self, connection: Askable) -> bool:
         """From a route's handler: prove the broker if that is due, within `PROBE_SECONDS`. -> `may_send_sets`.
 
         Raises UpstreamLost when the connection to the broker ends meanwhile.
         """
         if connection in self._vouched or not self._enabled:
             return connection in self._vouched
-        node_id = connection.door.node_id
+        node_id = connection.node_id
         if node_id is None or connection.provisional or node_id in self._proving:
             return False
         if self._known.may_ask(node_id, self._now()):
@@ -85,24 +103,24 @@ class MultiBatchProofs:
         return connection in self._vouched
 
     def is_proven(self, node_id: int) -> bool:
-        """Whether the broker takes sets, as far as is known: perhaps not yet of every connection to it."""
+        """Whether the broker is known to take sets; not every connection to it may send them yet."""
         proof = self._known.proof(node_id)
         return proof is not None and proof.proven
 
-    def stamps_are_known(self, connection: Connection) -> bool:
-        """Whether the batches of a set may have a producer id, and each of them be sent again alone: it is stored once."""
+    def stamps_are_known(self, connection: Askable) -> bool:
+        """Whether the batches of a set may have a producer id: a batch that is sent again alone is then stored once."""
         return connection in self._stamps
 
-    def vouch(self, connection: Connection, *, stamps: bool = False) -> None:
+    def vouch(self, connection: Askable, *, stamps: bool = False) -> None:
         """The broker behind this connection is known to take sets."""
-        assert connection.door.node_id is not None
-        self._vouched[connection] = connection.door.node_id
+        assert connection.node_id is not None
+        self._vouched[connection] = connection.node_id
         if stamps:
             self._stamps.add(connection)
 
-    def withdraw(self, connection: Connection, why: str) -> None:
-        """A proven broker refused a set, or the connection ended on one: no more sets to it, until it is proven anew."""
-        node_id = connection.door.node_id
+    def withdraw(self, connection: Askable, why: str) -> None:
+        """A proven broker refused a set, or the connection ended on one: no more sets until it is proven again."""
+        node_id = connection.node_id
         if node_id is None or connection not in self._vouched:
             return
         self._forget(node_id)
@@ -115,26 +133,28 @@ class MultiBatchProofs:
             )
 
     async def still_holds(self, node_id: int, exchange: Exchange) -> bool:
-        """Whether the broker behind a connection that is no client's is the one that was proven: two small requests over it.
+        """Whether the broker of a connection of Shoal's own is the proven one: sends two small requests over it.
 
         Raises what `exchange` raises.
         """
-        probe = Probe(ProbePlan(node_id=node_id, token=b"", now=0), lambda one: self._known.of(one) or _ANOTHER)
+        probe = Probe(
+            ProbePlan(node_id=node_id, token=b"", now=0), lambda identity: self._known.of(identity) or _ANOTHER
+        )
         step = probe.start()
         while isinstance(step, Ask):
             step = probe.answered(await exchange(step.frame))
         return step.proven
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Askable) -> None:
         """Both ends of a connection are closed; its `cause` says why."""
         self._vouched.pop(connection, None)
         self._stamps.discard(connection)
-        node_id = connection.door.node_id
+        node_id = connection.node_id
         if node_id is not None and connection.cause in _LOSSES:
             self.lost(node_id)
 
     def lost(self, node_id: int) -> None:
-        """A connection to this broker was lost, a client's or one of Shoal's own."""
+        """A connection to this broker was lost: a client's, or one of Shoal's own."""
         self._forget(node_id)
         self._known.lost(node_id, self._now())
 
@@ -143,10 +163,10 @@ class MultiBatchProofs:
         return self._known.proofs()
 
     def _forget(self, node_id: int) -> None:
-        self._vouched = {one: node for one, node in self._vouched.items() if node != node_id}
+        self._vouched = {connection: node for connection, node in self._vouched.items() if node != node_id}
         self._stamps &= self._vouched.keys()
 
-    async def _prove(self, connection: Connection, node_id: int) -> None:
+    async def _prove(self, connection: Askable, node_id: int) -> None:
         self._proving.add(node_id)
         leftovers, self._leftovers = self._leftovers, ()
         plan = ProbePlan(
@@ -166,7 +186,7 @@ class MultiBatchProofs:
         if lost:
             raise UpstreamLost(f"while the broker was asked whether it takes several batches: {proof.why}")
 
-    def _learned(self, connection: Connection, node_id: int, proof: Proof) -> None:
+    def _learned(self, connection: Askable, node_id: int, proof: Proof) -> None:
         if proof.proven:
             self.vouch(connection, stamps=proof.stamps)
         if not self._known.learned(node_id, proof, self._now()):
@@ -184,7 +204,7 @@ class MultiBatchProofs:
         )
 
 
-async def _run(probe: Probe, connection: Connection, seconds: float) -> tuple[Proof, bool]:
+async def _run(probe: Probe, connection: Askable, seconds: float) -> tuple[Proof, bool]:
     """-> the proof, and whether the connection was lost on the way."""
     step = probe.start()
     with trio.move_on_after(seconds):
@@ -204,8 +224,8 @@ async def _run(probe: Probe, connection: Connection, seconds: float) -> tuple[Pr
     return Proof(result=Result.UNKNOWN, why=why, left_behind=probe.left_behind), False
 
 
-async def _exchange(connection: Connection, frame: bytes, seconds: float) -> Buffer:
-    """Giving up may not leave half a request behind: then the connection is of no more use."""
+async def _exchange(connection: Askable, frame: bytes, seconds: float) -> Buffer:
+    """A timeout must not leave half a request behind: the connection would be unusable."""
     with trio.move_on_after(seconds, shield=True) as sending:
         asked = await connection.post([frame])
     if sending.cancelled_caught:

@@ -1,11 +1,11 @@
-"""Which port stands for which broker of a listener: stable while the process runs, and across restarts with a state file.
+"""Which broker of a listener has which port: stable while the process runs, and across restarts with a state file.
 
-Pure, apart from `read_state` and `write_state`. A node keeps the port it has; a new node of a range gets the lowest port that no
-node has; a port that turns out to be taken by somebody else is skipped and never offered again. The map of a `PortMap` is
-what the operator wrote, and nothing else.
+Pure, apart from `read_state` and `write_state`. A node keeps its port; a new node of a range gets the lowest port that
+no node has; a port that another program has is skipped and never offered again. A `PortMap` is exactly what the
+operator wrote.
 
-The state file also has each broker's address, so that at start-up, before any metadata was seen, a client with cached
-metadata that reconnects to a broker's port reaches that broker.
+The state file also has each broker's address. A client with cached metadata can therefore reconnect to a broker's port
+and reach that broker right after a start of Shoal, before Shoal has read any metadata.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["CorruptState", "NoPort", "Nodes", "PortAssignments", "State", "read_
 
 _STATE_VERSION = 2
 _READABLE = (1, _STATE_VERSION)  # 1 had no cluster
-_BEGINNING = '{\n "version": '  # of each that was written here
+_BEGINNING = '{\n "version": '  # of every state file that Shoal writes
 
 Nodes = dict[int, tuple[int, Address | None]]
 """Node id -> (listening port, the broker's own address as last seen)."""
 
 
 class NoPort(Exception):
-    """A broker has no port of ours, so the answer that names it cannot be passed on."""
+    """A broker has no port here, so an answer that names it cannot be passed on."""
 
 
 class State(NamedTuple):
@@ -46,7 +46,7 @@ class State(NamedTuple):
 
 
 class CorruptState(Exception):
-    """A state file of ours that is of no use; the message says why."""
+    """A state file of Shoal that cannot be used; the message says why."""
 
 
 class PortAssignments:
@@ -90,7 +90,7 @@ class PortAssignments:
         )
 
     def assign(self, node_id: int, port: int, address: Address | None) -> bool:
-        """Remember; -> whether that is anything new."""
+        """-> whether this is a change."""
         new = (port, address)
         changed = self.nodes.get(node_id) != new
         self.nodes[node_id] = new
@@ -101,13 +101,14 @@ class PortAssignments:
         self.nodes = {node_id: (port, None) for node_id, (port, _) in self.nodes.items()}
 
     def refuse(self, port: int) -> None:
-        """Somebody else has this port."""
+        """Another program has this port."""
         self._refused.add(port)
 
     def _unmapped(self, node_id: int, address: Address) -> str:
+        known = ", ".join(f"{node} = {port}" for node, (port, _) in sorted(self.nodes.items()))
         return (
             f"listener {self._listener!r}: broker {node_id} at {address} has no port in the listener's node ports "
-            f"({', '.join(f'{node} = {port}' for node, (port, _) in sorted(self.nodes.items())) or 'empty'}): add one for {node_id}"
+            f"({known or 'empty'}): add one for {node_id}"
         )
 
     def _map_taken(self, node_id: int, port: int) -> str:
@@ -152,7 +153,7 @@ def _parse(state: Mapping[str, object]) -> Iterator[tuple[int, tuple[int, Addres
         ):
             raise ValueError(f"node {node_id} is {node!r}")
         if port in seen:
-            raise ValueError(f"port {port} stands for two nodes")
+            raise ValueError(f"two nodes have port {port}")
         seen.add(port)
         yield int(node_id), (port, Address(host, upstream_port) if host else None)
 

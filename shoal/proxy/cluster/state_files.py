@@ -1,7 +1,7 @@
-"""What the files of a state directory have in common: what is not Shoal's own is never written over, and what is its own but of no use
-any more is kept aside under another name, so that nothing is lost by a mistake.
+"""Rules for the files of a state directory, so that no mistake loses a file.
 
-A disk that is full, or fails, never ends the process: what is lost then is the memory over a restart, and one line says so.
+A file that is not Shoal's is never overwritten. A file of Shoal that cannot be used is renamed. A full or failing disk
+never ends the process: only state across a restart is lost, and one log line says so.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["NotOurs", "require_state_dir", "set_aside"]
 
-_KEPT = 3  # of one file that were set aside: a machine that stops often must not fill its disk with them
+_KEPT = 3  # renamed versions per file: a machine that stops often must not fill its disk with them
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NotOurs(Exception):
-    """Somebody else's file has the name of one of ours."""
+    """A file that is not Shoal's has the name of one of Shoal's."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
@@ -33,32 +33,34 @@ class NotOurs(Exception):
 
 
 def set_aside(path: Path) -> Path:
-    """-> its new name, beside the old one. The oldest that were set aside before are removed. Raises OSError."""
+    """Rename the file; -> its new path. The oldest renamed versions are removed. Raises OSError."""
     former = sorted(path.parent.glob(f"{path.name}.discarded-*"))
     aside = path.with_name(f"{path.name}.discarded-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 10**9:09d}")
     path.rename(aside)
-    for one in former[: max(0, len(former) + 1 - _KEPT)]:
+    for path_aside in former[: max(0, len(former) + 1 - _KEPT)]:
         with suppress(OSError):
-            one.unlink()
+            path_aside.unlink()
     return aside
 
 
 def require_state_dir(directory: Path | None, *, create: bool = True) -> None:
-    """Somebody has asked for this directory, so it must be there and take files. Raises OperatorError.
+    """The operator has set this directory, so it must exist and take files. Raises OperatorError.
 
-    A full disk is no reason: that may change, and each file says what is lost by it.
+    A full disk is no error here: that may change, and Shoal logs what is lost for each file.
     """
     if directory is None:
         return
     try:
         if create:
             directory.mkdir(parents=True, exist_ok=True)
-        there = next(one for one in (directory, *directory.parents) if one.exists())
+        there = next(folder for folder in (directory, *directory.parents) if folder.exists())
         if not there.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
+            raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
         if not os.access(there, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, f"{there} is read-only for this user")
     except OSError as error:
         if error.errno not in _FULL:
-            what = f"{directory} cannot be written to: {error.strerror}: choose another directory, or change its owner or its rights"
-            raise OperatorError.of("state-dir", what) from None
+            way_out = "choose another directory, or change its owner or its rights"
+            raise OperatorError.of(
+                "state-dir", f"{directory} cannot be written to: {error.strerror}: {way_out}"
+            ) from None

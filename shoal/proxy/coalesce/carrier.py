@@ -1,4 +1,4 @@
-"""A lane's own connection to a broker: one request, one answer, over and over."""
+"""A lane's own connection to a broker: one request at a time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _RECEIVE = 64 * 1024
 
 
 class Carrier:
-    """Connects when it is needed; what a broker closes while nothing is asked is nobody's loss."""
+    """Connects when needed. A broker may close it while no request is in flight."""
 
-    def __init__(self, door: BoundPort) -> None:
-        self._door = door
+    def __init__(self, bound_port: BoundPort) -> None:
+        self._door = bound_port
         self._sock: socket.socket | None = None
         self._outlet: SendSide | None = None
-        self.introduced: tuple[Connection, bool] | None = None  # a prover, and whether its broker is here: sets.py
+        # a prover, and whether this connection leads to its broker (sets.py)
+        self.introduced: tuple[Connection, bool] | None = None
 
     @property
     def has_lost_its_broker(self) -> bool:
@@ -46,13 +47,14 @@ class Carrier:
         self._sock = self._outlet = self.introduced = None
 
     async def exchange(self, request: bytes) -> bytes:
-        """The same, of a request that has its correlation id in it."""
+        """The same for a request that already has its correlation id."""
         return await self.ask(request, _PREFIX.unpack_from(request, _SIZE_BYTES)[1])
 
     async def ask(self, request: bytes, correlation_id: int, *, here: bool = False) -> bytes:
-        """-> the answer frame. Raises UpstreamUnreachable; PeerLost or RemoteProtocolError: it is not known what was done.
+        """Returns the answer frame. Raises UpstreamUnreachable; PeerLost or RemoteProtocolError: the outcome is
+        unknown.
 
-        `here`: over this connection or not at all.
+        `here`: only over the present connection.
         """
         if here and self._sock is not None and self.has_lost_its_broker:
             raise PeerLost(self._sock, ConnectionResetError("the broker closed the connection"))
@@ -77,12 +79,12 @@ class Carrier:
             if len(received) >= _PREFIX.size:
                 end = self._end(received, correlation_id)
         if len(received) > end:
-            raise RemoteProtocolError(f"{len(received) - end} bytes after an answer, of which no request is left")
+            raise RemoteProtocolError(f"{len(received) - end} bytes after an answer, without a request in flight")
         return bytes(received)
 
     def _end(self, received: bytearray, correlation_id: int) -> int:
         size, answered = _PREFIX.unpack_from(received)
-        limit = self._door.listener.limits.held_response_bytes
+        limit = self._door.limits.held_response_bytes
         if answered != correlation_id or not _SIZE_BYTES <= size <= limit:
             raise RemoteProtocolError(f"an answer of {size} bytes to {answered} where {correlation_id} was due")
         return _SIZE_BYTES + int(size)

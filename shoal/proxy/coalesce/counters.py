@@ -1,4 +1,4 @@
-"""What coalescing did so far: the counters of one listener, and a frozen snapshot for whoever prints them."""
+"""Statistics of coalescing: the counters of one listener, and a frozen snapshot."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class CoalesceStatistics:
     """One moment of a `CoalesceTally`."""
 
     taken: int = 0  # produce requests of clients that were joined
-    batches: int = 0  # in joined requests; again where a set was split
+    batches: int = 0  # in joined requests; counted again if a set is split
     requests: int = 0  # joined requests that were sent
     request_bytes: int = 0
-    split_sets: int = 0  # refused as a whole, and sent again batch by batch
+    split_sets: int = 0  # refused as a whole, and retried batch by batch
     errors: int = 0  # partitions answered with an error
-    alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that went their own way: why -> how many
+    alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that were not joined: reason -> count
 
     def since(self, earlier: PathStatistics | None) -> CoalesceStatistics:
         before = earlier if isinstance(earlier, CoalesceStatistics) else CoalesceStatistics()
@@ -35,7 +35,7 @@ class CoalesceStatistics:
 
     @property
     def happened(self) -> bool:
-        return False  # nothing without traffic
+        return False  # no activity without traffic
 
     def flow(self, seconds: float) -> Iterator[str]:
         yield from ()
@@ -56,7 +56,7 @@ _COUNTS = tuple(one.name for one in fields(CoalesceStatistics) if one.name != "a
 
 @dataclass(slots=True, kw_only=True)
 class CoalesceTally:
-    """The counters, written where things happen. `alone` is keyed by the reason (a closed list)."""
+    """The counters, updated in place. `alone` is keyed by the reason (a closed list)."""
 
     taken: int = 0
     batches: int = 0

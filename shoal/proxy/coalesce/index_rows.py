@@ -1,6 +1,7 @@
-"""What the index holds of joined requests: each client's batches, with its name and connection, as if it had sent them alone.
+"""Index rows of joined requests: each client's batches, with its client id and connection, as if it had sent them
+alone.
 
-The lane's own connection makes no rows, or each batch would be there twice.
+The lane's own connection makes no rows; otherwise each batch would be in the index twice.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from shoal.protocol.schema.api import ApiKey
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.answer import Answer
     from shoal.protocol.coalesce.joinable import LaneKey, Part
-    from shoal.protocol.coalesce.joiner import Batch, Joined
-    from shoal.proxy.coalesce.member import TakenRequest
+    from shoal.protocol.coalesce.policy import Batch, Joined
+    from shoal.proxy.coalesce.client import TakenRequest
 
 __all__ = ["JoinedCapture"]
 
@@ -28,14 +29,14 @@ _BASE_OFFSET = slice(6, 14)  # of an element of PartitionResponses: behind Index
 
 
 class JoinedCapture:
-    """One joined request: make it when the request is sent."""
+    """The rows of one joined request; created when the request is sent."""
 
     def __init__(self, key: LaneKey) -> None:
         self._key = key
         self._sent_ns = time_ns()
 
     def answered(self, joined: Joined, answer: Answer) -> None:
-        """Batches of a set that was refused as a set are not told: they are sent again."""
+        """Batches of a set that was refused as a set get no rows: they are retried."""
         answered = Answered(at_ns=time_ns(), throttle_ms=answer.throttle_ms)
         for target, verdicts in answer.verdicts.items():
             for batch, (error, content) in zip(joined.sets[target], verdicts, strict=True):
@@ -43,7 +44,7 @@ class JoinedCapture:
                 self._tell(batch, answered, error, offset)
 
     def lost(self, joined: Joined) -> None:
-        """Nobody knows what the broker has done."""
+        """The outcome is unknown."""
         for batches in joined.sets.values():
             for batch in batches:
                 self._tell(batch, NO_ANSWER, UNKNOWN_ERROR, -1)

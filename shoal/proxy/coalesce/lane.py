@@ -1,13 +1,13 @@
-"""A lane: everything that goes to one broker under one key, joined as `CoalescingPolicy` says, over connections of the lane's own.
+"""A lane: all requests for one broker and key, joined by `CoalescingPolicy`, over the lane's own connections.
 
-    add ── Joiner ──> a task takes a request ── its Carrier asks the broker ── each owner hears what concerns it ── again
+    add ── policy ──> a task takes a request ── its Carrier sends it ── each owner gets its results ── repeat
 
-A lane has tasks, each with a connection of its own when it needs one: usually one that works and one that stands by, to overtake
-when the first is slow. A task that has its answer takes the next request itself; only an idle one has to be woken.
-The tasks end when nothing has come for a while, or when the last client has gone.
+A lane has tasks, each with its own connection when needed: usually one that works and one on standby, which overtakes
+if the first is slow. A task with an answer takes the next request itself; only an idle task must be woken. Tasks end
+after a while without requests, or when the last client has disconnected.
 
-Where the outcome of a request is not known (its connection broke), its owners' connections are closed, as their own broker's would
-have been: they know best what to send again. Requests that were not sent yet are not concerned.
+If the outcome of a request is unknown (its connection broke), its owners' connections are closed, as their own broker
+would do: they know what to retry. Requests that were not sent yet are not affected.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
 from shoal.protocol.coalesce.answer import take_apart
-from shoal.protocol.coalesce.joiner import Batch, CoalescingPolicy
+from shoal.protocol.coalesce.policy import Batch, CoalescingPolicy
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -33,36 +33,37 @@ from shoal.proxy.statistics import CloseCause
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.answer import Answer
     from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
-    from shoal.protocol.coalesce.joiner import Joined, JoinLimits
+    from shoal.protocol.coalesce.policy import Joined, JoinLimits
     from shoal.protocol.wire.types import Buffer
     from shoal.proxy.cluster.bound_port import BoundPort
-    from shoal.proxy.coalesce.member import CoalescedClient, TakenRequest
-    from shoal.proxy.coalesce.path import CoalescePath
+    from shoal.proxy.coalesce.client import CoalescedClient, TakenRequest
+    from shoal.proxy.coalesce.counters import CoalesceTally
+    from shoal.proxy.coalesce.sets import ProvenSets
+    from shoal.proxy.listener.listener import Listener
 
 __all__ = ["Lane"]
 
 log = logging.getLogger("shoal.coalesce")
 
-_CLIENT_ID = "shoal"  # of lanes that clients of any id share
-_IDLE_SECONDS = 60.0  # then a lane's connections are closed; a broker's connections.max.idle.ms is 10 minutes
+_IDLE_SECONDS = 60.0  # until a lane's connections are closed; connections.max.idle.ms of a broker is 10 minutes
 _ANSWER_SECONDS = 30.0  # beyond the request's own timeout
-_TIMER_S = 0.001  # timers have whole milliseconds and are late: a linger ends up to so much early, never late
+_TIMER_S = 0.001  # timers have whole milliseconds and fire late: a linger may end this much early, never late
 _CORRELATION_IDS = 1 << 31
 
 
 class _Task:
-    """A parked task of a lane: whoever has work for it sets `wake`."""
+    """A parked task of a lane; `wake` is set when there is work."""
 
     __slots__ = ("armed", "carrier", "wake")
 
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
         self.wake = trio.Event()
-        self.armed = math.inf  # when it wakes by itself
+        self.armed = math.inf  # time of its timer
 
 
 class _Split:
-    """A set that was refused and whose batches are sent one by one: how many have no answer yet, and was one refused?"""
+    """A refused set whose batches are sent one by one: the number of unanswered ones, and whether one was refused."""
 
     __slots__ = ("error_code", "left", "refused")
 
@@ -72,21 +73,43 @@ class _Split:
         self.refused = False
 
 
+class LaneOwner(Protocol):
+    """What a lane needs of its listener's path: proofs of sets, counters, and somewhere to report results."""
+
+    listener: Listener
+    sets: ProvenSets
+    tally: CoalesceTally
+
+    def sent(self, joined: Joined) -> None: ...
+
+    def released(self, size: int) -> None: ...
+
+    def refused(self, taken: TakenRequest, target: Target, error_code: int, frame: bytes | None) -> Buffer: ...
+
+    def lane_ended(self, lane: Lane) -> None: ...
+
+    def broken(self, lane: Lane, why: str) -> None: ...
+
+
 class Lane:
-    def __init__(self, path: CoalescePath, door: BoundPort, key: LaneKey, limits: JoinLimits) -> None:
+    """`client_id`: of the lane's own requests."""
+
+    def __init__(
+        self, owner: LaneOwner, bound_port: BoundPort, key: LaneKey, limits: JoinLimits, client_id: str | None
+    ) -> None:
         self.key = key
         self.joiner = CoalescingPolicy(limits)
         self._tasks = 0
-        self.door = door
-        self._path = path
-        self._client_id = _CLIENT_ID if path.settings.ignore_client_ids else key.client_id
+        self.bound_port = bound_port
+        self._owner = owner
+        self._client_id = client_id
         self._parked: list[_Task] = []
         self._splits: dict[Target, _Split] = {}
         self._correlation_ids = count(1)
         self._ending = False
 
     def __repr__(self) -> str:
-        return f"<Lane to {self.door} {self.key}>"
+        return f"<Lane to {self.bound_port} {self.key}>"
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -95,26 +118,26 @@ class Lane:
         self.nudge()
 
     def nudge(self) -> None:
-        """There may be something to send earlier than before."""
+        """A request may be due earlier than before."""
         due = self.joiner.due()
         if self._parked:
             if due < self._parked[-1].armed:
                 self._unpark(self._parked[-1])
         elif due < math.inf and self._tasks < self.joiner.limits.in_flight:
             self._tasks += 1
-            self._path.listener.spawn(self._run)
+            self._owner.listener.spawn(self._run)
 
     def withdraw(self, member: CoalescedClient, *, silent: bool) -> None:
-        """Take back what has not been sent for a client that has gone; what nobody waits for only with `silent`."""
+        """Withdraw the unsent batches of a closed client; those with acks=0 only with `silent`."""
 
         def unwanted(batch: Batch) -> bool:
             taken = cast("TakenRequest", batch.owner)
             return taken.member is member and (silent or not taken.silent)
 
-        self._path.released(sum(batch.size for batch in self.joiner.withdraw(unwanted)))
+        self._owner.released(sum(batch.size for batch in self.joiner.withdraw(unwanted)))
 
     def end_soon(self) -> None:
-        """Nobody is left who could add anything: end when all is sent."""
+        """No client is left: end when everything is sent."""
         for task in list(self._parked):
             self._unpark(task)
         self._ending = True
@@ -126,31 +149,31 @@ class Lane:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        task = _Task(Carrier(self.door))
+        task = _Task(Carrier(self.bound_port))
         try:
             while (joined := await self._next(task.carrier)) is not None or await self._park(task):
                 if joined is not None:
                     await self._exchange(task.carrier, joined)
-        except Exception as error:  # an error of Shoal's in one lane must not end the others
+        except Exception as error:  # an error of Shoal in one lane must not end the others
             log.exception("%r: unexpected error", self)
-            self._path.broken(self, repr(error))
+            self._owner.broken(self, repr(error))
         finally:
             self._tasks -= 1
             task.carrier.close()
             if self._ending:
                 self.end_soon()
             if self.ended:
-                self._path.lane_ended(self)
+                self._owner.lane_ended(self)
 
     async def _next(self, carrier: Carrier) -> Joined | None:
-        """What is due, if anything is."""
-        sets = self._path.sets
-        if sets.allowed(self.door) and self.joiner.due() <= trio.current_time() + _TIMER_S:
-            await sets.introduce(self.door, carrier)
-        return self.joiner.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.door, carrier))
+        """The next request that is due, or None."""
+        sets = self._owner.sets
+        if sets.allowed(self.bound_port) and self.joiner.due() <= trio.current_time() + _TIMER_S:
+            await sets.introduce(self.bound_port, carrier)
+        return self.joiner.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, carrier))
 
     async def _park(self, task: _Task) -> bool:
-        """Wait until there may be something to do; -> False: end."""
+        """Wait until there may be work. Returns False to end the task."""
         if self._ending and not self.joiner.waiting_batches:
             return False
         due = self.joiner.due()
@@ -173,10 +196,10 @@ class Lane:
         sets = {
             cast("Target", target): [cast("Part", b.content) for b in chosen] for target, chosen in joined.sets.items()
         }
-        self._path.sent(joined)
+        self._owner.sent(joined)
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
         request = encode_joined(self.key, self._client_id, correlation_id, sets)
-        seen = JoinedCapture(self.key) if self.door.listener.cluster.capture is not None else None
+        seen = JoinedCapture(self.key) if self.bound_port.cluster.capture is not None else None
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
                 frame = await carrier.ask(request, correlation_id, here=joined.has_sets)
@@ -207,21 +230,21 @@ class Lane:
                 taken = cast("TakenRequest", batch.owner)
                 endpoints: Buffer = b""
                 if error_code:
-                    endpoints = self._path.refused(taken, target, error_code, frame if answer.names_brokers else None)
+                    endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
                 self._of_a_split(target, error_code)
                 taken.said(target, content, answer.throttle_ms, endpoints)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(len(joined.sets[target]), error_code)
-            self._path.tally.split_sets += 1
+            self._owner.tally.split_sets += 1
         self.joiner.answered(joined, answer.split)
         again = sum(batch.size for target in answer.split for batch in joined.sets[target])
         for member in members:
             member.deliver()
-        self._path.released(joined.size - again)
+        self._owner.released(joined.size - again)
 
     def _of_a_split(self, target: Target, error_code: int) -> None:
-        """A batch of a set that was refused has its own answer: if all are taken, it was refused for being a set."""
+        """A batch of a refused set has its own answer. If all are accepted, the set was refused for being a set."""
         split = self._splits.get(target)
         if split is None:
             return
@@ -230,20 +253,21 @@ class Lane:
         if not split.left:
             del self._splits[target]
             if not split.refused:
-                why = f"{error_name(split.error_code)} to a set for {target.topic!r}-{target.partition}, not to its batches"
-                self._path.sets.withdraw(self.door, why)
+                name = f"{target.topic!r}-{target.partition}"
+                why = f"{error_name(split.error_code)} to a set for {name}, not to its batches"
+                self._owner.sets.withdraw(self.bound_port, why)
 
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:
         self.joiner.answered(joined)
         if joined.has_sets:
-            self._path.sets.withdraw(self.door, "the connection ended on a set")
+            self._owner.sets.withdraw(self.bound_port, "the connection ended on a set")
         elif cause is CloseCause.UPSTREAM_LOST:
-            self._path.sets.lost(self.door)
+            self._owner.sets.lost(self.bound_port)
         owners = {cast("TakenRequest", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
         log.warning(
             "listener %r: a joined request to %s failed, %d client connections end: %s: %s",
-            self._path.listener.name,
-            self.door,
+            self._owner.listener.name,
+            self.bound_port,
             len(owners),
             cause,
             why,
@@ -251,4 +275,4 @@ class Lane:
         for member in owners:
             self.withdraw(member, silent=True)
             member.connection.abort(cause, why)
-        self._path.released(joined.size)
+        self._owner.released(joined.size)

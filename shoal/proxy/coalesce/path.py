@@ -1,26 +1,26 @@
-"""What a listener with `coalesce = true` plugs in: produce requests of many clients become few (design section 2).
+"""The path of a listener with `coalesce = true`: joins the Produce requests of many clients (docs/coalescing.md).
 
-    client A ──produce──┐                         ┌── Member A: its answers, in order
-    client B ──produce──┼── CoalescePath ── Lane ─┼── Member B
+    client A ──produce──┐                         ┌── client A: its answers, in order
+    client B ──produce──┼── CoalescePath ── Lane ─┼── client B
     client C ──produce──┘   take, or let pass     └── Member C
         └────── everything else: the client's own connection, as on a plain listener ──────> broker
 
-For each produce request, looked at as soon as it lies whole in the receive buffer, one of three things is decided:
+Each Produce request is decided as soon as it is complete in the receive buffer:
 
-    taken    its batches go into the lane of this broker and key; the lane's answer comes back by the Member
-    alone    it passes over the client's own connection: not joinable (`WhyAlone`), larger than what gains by it, of a client that
-             has authenticated, or perhaps a retry
-    wait     nothing more is read from this client until the obstacle is gone: taken requests and such as travel alone never
-             overtake each other, neither in one connection nor in one partition (a retry comes over a new connection),
-             and what is taken is bounded (`queue_bytes`)
+    taken    its batches go into the lane of this broker and key; the CoalescedClient sends the answer
+    alone    it passes over the client's own connection: not joinable (`WhyAlone`), too large to gain, of an
+             authenticated client, or possibly a retry
+    wait     read no more from this client for now: taken and passing requests never overtake each other, neither on
+             one connection nor in one partition (a retry uses a new one); taken bytes are bounded (`queue_bytes`)
 
-Clients that authenticate (SASL) are not joined: a lane's connection would have to be authenticated as they are, and a proxy that
-passes authentication through cannot do that in their place. Lending the connection of one of them was rejected: its end, its expired
-session and its waiting would be everybody's (docs/coalescing.md). All others are the same principal to the broker.
+Clients that authenticate (SASL) are not joined: the lane's connection would need their authentication, which a
+pass-through proxy cannot perform. Lending the connection of one client was rejected: its end, its expired session and
+its waiting would affect all (docs/coalescing.md). All other clients are the same principal to the broker.
 
-A request may be a retry when its producer id and sequence say so (`Sequences`; a partition is known by its topic's name, since a retry
-may say the id where the first said the name: connection/topic_names.py), and, for those without ids, for some time after the
-client was told of an error, or after a connection of this client (address and client id) ended with something unanswered.
+A request may be a retry by its producer id and sequence (`Sequences`; a partition is identified by its topic's name,
+since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it may be a
+retry for some time after the client got an error, or after a connection of this client (address and client id) ended
+with unanswered requests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.coalesce.joinable import OLDEST, Target, WhyAlone, read_joinable
-from shoal.protocol.coalesce.joiner import Batch, JoinLimits
+from shoal.protocol.coalesce.policy import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import Sequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
@@ -44,27 +44,27 @@ from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import write_int32
 from shoal.proxy.capture.annotations import OWN, raw
 from shoal.proxy.cluster.ports import NoPort
+from shoal.proxy.coalesce.client import CoalescedClient
 from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane
-from shoal.proxy.coalesce.member import CoalescedClient
 from shoal.proxy.coalesce.sets import ProvenSets
-from shoal.proxy.connection.in_flight import OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
-from shoal.proxy.plain import PLAIN_ROUTES
+from shoal.proxy.listener.plain import PLAIN_ROUTES
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part
-    from shoal.protocol.coalesce.joiner import Joined
+    from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
-    from shoal.proxy.coalesce.member import TakenRequest
+    from shoal.proxy.coalesce.client import TakenRequest
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.connection.pending import Answer
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalescePath"]
@@ -81,13 +81,14 @@ _PREFIX = Struct(
 _SIZE_BYTES = 4
 LARGEST_REQUEST = (
     64 * 1024
-)  # of a client: a larger one gains nothing by company (and is more than a pump may look at whole)
-MAX_LANES = 256  # two connections and two tasks each, in flight up to `in_flight` of them
+)  # limit of a client's request: a larger one gains nothing (and exceeds what a pump may hold)
+MAX_LANES = 256  # each has two connections and two tasks, up to `in_flight` of them
+_ANY_CLIENT_ID = "shoal"  # in requests of lanes that are shared by client ids
 _SETTLE_SECONDS = (
-    15.0  # for so long a client's next requests may be retries: reconnect.backoff.max.ms is 10 s at most by default
+    15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
 )
 _MAX_UNSETTLED = 10_000
-_KEEP_ALIVE_SECONDS = 120.0  # a client's own, unused connection: connections.max.idle.ms of a broker is 600 s
+_KEEP_ALIVE_SECONDS = 120.0  # for a client's unused connection: connections.max.idle.ms of a broker is 600 s
 
 RETRY = "possible retry"
 LARGE = "large"
@@ -109,7 +110,7 @@ class CoalescePath:
         self.listener = listener
         self.settings = listener.settings.coalescing
         self.tally = CoalesceTally()
-        self.held_bytes = 0  # of batches that were taken and are not answered
+        self.held_bytes = 0  # unanswered bytes of taken batches
         own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
         sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
@@ -126,13 +127,13 @@ class CoalescePath:
         self._sequences = Sequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
-        self._moved = trio.Event()  # something was answered or withdrawn
+        self._moved = trio.Event()  # set when requests are answered or withdrawn
 
     # -- connections -----------------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
-        if connection.door.node_id is None or connection.provisional:
+        if connection.bound_port.node_id is None or connection.provisional:
             member.own_way = BOOTSTRAP
 
     def end(self) -> None:
@@ -145,7 +146,7 @@ class CoalescePath:
         member.end()
         self.sets.closed(connection)
         for lane in list(self._lanes.values()):
-            if lane.door is connection.door:
+            if lane.bound_port is connection.bound_port:
                 lane.withdraw(member, silent=False)
             if not self._members:
                 lane.end_soon()
@@ -157,7 +158,7 @@ class CoalescePath:
         if len(self._unsettled) > _MAX_UNSETTLED:
             self._unsettled.popitem(last=False)
 
-    def _authenticates(self, connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
+    def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         self._members[connection].own_way = AUTHENTICATED
         self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
         is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
@@ -167,7 +168,7 @@ class CoalescePath:
         return (self.tally.statistics(),)
 
     def tick(self, now: float) -> None:
-        """Keep the clients' own connections from being closed as idle."""
+        """Keep brokers from closing the clients' own connections as idle."""
         for connection, member in self._members.items():
             used = connection.responses.received
             if used != member.heard:
@@ -193,7 +194,7 @@ class CoalescePath:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _decide(self, connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
+    def _decide(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         member = self._members[connection]
         size, _, version, _ = _PREFIX.unpack_from(first)
         if member.own_way is not None:
@@ -217,14 +218,14 @@ class CoalescePath:
         return self._take(member, found, header.correlation_id)
 
     async def _learn_names(self, member: CoalescedClient, client_id: str | None, unknown: list[Topic]) -> None:
-        """Instead of reading this client's next request. Raises UpstreamLost and UpstreamFault."""
+        """Runs before this client's next request is read. Raises UpstreamLost and UpstreamFault."""
         with member.connection.handling_request():
             await learn_names(member.connection, client_id, unknown)
         member.asked_names = True
 
     def _why_alone(self, member: CoalescedClient, found: Joinable, unknown: list[Topic]) -> str | None:
         if unknown:
-            self._unsettle(member.connection)  # what follows may be a retry, under the topic's name
+            self._unsettle(member.connection)  # the next request may be a retry with the topic's name
             return NAMELESS
         now = trio.current_time()
         client = member.connection.peer.host, member.connection.client_id
@@ -232,16 +233,16 @@ class CoalescePath:
             return RETRY
         if not all(self._sequences.is_new(self._place(member, part), part.header) for part in found.parts):
             return RETRY
-        full = len(self._lanes) >= MAX_LANES and (member.connection.door, found.key) not in self._lanes
+        full = len(self._lanes) >= MAX_LANES and (member.connection.bound_port, found.key) not in self._lanes
         return TOO_MANY if full else None
 
     def _pass_alone(
         self, member: CoalescedClient, first: memoryview, found: Joinable, why: str
-    ) -> Answer | Decision | Wait | None:
-        """Behind what was taken for its partitions, whoever sent that."""
+    ) -> Answer[Connection] | Decision | Wait | None:
+        """Wait for requests of all clients that were taken for its partitions."""
         since = member.behind if member.behind is not None else trio.current_time()
         targets = [target for part in found.parts for target in self._spellings(member, part)]
-        ahead = partial(self._holds, member.connection.door, targets, since)
+        ahead = partial(self._holds, member.connection.bound_port, targets, since)
         if ahead():
             member.behind = since
             return Wait(partial(self._while, ahead))
@@ -252,8 +253,10 @@ class CoalescePath:
                 self._saw(member, part)
         return decision
 
-    def _pass(self, member: CoalescedClient, first: memoryview, why: str) -> Answer | Decision | Wait | None:
-        """Over the client's own connection, behind what was taken from it."""
+    def _pass(
+        self, member: CoalescedClient, first: memoryview, why: str
+    ) -> Answer[Connection] | Decision | Wait | None:
+        """Send over the client's own connection, after its taken requests."""
         if member.unanswered:
             return Wait(member.settled)
         assert _plain_produce is not None
@@ -263,7 +266,7 @@ class CoalescePath:
             if member.connection.tap is not None:
                 member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.own_way is None:
-            member.own_way = SILENT  # nobody will say when the broker has worked on it
+            member.own_way = SILENT  # no answer shows when the broker has handled it
         return decision
 
     def _take(self, member: CoalescedClient, found: Joinable, correlation_id: int) -> Decision | Wait:
@@ -274,7 +277,7 @@ class CoalescePath:
             return Wait(member.until_room)
         if not member.unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
-        lane = self._lanes.get((connection.door, found.key)) or self._new_lane(connection.door, found.key)
+        lane = self._lanes.get((connection.bound_port, found.key)) or self._new_lane(connection.bound_port, found.key)
         if member.unanswered and member.lane is not lane:  # lanes overtake each other
             return Wait(member.settled)
         if self._gains_by_sets(lane, found):
@@ -291,31 +294,32 @@ class CoalescePath:
 
     @staticmethod
     def _place(member: CoalescedClient, part: Part) -> Target:
-        """The partition, whatever the request calls its topic."""
+        """The partition, by its topic's name."""
         return Target(topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition)
 
     def _saw(self, member: CoalescedClient, part: Part) -> None:
         self._sequences.saw(self._place(member, part), part.header)
 
     def _spellings(self, member: CoalescedClient, part: Part) -> set[Target]:
-        """What the lanes may call the partition: each has requests of one version."""
+        """The partition's keys in lanes: a lane has requests of one version, by name or by id."""
         place = self._place(member, part)
         known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
         return {part.target, place, part.target._replace(topic=known or part.target.topic)}
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
-        if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.door):
+        if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.bound_port):
             return False
         return any(not part.lone and lane.joiner.holds(part.target) for part in found.parts)
 
-    def _new_lane(self, door: BoundPort, key: LaneKey) -> Lane:
-        lane = self._lanes[door, key] = Lane(self, door, key, self._limits)
+    def _new_lane(self, bound_port: BoundPort, key: LaneKey) -> Lane:
+        client_id = _ANY_CLIENT_ID if self.settings.ignore_client_ids else key.client_id
+        lane = self._lanes[bound_port, key] = Lane(self, bound_port, key, self._limits, client_id)
         return lane
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _holds(self, door: BoundPort, targets: Iterable[Target], before: float) -> bool:
-        lanes = [lane for lane in self._lanes.values() if lane.door is door]
+    def _holds(self, bound_port: BoundPort, targets: Iterable[Target], before: float) -> bool:
+        lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
         return any(lane.joiner.holds(target, before) for target in targets for lane in lanes)
 
     def _is_full(self) -> bool:
@@ -325,7 +329,7 @@ class CoalescePath:
         while obstacle():
             await self._moved.wait()
 
-    # -- what lanes tell -------------------------------------------------------------------------------------------
+    # -- called by lanes -------------------------------------------------------------------------------------------
 
     def sent(self, joined: Joined) -> None:
         self.tally.requests += 1
@@ -333,17 +337,17 @@ class CoalescePath:
         self.tally.request_bytes += joined.size
 
     def released(self, size: int) -> None:
-        """So much of what was taken is answered, or withdrawn."""
+        """`size` bytes of taken batches are answered or withdrawn."""
         self.held_bytes -= size
         self._moved.set()
         self._moved = trio.Event()
 
     def refused(self, taken: TakenRequest, target: Target, error_code: int, frame: bytes | None) -> Buffer:
-        """A client is told of an error; -> the broker addresses of the answer `frame`, as this client must see them."""
+        """Note an error for a client. Returns the broker addresses of the answer `frame`, rewritten for this client."""
         self.tally.errors += 1
         member = taken.member
         member.alone_until = trio.current_time() + _SETTLE_SECONDS
-        if taken.silent:  # as a broker does, so that the client asks for metadata
+        if taken.silent:  # as a broker does, so that the client refreshes metadata
             why = f"{error_name(error_code)} for {target.topic!r}-{target.partition}, and acks=0"
             member.connection.abort(CloseCause.UPSTREAM_CLOSED, why)
         return b"" if frame is None or member.ended else self._endpoints(member.connection, taken.version, frame)
@@ -352,18 +356,18 @@ class CoalescePath:
     def _endpoints(connection: Connection, version: int, frame: bytes) -> Buffer:
         try:
             edited = rewrite_endpoints(ApiKey.PRODUCE, version, frame, connection.lookup)
-        except NoPort:  # said by the listener; the client asks for metadata
+        except NoPort:  # the listener logs it; the client refreshes metadata
             return b""
         whole = edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
         place = read_produce_response(whole, version).node_endpoints
         return b"" if place is None else bytes(whole[slice(*place)])
 
     def lane_ended(self, lane: Lane) -> None:
-        if self._lanes.get((lane.door, lane.key)) is lane:
-            del self._lanes[lane.door, lane.key]
+        if self._lanes.get((lane.bound_port, lane.key)) is lane:
+            del self._lanes[lane.bound_port, lane.key]
 
     def broken(self, lane: Lane, why: str) -> None:
-        """A lane has failed in a way that nobody thought of: nobody may wait for it."""
+        """A lane failed unexpectedly: close its clients, so that none waits for it."""
         self.lane_ended(lane)
         self.released(lane.joiner.held_bytes)
         for connection, member in list(self._members.items()):

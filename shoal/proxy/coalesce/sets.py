@@ -1,11 +1,12 @@
-"""Whether a listener's lanes may put several batches of one partition into a request: per broker, proven before it is used.
+"""May a listener's lanes put several batches of one partition into a request? Proven per broker before use.
 
-A proof needs a client's own connection (cluster/multi_batch.py), and holds as long as that connection does. The first client that would
-gain by it, because a batch of its partition waits already, lends its connection for the proof; a broker is asked again when
-that client has gone, or after a while.
+A proof needs a client's own connection (cluster/multi_batch.py) and is valid as long as that connection. The first
+client that would gain, because a batch of its partition already waits, lends its connection for the proof. The proof is
+repeated when that client disconnects, or after a while.
 
-The sets themselves go over a lane's connections. The broker may be another one since the proof, and the client's connection half dead:
-so each connection of a lane says who it leads to before it carries its first set, and with each that is lost the proof is.
+The sets use the lane's connections. Since the proof, the broker may have been replaced, and the client's connection may
+be half dead. So the broker behind each connection of a lane is identified before its first set, and a lost connection
+ends the proof.
 """
 
 from __future__ import annotations
@@ -34,61 +35,61 @@ class ProvenSets:
         self._provers: dict[BoundPort, Connection] = {}
         self._ask_at: dict[BoundPort, float] = {}
 
-    def allowed(self, door: BoundPort) -> bool:
-        prover = self._provers.get(door)
+    def allowed(self, bound_port: BoundPort) -> bool:
+        prover = self._provers.get(bound_port)
         return prover is not None and prover.cluster.proofs.may_send_sets(prover)
 
-    def worth_asking(self, door: BoundPort) -> bool:
-        return not self.allowed(door) and trio.current_time() >= self._ask_at.get(door, 0.0)
+    def worth_asking(self, bound_port: BoundPort) -> bool:
+        return not self.allowed(bound_port) and trio.current_time() >= self._ask_at.get(bound_port, 0.0)
 
     async def ask(self, connection: Connection) -> None:
-        """Instead of reading this client's next request. Raises UpstreamLost."""
-        door = connection.door
-        self._ask_at[door] = trio.current_time() + _ASK_AGAIN_SECONDS
+        """Runs before this client's next request is read. Raises UpstreamLost."""
+        bound_port = connection.bound_port
+        self._ask_at[bound_port] = trio.current_time() + _ASK_AGAIN_SECONDS
         await connection.requests.until_quiet()
         with connection.handling_request():
             if await connection.cluster.proofs.ensure(connection):
-                self._provers[door] = connection
+                self._provers[bound_port] = connection
 
-    async def introduce(self, door: BoundPort, carrier: Carrier) -> None:
-        """Before what may be a set: is the proven broker behind this connection? It is asked once for each prover."""
-        prover = self._provers.get(door)
+    async def introduce(self, bound_port: BoundPort, carrier: Carrier) -> None:
+        """Before a possible set: does this connection lead to the proven broker? Asked once per prover."""
+        prover = self._provers.get(bound_port)
         asked = carrier.introduced is not None and carrier.introduced[0] is prover
-        if prover is None or asked or door.node_id is None:
+        if prover is None or asked or bound_port.node_id is None:
             return
         try:
             with trio.fail_after(PROBE_SECONDS):
-                holds = await prover.cluster.proofs.still_holds(door.node_id, carrier.exchange)
+                holds = await prover.cluster.proofs.still_holds(bound_port.node_id, carrier.exchange)
         except (UpstreamUnreachable, PeerLost, RemoteProtocolError, trio.TooSlowError):
             carrier.close()
-            self.lost(door)
+            self.lost(bound_port)
         else:
-            if holds or self.allowed(door):  # or nothing is proven any more: then it says nothing of this connection
+            if holds or self.allowed(bound_port):  # or the proof ended meanwhile: then the result is void
                 carrier.introduced = prover, holds
 
-    def may_carry(self, door: BoundPort, carrier: Carrier) -> bool:
-        """Whether a set may go over this connection: good until the next await."""
-        if not self.allowed(door):
+    def may_carry(self, bound_port: BoundPort, carrier: Carrier) -> bool:
+        """May a set use this connection? Valid until the next await."""
+        if not self.allowed(bound_port):
             return False
         if carrier.has_lost_its_broker:
-            self.lost(door)
+            self.lost(bound_port)
             return False
-        return carrier.introduced == (self._provers[door], True)
+        return carrier.introduced == (self._provers[bound_port], True)
 
-    def lost(self, door: BoundPort) -> None:
-        """A connection of a lane was lost: the broker may come back as another one."""
-        prover = self._provers.pop(door, None)
-        if prover is not None and door.node_id is not None:
-            self._ask_at.pop(door, None)
-            prover.cluster.proofs.lost(door.node_id)
+    def lost(self, bound_port: BoundPort) -> None:
+        """A connection of a lane was lost: the broker may be replaced."""
+        prover = self._provers.pop(bound_port, None)
+        if prover is not None and bound_port.node_id is not None:
+            self._ask_at.pop(bound_port, None)
+            prover.cluster.proofs.lost(bound_port.node_id)
 
-    def withdraw(self, door: BoundPort, why: str) -> None:
-        """A set was refused whose batches are taken one by one, or a connection ended on one."""
-        prover = self._provers.pop(door, None)
+    def withdraw(self, bound_port: BoundPort, why: str) -> None:
+        """A set was refused whose batches are accepted one by one, or a connection ended on a set."""
+        prover = self._provers.pop(bound_port, None)
         if prover is not None:
             prover.cluster.proofs.withdraw(prover, why)
 
     def closed(self, connection: Connection) -> None:
-        if self._provers.get(connection.door) is connection:
-            del self._provers[connection.door]
-            self._ask_at.pop(connection.door, None)
+        if self._provers.get(connection.bound_port) is connection:
+            del self._provers[connection.bound_port]
+            self._ask_at.pop(connection.bound_port, None)

@@ -1,4 +1,4 @@
-"""What settings must agree on with each other, wherever they were written (TOML or flags): one rule per function."""
+"""Consistency rules between settings, for TOML and for flags: one rule per function."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Where", "check_settings", "run_limit_problem"]
 
-Where = Callable[[int, str], str]  # (index of the listener, key) -> how the setting is called where it was written
+Where = Callable[[int, str], str]  # (index of the listener, key) -> the name of the setting in the file or as a flag
 
 
 def check_settings(settings: Settings, where: Where) -> list[Problem]:
-    """Everything that does not fit together; empty when all is well."""
+    """All inconsistencies; empty if there is none."""
     return [
         *_names(settings),
         *_clusters_exist(settings, where),
@@ -54,12 +54,12 @@ def _names(settings: Settings) -> Iterator[Problem]:
     named = (("cluster", [c.name for c in settings.clusters]), ("listener", [x.name for x in settings.listeners]))
     for table, names in named:
         if not names:
-            yield Problem(table, f"there is none: write a [[{table}]] table")
+            yield Problem(table, f"is missing: write a [[{table}]] table")
         for index, name in enumerate(names):
             if name in names[:index]:
                 other = names.index(name)
                 yield Problem(
-                    f"{table}[{index}].name", f'"{name}" is the name of {table}[{other}] too: names must differ'
+                    f"{table}[{index}].name", f'"{name}" is also the name of {table}[{other}]: names must differ'
                 )
 
 
@@ -67,7 +67,8 @@ def _clusters_exist(settings: Settings, where: Where) -> Iterator[Problem]:
     names = [cluster.name for cluster in settings.clusters]
     for index, listener in enumerate(settings.listeners):
         if listener.cluster not in names:
-            what = f'there is no cluster "{listener.cluster}"; {did_you_mean(listener.cluster, names)}known: {listed(names)}'
+            hint = did_you_mean(listener.cluster, names)
+            what = f'there is no cluster "{listener.cluster}"; {hint}known: {listed(names)}'
             yield Problem(where(index, "cluster"), what)
 
 
@@ -79,7 +80,7 @@ def _pairs(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _same_cluster(settings: Settings, where: Where) -> Iterator[Problem]:
-    """As far as it is to be seen here: brokers are asked for their cluster's id at the start (shallow/cluster_pair.py)."""
+    """Compares addresses only. At start-up, `shallow/cluster_pair.py` compares the clusters' ids."""
     clusters = {cluster.name: set(cluster.bootstrap) for cluster in settings.clusters}
     sides = {listener.name: listener.cluster for listener in settings.listeners}
     for index, listener in enumerate(settings.listeners):
@@ -88,8 +89,9 @@ def _same_cluster(settings: Settings, where: Where) -> Iterator[Problem]:
             continue
         if shared := clusters[listener.cluster] & clusters[target]:
             what = (
-                f"{min(shared)} is a broker of the target, too: a mirror of a cluster into itself may copy its copies for ever. Is an address "
-                f"wrong? If it is meant (the copies have other names), say so with {_SAME_CLUSTER}"
+                f"{min(shared)} is also a broker of the target: a mirror of a cluster into itself may copy its copies "
+                "forever. "
+                f"Correct the address; or, if copies have other names, set {_SAME_CLUSTER}"
             )
             yield Problem(where(index, "cluster"), what)
 
@@ -100,14 +102,15 @@ _SAME_CLUSTER = "same-cluster = true (shoal mirror: --same-cluster)"
 def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
     unpaired = listener.shallow.unpaired
     if listener.mode != Mode.WRAP:
-        return 'only a listener with mode = "wrap" has a pair: remove it here' if listener.pair is not None else None
+        return 'only a listener with mode = "wrap" has a pair: remove it' if listener.pair is not None else None
     if listener.pair is None and not unpaired:
         return (
-            "is missing: name the unwrap listener through which the mirror produces, so that envelopes are opened "
-            f"(known: {listed(unwraps)}); or write unpaired = true under [listener.shallow] when another Shoal process opens them"
+            "is missing: name the unwrap listener that the mirror produces to "
+            f"(known: {listed(unwraps)}); or, if another Shoal process opens the envelopes, "
+            "set unpaired = true under [listener.shallow]"
         )
     if listener.pair is not None and unpaired:
-        return "either a pair or unpaired = true, not both"
+        return "is set together with unpaired = true: remove one of them"
     if listener.pair is not None and listener.pair not in unwraps:
         hint = did_you_mean(listener.pair, unwraps)
         return f'there is no listener "{listener.pair}" with mode = "unwrap"; {hint}known: {listed(unwraps)}'
@@ -115,7 +118,7 @@ def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
 
 
 def _headers(settings: Settings, where: Where) -> Iterator[Problem]:
-    """What each envelope carries."""
+    """The headers of each envelope fit into its size."""
     for index, listener in enumerate(settings.listeners):
         if listener.mode is Mode.WRAP and listener.shallow.tags:
             try:
@@ -140,7 +143,7 @@ def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         same_host = one.host == other.host or {one.host, other.host} & set(WILDCARDS)
         if same_host and one.first <= other.last and other.first <= one.last:
             shared = max(one.first, other.first)
-            what = f"port {shared} is taken by {one.where} ({one}) too: choose ports that do not overlap"
+            what = f"port {shared} is also used by {one.where} ({one}): choose ports that do not overlap"
             yield Problem(f"{other.where} ({other})", what)
 
 
@@ -153,7 +156,7 @@ def _bindings(listener: ListenerSettings, index: int, where: Where) -> Iterable[
             yield _Binding(listener.host, port, port, where(index, "ports"))
 
 
-# 0 turns these off; everything else must be above 0.
+# 0 switches these off; all other numbers must be above 0.
 _MAY_BE_ZERO = (
     "min-batch-bytes",
     "drain-seconds",
@@ -203,13 +206,11 @@ def _numbers(
 def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
     for index, listener in enumerate(settings.listeners):
         if listener.coalesce and listener.mode != Mode.PLAIN:
-            what = f'needs mode = "plain": a mirror\'s requests are not joined in mode "{listener.mode}"'
+            what = f'needs mode = "plain", not "{listener.mode}": a mirror\'s requests are never joined'
             yield Problem(where(index, "coalesce"), what)
         limits = listener.coalescing
         if limits.request_bytes > limits.queue_bytes:
-            what = (
-                f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could become so large"
-            )
+            what = f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could reach it"
             yield Problem(where(index, "coalescing.request-bytes"), what)
 
 
@@ -228,22 +229,23 @@ def _legacy_problems(listener: ListenerSettings, limits: Limits) -> Iterator[tup
     if listener.mode != Mode.PLAIN:
         yield (
             "legacy",
-            f'needs mode = "plain": the client of a listener in mode "{listener.mode}" is a mirror, and a new one',
+            f'needs mode = "plain", not "{listener.mode}": mirrors are never legacy clients',
         )
     if options.chunk_bytes not in _CHUNKS:
-        yield "legacy-options.chunk-bytes", f"{options.chunk_bytes} is not from 16KiB to 1MiB"
+        yield "legacy-options.chunk-bytes", f"{options.chunk_bytes} is not between 16KiB and 1MiB"
     if options.fetch_bytes > limits.held_response_bytes:
-        what = f"{options.fetch_bytes} is above limits.held-response-bytes ({limits.held_response_bytes}): such a response could not be held"
+        limit = limits.held_response_bytes
+        what = f"{options.fetch_bytes} is above limits.held-response-bytes ({limit}): Shoal could not hold the response"
         yield "legacy-options.fetch-bytes", what
     if (least := options.fetch_bytes + 2 * options.chunk_bytes) > options.budget_bytes:
-        what = f"{options.budget_bytes} is too small for one answer: fetch-bytes and two chunks are {least}"
+        what = f"{options.budget_bytes} is too small for one response: fetch-bytes plus two chunks are {least}"
         yield "legacy-options.budget-bytes", what
 
 
 def _capture(settings: Settings) -> Iterator[Problem]:
     for place, one in (("capture", settings.capture), ("capture.raw", settings.raw_capture)):
         if one is not None and 0 < one.max_bytes < 2 * one.max_file_bytes:
-            what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): the open file and one more"
+            what = f"{one.max_bytes} is below twice max-file-bytes ({one.max_file_bytes}): room for two files"
             yield Problem(f"{place}.max-bytes", what)
 
 
@@ -262,14 +264,21 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(index, "shallow.run-limit"), problem)
         elif listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
             limit = settings.limits.held_response_bytes
-            what = f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): such a response could not be held"
+            what = (
+                f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): "
+                "Shoal could not hold such a response"
+            )
             yield Problem(where(index, "shallow.fetch-max-bytes"), what)
 
 
 def run_limit_problem(shallow: ShallowSettings, limits: Limits) -> str | None:
-    """An envelope is held whole on both sides: in the answer that it is made of, and in the request that brings it back."""
+    """An envelope is held whole on both sides: in the Fetch response and in the Produce request."""
     for name, limit in (("response", limits.held_response_bytes), ("request", limits.held_request_bytes)):
         if shallow.run_limit + ENVELOPE_OVERHEAD > limit:
             most = limit - ENVELOPE_OVERHEAD
-            return f"{shallow.run_limit} is too large: a {name} with such an envelope could not be held (limits.held-{name}-bytes is {limit}). At most {most}"
+            return (
+                f"{shallow.run_limit} is too large: at most {most}, so that Shoal can hold a {name} with such an "
+                "envelope "
+                f"(limits.held-{name}-bytes is {limit})"
+            )
     return None

@@ -1,4 +1,4 @@
-"""Who this Shoal is, for what it writes about itself."""
+"""Version and host name of this Shoal, for envelopes and captures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def host_name() -> str:
 
 
 def envelope_headers(listener: ListenerSettings) -> tuple[Header, ...]:
-    """What all envelopes of a listener carry: provenance and tags. LocalProtocolError where that is too much."""
+    """Headers of all envelopes of a listener: provenance and tags. Raises LocalProtocolError if they are too large."""
     from shoal.protocol.shallow.envelope import tag_headers
     from shoal.protocol.shallow.facts import provenance
 

@@ -1,4 +1,4 @@
-"""Text that a person writes (in a flag or in TOML) -> a value. Every error is a `ValueError` that says what was expected."""
+"""Text of a flag or TOML key -> a value. Every error is a `ValueError` that says what is expected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parse_address(text: str) -> Address:
 
 
 def _example(entry: str) -> str:
-    """What was probably meant: a number alone is the port."""
+    """The address that was probably meant: a number alone is the port."""
     bare = entry.strip(":")
     return f"127.0.0.1:{bare}" if bare.isdigit() else f"{bare or 'localhost'}:9092"
 
@@ -57,7 +57,7 @@ def _host(host: str, entry: str) -> str:
             raise ValueError(f"{entry!r}: {host} is not an IPv6 address")
         return host[1:-1]
     if ":" in host:
-        raise ValueError(f"{entry!r}: put the IPv6 address into brackets, for example [::1]:9092")
+        raise ValueError(f"{entry!r}: write the IPv6 address in brackets, for example [::1]:9092")
     if not _HOST.match(host):
         raise ValueError(f"{entry!r}: {host!r} is not a host name")
     return "0.0.0.0" if host == "*" else host
@@ -90,13 +90,13 @@ def parse_ports(value: str | Mapping[str, int]) -> PortRange | PortMap:
         raise ValueError(f"{value!r} is not a range: write first-last, for example 19093-19192")
     bounds = PortRange(first=_port(first, value), last=_port(last, value))
     if bounds.last < bounds.first:
-        raise ValueError(f"{value!r} ends before it begins")
+        raise ValueError(f"{value!r}: the last port is below the first")
     return bounds
 
 
 def _node_id(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is not a node id: write the number of the broker, for example {{ 1 = 19093 }}")
+        raise ValueError(f"{text!r} is not a node id: write the broker's number, for example {{ 1 = 19093 }}")
     return int(text)
 
 
@@ -111,7 +111,7 @@ def parse_size(value: int | str) -> int:
 
 
 def check_regex(text: str) -> str:
-    """`text` itself, if it is a regular expression."""
+    """Returns `text` if it is a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -120,9 +120,9 @@ def check_regex(text: str) -> str:
 
 
 def check_topic(text: str) -> str:
-    """`text` itself, if it may be the name of a topic."""
+    """Returns `text` if it can be a topic's name."""
     if not _TOPIC.match(text) or text in (".", ".."):
-        raise ValueError(f"{text!r} cannot be the name of a topic: letters, digits, '.', '_' and '-', at most 249")
+        raise ValueError(f"{text!r} cannot be the name of a topic: at most 249 letters, digits, '.', '_' and '-'")
     return text
 
 

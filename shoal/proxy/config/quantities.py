@@ -34,6 +34,6 @@ def reasons(counts: Mapping[str, int]) -> str:
 
 
 def added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Reason -> how many more, the most frequent reason first; none where nothing was added."""
+    """Reason -> increase, the most frequent reason first; only reasons that increased."""
     more = {str(why): count - before.get(why, 0) for why, count in now.items()}
     return dict(sorted(((why, count) for why, count in more.items() if count), key=lambda item: -item[1]))

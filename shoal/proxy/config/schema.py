@@ -1,6 +1,6 @@
-"""How settings are written, in `shoal.toml` and in flags: a key for each field of the classes of `settings.py`, by the type of the field.
+"""The written form of settings, in `shoal.toml` and in flags: a key for each field of the classes in `settings.py`.
 
-A key is the name of its field with hyphens. What is not written has the default of the field.
+A key is the field's name with hyphens. Its form follows from the field's type. A missing key has the field's default.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Form(NamedTuple):
 
 class Key(NamedTuple):
     field: str
-    kind: Any  # its type, without None; None: of another class
+    kind: Any  # its type, without None; None: another class holds it
     required: bool
 
 
@@ -62,7 +62,7 @@ _FORMS: Mapping[Any, Form] = {
     NodePorts: Form(str | dict[str, int], parse_ports),
 }
 
-# Fields whose key is another; without one they are made of others.
+# Fields with another key; None: computed from other keys.
 _KEYS = {
     "clusters": "cluster",
     "listeners": "listener",
@@ -81,7 +81,7 @@ _hints = cache(partial(get_type_hints, include_extras=True))
 
 
 def keys_of(settings: type) -> Mapping[str, Key]:
-    """The keys of the table that `settings` are written in, in the order of the fields."""
+    """The keys of the TOML table for `settings`, in the order of the fields."""
     keys = {}
     for field in dataclasses.fields(settings):
         if name := _KEYS.get(field.name, field.name.replace("_", "-")):
@@ -92,21 +92,21 @@ def keys_of(settings: type) -> Mapping[str, Key]:
 
 
 def _without_none(kind: Any) -> Any:
-    several = [one for one in get_args(kind) if one is not type(None)]
+    several = [part for part in get_args(kind) if part is not type(None)]
     return several[0] if type(None) in get_args(kind) else kind
 
 
 def choices_of(kind: Any) -> Mapping[str, Any]:
-    """The words that may be written, each with its value; none where it is not a choice."""
+    """The permitted words, each with its value; empty if the type is not a choice."""
     if kind is ApiKey:
         return {api.name: key for key, api in API.items()}
     if get_origin(kind) is Literal:
         return {word: word for word in get_args(kind)}
-    return {one.value: one for one in kind} if isinstance(kind, type) and issubclass(kind, StrEnum) else {}
+    return {member.value: member for member in kind} if isinstance(kind, type) and issubclass(kind, StrEnum) else {}
 
 
 def item_of(kind: Any) -> Any:
-    """The type of the elements of an array; None where it is none."""
+    """The element type of an array; None if it is not an array."""
     return get_args(kind)[0] if get_origin(kind) in (tuple, frozenset) and kind not in _FORMS else None
 
 
@@ -115,7 +115,7 @@ def is_table(kind: Any) -> bool:
 
 
 def form_of(kind: Any) -> Form:
-    """Of one value; the elements of an array and the keys of a table have their own."""
+    """The form of one value. Elements of an array and keys of a table have their own forms."""
     if is_table(kind):
         return Form(dict[str, Any], dict)
     if item := item_of(kind):
@@ -127,5 +127,5 @@ def form_of(kind: Any) -> Form:
 
 def _chosen(known: Mapping[str, Any], word: str) -> Any:
     if word not in known:
-        raise ValueError(f'"{word}" is not known; {did_you_mean(word, known)}write one of: {listed(known)}')
+        raise ValueError(f'unknown value "{word}"; {did_you_mean(word, known)}write one of: {listed(known)}')
     return known[word]

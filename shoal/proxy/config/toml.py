@@ -1,4 +1,4 @@
-"""`shoal.toml` -> `Settings`, validated once. Whatever is wrong is told all at once, each with its path in the file."""
+"""`shoal.toml` -> `Settings`, validated once. All problems are reported together, each with its path in the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def load_config(path: Path) -> Settings:
-    """Raises `OperatorError` when the file cannot be read or says something wrong."""
+    """Raises `OperatorError` if the file cannot be read or is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -69,8 +69,10 @@ def _where_in_toml(index: int, key: str) -> str:
 
 
 def _complete(settings: Settings) -> Settings:
-    """With what the top level says of every listener."""
-    return dataclasses.replace(settings, listeners=tuple(_listener(one, settings) for one in settings.listeners))
+    """Adds the top-level values to every listener."""
+    return dataclasses.replace(
+        settings, listeners=tuple(_listener(listener, settings) for listener in settings.listeners)
+    )
 
 
 def _listener(listener: ListenerSettings, settings: Settings) -> ListenerSettings:
@@ -84,7 +86,7 @@ def _listener(listener: ListenerSettings, settings: Settings) -> ListenerSetting
     return dataclasses.replace(listener, nodes=nodes, producers_file=producers_file, shallow=shallow)
 
 
-# A table of a listener is there for nothing unless the listener has something else.
+# A table of a listener that has no effect without another key.
 _NEEDED: Mapping[str, tuple[Callable[[ListenerSettings], bool], str]] = {
     "shallow": (lambda listener: listener.mode is not Mode.PLAIN, 'needs mode = "wrap" or mode = "unwrap"'),
     "coalescing": (lambda listener: listener.coalesce, "needs coalesce = true"),
@@ -100,7 +102,7 @@ def _needs(tables: list[Mapping[str, object]], listeners: Iterable[ListenerSetti
 
 
 class _Reader:
-    """Converts tables to settings and collects what is wrong on the way. In place of a value that is wrong there is None."""
+    """Converts tables to settings and collects problems. An invalid value becomes None."""
 
     def __init__(self, directory: Path) -> None:
         self.unknown: list[Problem] = []
@@ -121,7 +123,7 @@ class _Reader:
         return None if None in values.values() else make(**values)
 
     def raw_capture(self, capture: object) -> RawCaptureSettings | None:
-        """Beside the index, if not said otherwise."""
+        """Its default directory is that of the index."""
         if not isinstance(capture, dict) or "raw" not in capture:
             return None
         raw, beside = capture["raw"], capture.get("directory")
@@ -175,7 +177,7 @@ _TYPE_NAMES = {
     "object": "a table",
     "array": "an array",
     "str": "text",
-    "int": "a number",
+    "int": "an integer",
     "float": "a number",
 }
 

@@ -3,18 +3,18 @@
     run ── wait for first bytes ── connect ──┬── request pump  (client -> broker)
                                              └── response pump (broker -> client)
 
-Requests and answers stay one to one and in order, so what belongs to a connection at the broker (SASL, quotas, fetch sessions,
-transactions) belongs to this one client. How it ends, by who goes first:
+Requests and answers stay one to one and in order. What a broker keeps per connection (SASL, quotas, fetch sessions,
+transactions) therefore belongs to one client. `state` has the life of a connection; the end, by its first cause:
 
-    client closes          the broker is told (FIN); what it still answers is passed on for `close_seconds`
-    client resets          so is the broker reset, where nothing of Shoal's own is under way: what it has not begun is discarded
-    broker closes          what it has said is passed on, then the client's socket is closed
-    drain                  no further request is read; ends when every request that was read has been answered
+    client closes          the broker gets a FIN; its remaining answers pass for `close_seconds`
+    client resets          the broker gets a reset, unless it works for Shoal: it drops requests that it has not begun
+    broker closes          what it has sent is passed on, then the client's socket is closed
+    drain                  no further request is read; the connection ends when every request is answered
     either breaks rules    both sockets are closed at once
 
-A route's handler may be in the middle of an exchange with the broker when one side goes. It learns of a lost broker by
-`UpstreamLost`, and does not learn of a lost client: it finishes what it does (so that what was appended is known), for at most
-`linger_seconds`, and its answer is dropped.
+A route's handler may be in the middle of an exchange with the broker when one side closes. A lost broker raises
+`UpstreamLost` in the handler. A lost client does not interrupt it: it finishes (so that what was appended is known)
+within `linger_seconds`, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import socket
 from collections import deque
 from contextlib import contextmanager, suppress
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from trio.lowlevel import wait_readable
@@ -34,11 +34,12 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
-from shoal.proxy.connection.in_flight import OwnAnswer, OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Decision
-from shoal.proxy.connection.watchdog import Timeouts
+from shoal.proxy.connection.state import Event, State, after
+from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import VIEW, PeerLost, SendSide, has_nothing_to_say, make_reset, peer_has_left
@@ -50,12 +51,14 @@ if TYPE_CHECKING:
     from shoal.protocol.capture.index.pending import RequestAnnotation
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.connection.in_flight import Answer, Backlog, Gate
+    from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.connection.pending import Answer, Backlog, Gate
     from shoal.proxy.connection.pump import Pump
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.statistics import PathStatistics
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Home", "Path"]
 
 log = logging.getLogger("shoal.connection")
 
@@ -64,39 +67,37 @@ _REQUEST_IDS_AT = 4
 
 
 class Connection:
-    """`number`: in this process, from 1; captures have it. `context` is for the routes of a wrapping or unwrapping listener: what they
-    know of this connection."""
+    """`number` is unique in this process and starts at 1; captures have it. `context` is for the listener's path."""
 
-    def __init__(self, client: socket.socket, door: BoundPort, number: int) -> None:
+    def __init__(self, client: socket.socket, bound_port: BoundPort, listener: Home, number: int) -> None:
         self.client = client
         self.number = number
-        self.door = door
-        self.listener: Listener = door.listener
-        self.cluster: Cluster = door.listener.cluster
-        self.limits = door.listener.limits
-        self.routes = door.listener.path.routes
+        self.bound_port = bound_port
+        self.node_id = bound_port.node_id
+        self.listener = listener
+        self.cluster = listener.cluster
+        self.limits = listener.limits
+        self.routes = listener.path.routes
         self.peer = Address(*client.getpeername()[:2])
         self.local_host: str = client.getsockname()[0]
         self.client_id: str | None = None
         self.context: object = None
-        self.backlog: Backlog | None = None  # what the listener's path takes and answers itself
+        self.backlog: Backlog | None = None  # requests that the path takes and answers itself
         self.in_flight: deque[int | PendingAnswer] = deque()
         self.asked = 0
-        self.draining = False
-        self.stopping = False  # no further request is read
+        self.state = State.SILENT
         self.handling = False  # a route's handler runs
-        self.requests_ended = self.upstream_ended = False
-        self.connected = False
-        self.provisional = False  # leads to any broker, until somebody says where the right one is
-        self._was_reset = False  # by the client, which had not closed before
+        self.connected = False  # the two pumps exist
+        self.provisional = False  # connected to a bootstrap broker: the right one is not known yet
+        self._was_reset = False  # by the client, without a FIN before
         self.cause: CloseCause | None = None
         self.detail = ""
-        self.vigil = Timeouts()
+        self.timeouts = Timeouts()
         self.scope = trio.CancelScope()
         self._request_scope = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Connection {self.peer} ({self.client_id}) -> {self.door}>"
+        return f"<Connection {self.peer} ({self.client_id}) -> {self.bound_port}>"
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -113,11 +114,12 @@ class Connection:
             self._close()
 
     async def _serve(self) -> None:
-        await wait_readable(self.client)  # a port scan or a health check never reaches the broker
+        await wait_readable(self.client)  # a port scan or a health check does not reach the broker
         if has_nothing_to_say(self.client):
             return self.note(CloseCause.CLIENT_CLOSED)
+        self._report(Event.FIRST_BYTES)
         try:
-            upstream, self.provisional = await self.door.connect()
+            upstream, self.provisional = await self.bound_port.connect()
         except UpstreamUnreachable as error:
             return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
         self._connected(upstream)
@@ -127,20 +129,22 @@ class Connection:
 
     def _connected(self, upstream: socket.socket) -> None:
         self.upstream = upstream
-        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.door.node_id, self.number)
+        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.node_id, self.number)
         self.client_out, self.upstream_out = SendSide(self.client), SendSide(self._broker)
         self.requests = RequestPump(self, self.client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
         self.connected = True
+        self._report(Event.CONNECTED)
         self.listener.path.opened(self)
 
     async def _run_requests(self) -> None:
         with self._request_scope:
             await self._run(self.requests, CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_PROTOCOL)
-        if self.backlog is not None and self.cause in PATIENT and not self.upstream_ended:
+        if self.backlog is not None and self.cause in PATIENT and not self.state.has_no_broker:
             await self._settle(self.backlog)
-        self.requests_ended = self.responses.attention = True
-        if self.upstream_ended or self.responses.quiet:
+        self._report(Event.REQUESTS_ENDED)
+        self.responses.no_more_requests()
+        if self.state is State.CLOSING or self.responses.quiet:
             self.abort(CloseCause.DRAINED)
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)
@@ -150,19 +154,21 @@ class Connection:
             self.scope.cancel()
 
     async def _settle(self, backlog: Backlog) -> None:
-        """A client that has closed may still read; a drain has its own deadline."""
-        with trio.move_on_after(math.inf if self.draining else self.limits.close_seconds):
+        """A client that has closed its sending side may still read; a drain has its own deadline."""
+        with trio.move_on_after(math.inf if self.state is State.DRAINING else self.limits.close_seconds):
             await backlog.settled()
 
     async def _run_responses(self) -> None:
         try:
             await self._run(self.responses, CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_PROTOCOL)
         finally:
-            self.upstream_ended = True
+            self._report(Event.ANSWERS_ENDED)
             self.responses.fail_asked()
+        self.requests.no_more_answers()
         if self.handling:
             self._end_within(self.limits.linger_seconds)
-        self._end_requests()
+        else:
+            self._request_scope.cancel()
 
     async def _run(self, pump: Pump, ended: CloseCause, fault: CloseCause) -> None:
         try:
@@ -180,39 +186,41 @@ class Connection:
         except NoPort as error:
             self.note(CloseCause.NO_PORT, str(error))
         else:
-            if self.client_out.discarding:
-                self.note(CloseCause.CLIENT_LOST)
-            elif self.draining and not self.in_flight:
-                self.note(CloseCause.DRAINED)
-            elif not self.draining or pump is self.responses:
-                self.note(ended)
+            self._note_end(pump, ended)
+
+    def _note_end(self, pump: Pump, ended: CloseCause) -> None:
+        """The pump has ended without an error."""
+        if self.client_out.discarding:
+            return self.note(CloseCause.CLIENT_LOST)
+        if self.state is not State.OPEN and not self.in_flight:
+            return self.note(CloseCause.DRAINED)
+        if self.state is State.OPEN or pump is self.responses:
+            self.note(ended)
+        return None
 
     def note(self, cause: CloseCause, detail: str = "") -> None:
-        """Why this connection ends. The first cause is the one that counts."""
+        """Note why this connection ends. The first cause counts."""
         if self.cause is None:
             self.cause, self.detail = cause, detail
 
     def abort(self, cause: CloseCause, detail: str = "") -> None:
         """End at once."""
+        self._report(Event.ABORT)
         self.note(cause, detail)
         self.scope.cancel()
 
     def drain(self) -> None:
         """Read no further request, and end when those that were read have been answered."""
-        self.draining = self.stopping = True
-        if not self.connected:
-            self.abort(CloseCause.DRAINED)
-            return
-        self.requests.attention = True
-        if self.requests.waiting and not self.requests.mid_frame:
-            self._request_scope.cancel()
+        if self.state.precedes_open:
+            return self.abort(CloseCause.DRAINED)
+        self._report(Event.DRAIN)
+        if self.state is State.DRAINING:
+            self.requests.stop()
+            if self.requests.waiting and not self.requests.mid_frame:
+                self._request_scope.cancel()
 
-    def _end_requests(self) -> None:
-        """The broker has gone: a handler may still come to its end, but nothing more is read."""
-        self.stopping = self.requests.attention = True
-        self.requests.no_more_answers()
-        if not self.handling:
-            self._request_scope.cancel()
+    def _report(self, event: Event) -> None:
+        self.state = after(self.state, event)
 
     def _end_within(self, seconds: float) -> None:
         self.scope.deadline = min(self.scope.deadline, trio.current_time() + seconds)
@@ -228,7 +236,7 @@ class Connection:
 
     @property
     def _nothing_of_ours(self) -> bool:
-        """The broker has been sent what the client has sent, and nothing else that it may still have to work on."""
+        """True when the broker has no request that is not the client's own, byte for byte."""
         taken = self.backlog is not None and self.backlog.unanswered
         asked = any(
             isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest) for entry in self.in_flight
@@ -236,6 +244,7 @@ class Connection:
         return self.listener.settings.mode is Mode.PLAIN and not (taken or asked or self.handling)
 
     def _close(self) -> None:
+        self._report(Event.SOCKETS_CLOSED)
         if self.connected:
             self.requests.close()
             self.responses.close()
@@ -248,14 +257,14 @@ class Connection:
         self.note(CloseCause.SHUTDOWN)
         self.cluster.proofs.ended(self)
         assert self.cause is not None
-        is_loud = self.cause in LOUD and self.listener.is_news(f"{self.door} {self.cause} {self.detail}")
+        is_loud = self.cause in LOUD and self.listener.is_news(f"{self.bound_port} {self.cause} {self.detail}")
         log.log(
             logging.WARNING if is_loud else logging.DEBUG,
             "listener %r: connection of %s (client id %s) to %s ended: %s%s",
             self.listener.name,
             self.peer,
             self.client_id,
-            self.door,
+            self.bound_port,
             self.cause,
             f": {self.detail}" if self.detail else "",
         )
@@ -265,11 +274,13 @@ class Connection:
 
     @contextmanager
     def handling_request(self) -> Iterator[None]:
-        self.handling = self.client_out.tolerant = True
+        self.handling = True
+        self.client_out.tolerate_loss(True)
         try:
             yield
         finally:
-            self.handling = self.client_out.tolerant = False
+            self.handling = False
+            self.client_out.tolerate_loss(False)
 
     def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """The address under which the client finds a broker; its port is bound when this returns. Raises NoPort."""
@@ -282,7 +293,7 @@ class Connection:
     async def forward(
         self,
         buffers: Sequence[Buffer],
-        answer: Answer | Decision | None = None,
+        answer: Answer[Connection] | Decision | None = None,
         *,
         note: RequestAnnotation | None = None,
     ) -> None:
@@ -294,7 +305,7 @@ class Connection:
     async def post(
         self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
     ) -> OwnRequest:
-        """From a handler: send a request frame of Shoal's own. With a `gate` the connection must be quiet. Raises UpstreamLost."""
+        """From a handler: send a request of Shoal's own. A `gate` needs a quiet connection. Raises UpstreamLost."""
         asked = OwnRequest(gate)
         self._expect(buffers, asked)
         self.asked += 1
@@ -304,24 +315,22 @@ class Connection:
         return asked
 
     async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
-        """From a handler: `post`, and wait for the answer frame. All earlier answers have then gone out. Raises UpstreamLost."""
+        """From a handler: `post`, and wait for the answer, which follows all earlier ones. Raises UpstreamLost."""
         return await (await self.post(buffers)).frame()
 
     async def reply(self, buffers: Sequence[Buffer]) -> None:
-        """From a handler: answer the client in the broker's place, after the answers to all earlier requests."""
+        """From a handler: answer the client instead of the broker, after the answers to all earlier requests."""
         if self.responses.quiet:
             await self.client_out.send_all(buffers)
         else:
-            self.in_flight.append(PendingAnswer(0, -1, 0, OwnAnswer(buffers)))
-            self.responses.locals += 1
-            self.responses.attention = True
+            self.responses.reply_in_turn(buffers)
 
-    def _expect(self, buffers: Sequence[Buffer], answer: Answer | None) -> None:
+    def _expect(self, buffers: Sequence[Buffer], answer: Answer[Connection] | None) -> None:
         key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
         self.in_flight.append(correlation_id if answer is None else PendingAnswer(correlation_id, key, version, answer))
 
     async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
-        if self.upstream_ended:
+        if self.requests.without_answers:  # not the state: an abort of our own shows nothing of the broker
             raise UpstreamLost("the connection to the broker has ended")
         if self.tap is not None and note is not None:
             self.tap.note(_REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)[2], note)
@@ -330,14 +339,40 @@ class Connection:
         except PeerLost as error:
             raise UpstreamLost(str(error)) from error
 
-    # -- for the watchdog and whoever counts -----------------------------------------------------------------------
+    # -- timeouts and statistics -----------------------------------------------------------------------------------
+
+    def check_progress(self, now: float) -> None:
+        """Once a second: end where nothing moves, or where the client would now reach the right broker."""
+        found = self.timeouts.check(self._progress(), self.limits, now)
+        if found is not None:
+            self.abort(*found)
+        elif self.provisional and not self.bound_port.leads_nowhere:
+            self.drain()  # the client reconnects
+
+    def _progress(self) -> Progress:
+        if not self.connected:
+            return Progress()
+        requests, responses = self.requests, self.responses
+        to_broker, to_client = self.upstream_out, self.client_out
+        return Progress(
+            received=requests.received,
+            answered=responses.received,
+            to_broker=to_broker.sent,
+            to_client=to_client.sent,
+            request_begun=requests.mid_frame and not to_broker.blocked,
+            answer_begun=responses.mid_frame and not to_client.blocked,
+            broker_blocks=to_broker.blocked,
+            client_blocks=to_client.blocked,
+            abandoned=self.handling and self.client_has_left(),
+            nothing_due=not (self.in_flight or self.handling),
+        )
 
     def client_has_left(self) -> bool:
         return self.client_out.discarding or peer_has_left(self.client)
 
     @property
     def unanswered(self) -> int:
-        """Requests without an answer so far; what a handler asks of the broker for one of them is not counted twice."""
+        """Requests without an answer; what a handler asks the broker for one of them is not counted twice."""
         taken = self.backlog.unanswered if self.backlog is not None else 0
         return max(len(self.in_flight), self.handling) + taken
 
@@ -357,3 +392,52 @@ class Connection:
             from_upstream=responses.received,
             to_client=self.client_out.sent,
         )
+
+
+class Path(Protocol):
+    """What a listener's mode plugs in: the core knows no feature but through this."""
+
+    routes: RouteTable[Connection]
+
+    def opened(self, connection: Connection) -> None:
+        """A client has sent its first bytes, and its broker is connected."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def tick(self, now: float) -> None:
+        """Called every second."""
+
+    def statistics(self) -> tuple[PathStatistics, ...]: ...
+
+    def end(self) -> None:
+        """The listener is closed, and so are its connections."""
+
+
+class Home(Protocol):
+    """What a connection and its routes need of the listener."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def settings(self) -> ListenerSettings: ...
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def path(self) -> Path: ...
+
+    def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
+        """The address under which a client finds the broker. Raises NoPort."""
+
+    def learn(self, frame: Buffer, version: int) -> None:
+        """Take from a Metadata answer what shallow mirroring and the index need to know."""
+
+    def complain(self, what: str) -> None:
+        """Log an error that may recur with every connection."""
+
+    def is_news(self, what: str) -> bool:
+        """Whether this was not logged lately."""
+
+    def ended(self, connection: Connection, cause: CloseCause) -> None:
+        """Both sockets of a connection are closed."""

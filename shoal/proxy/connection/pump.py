@@ -1,21 +1,23 @@
-"""One direction of a connection: bytes in, frames told apart, bytes out.
+"""One direction of a connection: bytes in, frames found, bytes out.
 
     shared buffer:  [carry | what recv_into() brought              ]
                      ^pos                       ^stop          ^end
-                     passes as it is, by one send   next carry, or a frame that must not pass like that
+                     passes unchanged, by one send  next carry, or a frame that must not pass unchanged
 
-`scan()` of a subclass looks at the frames between `pos` and `end` and says up to where (`stop`) everything passes as it is:
-whole frames, and the first part of a long one, whose `remaining` bytes pass unread later. Where a frame must not pass like
-that, `scan()` stops in front of it with an `FrameStop`: put other bytes in its place, or hold it whole and hand it over.
+A subclass's `scan()` looks at the frames between `pos` and `end` and returns up to where (`stop`) everything passes
+unchanged: whole frames, and the first part of a long one, whose `remaining` bytes pass unread later. In front of a
+frame that must not pass unchanged, `scan()` stops with a `FrameStop`: replace the frame, or hold it for a callback.
 
-All of this is one synchronous `step()`, from `recv_into` to the end of the non-blocking send, for the buffer belongs to all
-pumps. Where something has to be awaited (a send that the kernel does not take, a held frame), the step ends with a `Rest`: a
-copy of what is still needed. Then the pump's task does what is to be awaited (`turn()`) and goes on with what was behind it.
-Meanwhile it reads nothing: that is the backpressure. Most of the time there is no rest, and no task is woken (net/fast_lane.py).
+All of this is one synchronous `step()`, from `recv_into` to the end of the non-blocking send, because all pumps share
+the buffer. If something has to be awaited (a send that the kernel does not take, a held frame), the step ends with an
+`Unfinished`: a copy of what is still needed. Then the pump's task awaits it (`turn()`) and continues with the bytes
+behind it. Meanwhile it reads nothing: that is the backpressure. Most steps leave nothing, and wake no task
+(net/fast_lane.py).
 
-A rest may have nothing but a wait in it, in front of a frame that is then looked at again. A wait for what is there already would
-go round for ever, with no other task served. So a pump that stands in front of the same frame again, and has not given way to other
-tasks meanwhile, pauses and says so: it is an error in Shoal, and costs one connection some milliseconds instead of the process.
+An `Unfinished` may hold nothing but a wait in front of a frame, which is then scanned again. If the awaited condition
+is true already, such a wait would loop for ever and starve all other tasks. So a pump that is in front of the same
+frame again, and has not yielded to other tasks meanwhile, pauses and logs an error in Shoal: this costs one connection
+some milliseconds, and not the process.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ log = logging.getLogger("shoal.connection")
 
 _PAUSE_SECONDS = 0.01
 _COMPLAINT_SECONDS = 60.0
-_MOST_IDLE = 2  # waits of no length: what is decided upon a wait may be another wait
-_MOST_ROUNDS = 64  # waits of any length: others may be faster, each time
+_MOST_IDLE = 2  # waits of no length: a wait may be followed by another one
+_MOST_ROUNDS = 64  # waits of any length: other tasks may be faster each time
 
 
 class FrameStop(NamedTuple):
-    """A frame of `size` bytes that does not pass as it is: exactly one of the other fields says what happens to it."""
+    """A frame of `size` bytes that does not pass unchanged: exactly one of the other fields says what happens to it."""
 
     size: int
     replacement: Sequence[Buffer] | None
@@ -54,7 +56,7 @@ class FrameStop(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """What a step could not do without waiting: send `unsent`, complete and finish the held `frame`, go on with `behind`."""
+    """The rest of a step: send `unsent`, complete and finish the held `frame`, continue with `behind`."""
 
     unsent: bytes
     frame: bytearray | None
@@ -64,12 +66,12 @@ class Unfinished(NamedTuple):
 
     @property
     def is_wait(self) -> bool:
-        """Nothing moves by it."""
+        """It moves no bytes."""
         return self.frame is not None and not self.frame and not self.unsent
 
 
 class _Standing:
-    """In front of one frame, for more than one wait."""
+    """Counts the waits in front of one frame."""
 
     __slots__ = ("_idle", "_rounds", "_task", "_turns")
 
@@ -81,11 +83,11 @@ class _Standing:
         self._rounds = self._idle = 0
 
     def _now(self) -> object:
-        """How often trio has gone on with this task; something new each time where trio does not say."""
+        """How often trio has scheduled this task; a new object each time if trio does not count it."""
         return getattr(self._task, "_schedule_points", None) or object()
 
     async def again(self, wait: Unfinished) -> None:
-        """After a wait, where the pump still stands."""
+        """After a wait: the pump is in front of the same frame."""
         before, self._turns = self._turns, self._now()
         self._rounds += 1
         self._idle = self._idle + 1 if before == self._turns else 0
@@ -111,10 +113,10 @@ class Pump(ABC):
         "_receive_into",
         "_rest",
         "_watch",
-        "attention",
         "carry",
         "ended",
         "filling",
+        "must_yield",
         "out",
         "received",
         "remaining",
@@ -131,7 +133,7 @@ class Pump(ABC):
         self.remaining = 0
         self.received = 0
         self.ended = False  # the source has closed
-        self.attention = False  # `run` has to look at something before the next step
+        self.must_yield = False  # `run` has to look at something before the next step
         self.filling = False  # a held frame is not complete
         self.waiting = False  # has nothing to do until something arrives
         self._rest: Unfinished | None = None
@@ -139,8 +141,12 @@ class Pump(ABC):
 
     @property
     def mid_frame(self) -> bool:
-        """A frame has begun and has not arrived whole."""
+        """A frame has begun and is not complete."""
         return bool(self.remaining or self.carry or self.filling)
+
+    def give_way(self) -> None:
+        """Let `run` look at what has changed, after the step that runs now or the next one."""
+        self.must_yield = True
 
     def close(self) -> None:
         """The source is about to be closed."""
@@ -152,10 +158,10 @@ class Pump(ABC):
 
     @abstractmethod
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
-        """-> stop, and why. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
+        """-> stop, and the reason. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
 
     async def turn(self) -> None:
-        """Wait for bytes and move them until something has to be awaited, and do that; or until `ended` or `attention`."""
+        """Move bytes until something has to be awaited, and await it; or until `ended` or `must_yield`."""
         self.waiting = True
         await until(self._watch, self.step)
         self.waiting = False
@@ -173,14 +179,14 @@ class Pump(ABC):
         self.check_end()
 
     def check_end(self) -> None:
-        """A source may not close in the middle of a frame."""
+        """Raises PeerLost if the source has closed in the middle of a frame."""
         if self.ended and self.mid_frame:
             raise PeerLost(self.source, ConnectionResetError("closed in the middle of a frame"))
 
     def step(self) -> bool:
-        """Move what has arrived; -> whether that was all. Raises RemoteProtocolError and PeerLost.
+        """Move what has arrived; -> whether to wait for more. Raises RemoteProtocolError and PeerLost.
 
-        What runs for every small request is written out here rather than called: with cold caches, each function costs.
+        What runs for every small request is inlined here: with cold caches, each function call costs.
         """
         start = len(self.carry)
         try:
@@ -196,43 +202,43 @@ class Pump(ABC):
         if start:
             VIEW[:start] = self.carry
             self.carry = b""
-        stop, interruption = self.scan(VIEW, 0, end)
-        if interruption is None and stop == end:
+        stop, frame_stop = self.scan(VIEW, 0, end)
+        if frame_stop is None and stop == end:
             sent = self.out.send_now(VIEW[:end])
             if sent == end:
-                return not self.attention
+                return not self.must_yield
             self._rest = Unfinished(bytes(VIEW[sent:end]), None, 0, None, b"")
         else:
-            self._rest = self._move(VIEW, 0, end, (stop, interruption))
-        return self._rest is None and not self.attention
+            self._rest = self._move(VIEW, 0, end, (stop, frame_stop))
+        return self._rest is None and not self.must_yield
 
     def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
-        """Deal with what is in `view`, as far as that goes without waiting."""
+        """Move what is in `view`, as far as possible without waiting."""
         while True:
-            stop, interruption = scanned
-            if interruption is None:
+            stop, frame_stop = scanned
+            if frame_stop is None:
                 sent = self.out.send_now(view[pos:stop]) if pos < stop else 0
                 if pos + sent < stop:
                     return Unfinished(bytes(view[pos + sent : stop]), None, 0, None, bytes(view[stop:end]))
                 self.carry = bytes(view[stop:end]) if stop < end else b""
                 return None
-            behind = min(end, stop + interruption.size)
-            if interruption.replacement is None:
-                return self._hold(view, (pos, stop, behind, end), interruption)
-            if pos < stop or interruption.replacement:
-                unsent = self.out.gather_now([view[pos:stop], *interruption.replacement])
+            behind = min(end, stop + frame_stop.size)
+            if frame_stop.replacement is None:
+                return self._hold(view, (pos, stop, behind, end), frame_stop)
+            if pos < stop or frame_stop.replacement:
+                unsent = self.out.gather_now([view[pos:stop], *frame_stop.replacement])
                 if unsent:
                     return Unfinished(unsent, None, 0, None, bytes(view[behind:end]))
             pos = behind
             scanned = self.scan(view, pos, end)
 
-    def _hold(self, view: memoryview, marks: tuple[int, int, int, int], interruption: FrameStop) -> Unfinished:
+    def _hold(self, view: memoryview, marks: tuple[int, int, int, int], frame_stop: FrameStop) -> Unfinished:
         pos, stop, behind, end = marks
-        frame = bytearray(interruption.size)
+        frame = bytearray(frame_stop.size)
         frame[: behind - stop] = view[stop:behind]
-        missing = interruption.size - (behind - stop)
+        missing = frame_stop.size - (behind - stop)
         self.filling = missing > 0
-        return Unfinished(bytes(view[pos:stop]), frame, missing, interruption.finish, bytes(view[behind:end]))
+        return Unfinished(bytes(view[pos:stop]), frame, missing, frame_stop.finish, bytes(view[behind:end]))
 
     async def _settle(self, rest: Unfinished) -> None:
         if rest.unsent:

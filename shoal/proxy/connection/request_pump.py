@@ -1,28 +1,29 @@
-"""Client -> broker. Of most requests only the first 12 bytes are read: size, API key, API version, correlation id."""
+"""Client -> broker. Only the first 12 bytes of most requests are read: size, API key, API version, correlation id."""
 
 from __future__ import annotations
 
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
-from shoal.proxy.connection.in_flight import PendingAnswer, Token
+from shoal.proxy.connection.pending import PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 from shoal.proxy.connection.routes import Decision, Wait
 from shoal.proxy.errors import UpstreamLost
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from shoal.proxy.config.settings import Limits
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer
-    from shoal.proxy.connection.routes import Route
+    from shoal.proxy.connection.pending import Answer, Backlog
+    from shoal.proxy.connection.routes import Route, RouteTable
     from shoal.proxy.net.transport import SendSide, Transport
 
 __all__ = ["RequestPump"]
@@ -38,11 +39,44 @@ _SIZE = Struct(">i")
 _CLIENT_ID_AT = _PREFIX.size
 _SMALLEST = _PREFIX.size - _SIZE.size  # request header v0 (ControlledShutdown v0) has no client id
 
-# How many first bytes of a request a route may ask to see: a Produce request has its acks behind two strings of at most 32 KiB.
+# The most first bytes of a request that a route may ask for: in Produce, acks follow two strings of at most 32 KiB.
 _PEEK_LIMIT = 128 * 1024
 
 
-class RequestPump(Pump):
+class Answers(Protocol):
+    """What the request pump asks of the other direction."""
+
+    @property
+    def quiet(self) -> bool: ...
+    @property
+    def mid_frame(self) -> bool: ...
+
+    def give_way(self) -> None: ...
+
+
+class Owner(Protocol):
+    """What the request pump needs of its connection."""
+
+    client_id: str | None
+
+    @property
+    def in_flight(self) -> deque[int | PendingAnswer]: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def routes(self) -> RouteTable[Any]: ...
+    @property
+    def backlog(self) -> Backlog | None: ...
+    @property
+    def responses(self) -> Answers: ...
+
+    def handling_request(self) -> AbstractContextManager[None]: ...
+
+
+C = TypeVar("C", bound=Owner)
+
+
+class RequestPump(Pump, Generic[C]):
     __slots__ = (
         "_connection",
         "_enough",
@@ -51,34 +85,43 @@ class RequestPump(Pump):
         "_limits",
         "_room",
         "_routes",
+        "_stopping",
         "requests",
         "tokens",
+        "without_answers",
     )
 
-    def __init__(self, connection: Connection, source: Transport, out: SendSide) -> None:
+    def __init__(self, connection: C, source: Transport, out: SendSide) -> None:
         super().__init__(source, out)
         self._connection = connection
         self._in_flight = connection.in_flight
-        self._routes = connection.routes
-        self._limits: Limits = connection.limits
+        self._routes: RouteTable[C] = connection.routes
+        self._limits = connection.limits
         self._frame_limit = connection.limits.frame_bytes
         self._room: trio.Event | None = None
-        self._enough = 0  # entries in the queue with which `_room` is there
+        self._enough = 0  # `_room` is set when the queue has at most this many entries
+        self._stopping = False  # no further request is read
+        self.without_answers = False  # the broker has gone
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
 
     async def run(self) -> None:
-        """Until the client closes, or until there is a frame's end when the connection stops reading."""
-        connection, most = self._connection, self._limits.in_flight
-        while not self.ended and (not connection.stopping or self.mid_frame):
+        """Until the client closes, or, after `stop`, until the end of a frame."""
+        most = self._limits.in_flight
+        while not self.ended and (not self._stopping or self.mid_frame):
             if len(self._in_flight) > most:
                 await self._wait_for_room()
             else:
-                self.attention = connection.stopping
+                self.must_yield = self._stopping
                 await self.turn()
 
+    def stop(self) -> None:
+        """Read no further request than the one that has begun."""
+        self._stopping = True
+        self.give_way()
+
     def answered(self) -> bool:
-        """The response pump has taken entries from the queue; -> whether this pump waits for more of that."""
+        """The response pump has taken entries from the queue; -> whether this pump waits for it to take more."""
         is_enough = len(self._in_flight) <= self._enough
         if self._room is not None and is_enough and (self._enough or not self._connection.responses.mid_frame):
             self._room.set()
@@ -89,25 +132,31 @@ class RequestPump(Pump):
         self._room = room = trio.Event()
         self._enough = self._limits.in_flight // 2
         if self.answered():
-            self._connection.responses.attention = True
+            self._connection.responses.give_way()
         await room.wait()
 
     async def until_quiet(self) -> None:
-        """Wait until the broker owes the client nothing, and nothing is on its way to the client. Raises UpstreamLost."""
+        """Wait until no answer is due, and none is on its way to the client. Raises UpstreamLost."""
         responses = self._connection.responses
         while not responses.quiet:
-            if self._connection.upstream_ended:
+            if self.without_answers:
                 raise UpstreamLost("the connection to the broker has ended")
             self._room = room = trio.Event()
             self._enough = 0
-            responses.attention = True
+            responses.give_way()
             await room.wait()
 
     def no_more_answers(self) -> None:
-        """The broker has gone: whoever waits for its answers waits no longer."""
+        """The broker has gone: stop reading, and end all waits for its answers."""
+        self.without_answers = True
+        self.stop()
         if self._room is not None:
             self._room.set()
             self._room = None
+
+    def expect_tokens(self, count: int) -> None:
+        """The next frames are SASL tokens without a Kafka header."""
+        self.tokens = count
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         remaining = self.remaining
@@ -127,36 +176,37 @@ class RequestPump(Pump):
             if backlog is not None and backlog.unanswered and (route is None or not route.takes):
                 return pos, _standing(backlog.settled)
             if route is None or version < route.since:
-                queue.append(correlation_id)
+                decision = None
             else:
                 decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
+            if decision is None:
+                queue.append(correlation_id)
+            else:
                 if isinstance(decision, Wait):
                     return pos, _standing(decision.until)
-                if isinstance(decision, Decision):
-                    if decision is not Decision.SILENT:
-                        return pos, self._stopped(decision, route, size)
-                else:
-                    queue.append(
-                        correlation_id if decision is None else PendingAnswer(correlation_id, key, version, decision)
-                    )
+                if not isinstance(decision, Decision):
+                    queue.append(PendingAnswer(correlation_id, key, version, decision))
+                elif decision is not Decision.SILENT:
+                    assert route is not None
+                    return pos, self._stopped(decision, route, size)
             self.requests += 1
             pos += _SIZE.size + size
             if pos > end:
                 self.remaining = pos - end
                 pos = end
         if len(queue) > self._limits.in_flight:
-            self.attention = True
+            self.must_yield = True
         return self._tokens(view, pos, end), None
 
-    def _stopped(self, verdict: Decision, route: Route, size: int) -> FrameStop | None:
-        if verdict is Decision.HOLD:
+    def _stopped(self, decision: Decision, route: Route[C], size: int) -> FrameStop | None:
+        if decision is Decision.HOLD:
             return self._held(route, size)
-        if verdict is Decision.TAKEN:
+        if decision is Decision.TAKEN:
             self.requests += 1
             return FrameStop(_SIZE.size + size, (), None)
         return None
 
-    def _decide(self, route: Route, first: memoryview, size: int) -> Answer | Decision | Wait | None:
+    def _decide(self, route: Route[C], first: memoryview, size: int) -> Answer[C] | Decision | Wait | None:
         if self._connection.client_id is None:
             self._identify(first)
         if route.decide is None:
@@ -167,29 +217,30 @@ class RequestPump(Pump):
         return decision
 
     def _identify(self, first: memoryview) -> None:
-        """Remember the client id as soon as a request of an edited kind shows it; every client starts with one."""
+        """Take the client id from the first request with a route; every client starts with such a request."""
         body = _CLIENT_ID_AT + 2
         if len(first) >= body:
             length = int.from_bytes(first[_CLIENT_ID_AT:body], "big", signed=True)
             if 0 <= length <= len(first) - body:
                 self._connection.client_id = str(first[body : body + length], "utf-8", "replace")
 
-    def _held(self, route: Route, size: int) -> FrameStop:
+    def _held(self, route: Route[C], size: int) -> FrameStop:
         if size > self._limits.held_request_bytes:
             raise RemoteProtocolError(
-                f"a request of {size} bytes is larger than what is held (limits.held_request_bytes = {self._limits.held_request_bytes})"
+                f"a request of {size} bytes is larger than what is held "
+                f"(limits.held_request_bytes = {self._limits.held_request_bytes})"
             )
         self.requests += 1
         return FrameStop(_SIZE.size + size, None, partial(self._handle, route))
 
-    async def _handle(self, route: Route, frame: bytearray) -> None:
+    async def _handle(self, route: Route[C], frame: bytearray) -> None:
         connection = self._connection
         assert route.handle is not None
         with connection.handling_request():
             await route.handle(connection, frame, read_request_header(frame))
 
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
-        """SASL tokens: -> where the last one ends."""
+        """Pass SASL tokens; -> where the last one ends."""
         while self.tokens and end - pos >= _SIZE.size and not self.remaining:
             (size,) = _SIZE.unpack_from(view, pos)
             if not 0 <= size <= self._frame_limit:
@@ -206,7 +257,7 @@ class RequestPump(Pump):
 
 
 def _standing(until: Callable[[], Awaitable[None]]) -> FrameStop:
-    """In front of a frame that is looked at again later; nothing is read meanwhile."""
+    """Wait in front of a frame, which is then scanned again; nothing is read meanwhile."""
     return FrameStop(0, None, partial(_stand, until))
 
 

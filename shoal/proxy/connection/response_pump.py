@@ -1,21 +1,22 @@
-"""Broker -> client. An answer passes as it comes unless its request's `PendingAnswer` entry says otherwise."""
+"""Broker -> client. An answer passes unchanged unless the queue has a `PendingAnswer` for its request."""
 
 from __future__ import annotations
 
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
-from shoal.proxy.connection.in_flight import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
+from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Sequence
 
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Gate, Skimmer
+    from shoal.proxy.config.settings import Limits
+    from shoal.proxy.connection.pending import Gate, Skimmer
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
 __all__ = ["ResponsePump"]
@@ -27,59 +28,98 @@ _PREFIX = Struct(
 )
 _SIZE = Struct(">i")
 _SMALLEST = _PREFIX.size - _SIZE.size
-_LARGEST = 0x7FFFFFFF  # answers are streamed: their size is the broker's business
+_LARGEST = 0x7FFFFFFF  # answers are streamed, so their size has no other limit
+
+
+class Requests(Protocol):
+    """What the response pump asks of the other direction."""
+
+    def answered(self) -> bool: ...
+
+
+class Owner(Protocol):
+    """What the response pump needs of its connection."""
+
+    @property
+    def in_flight(self) -> deque[int | PendingAnswer]: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def requests(self) -> Requests: ...
 
 
 class ResponsePump(Pump):
-    __slots__ = ("_connection", "_current", "_in_flight", "_skimmer", "edited", "held", "locals", "opaque")
+    __slots__ = (
+        "_connection",
+        "_current",
+        "_finishing",
+        "_in_flight",
+        "_locals",
+        "_skimmer",
+        "edited",
+        "held",
+        "opaque",
+    )
 
-    def __init__(self, connection: Connection, source: Transport, out: SendSide) -> None:
+    def __init__(self, connection: Owner, source: Transport, out: SendSide) -> None:
         super().__init__(source, out)
         self._connection = connection
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None
-        self._current: PendingAnswer | None = None  # the last entry that was not passed unread
-        self.locals = 0  # answers of Shoal's own in the queue
+        self._current: PendingAnswer | None = None  # the last entry whose answer was not passed unread
+        self._finishing = False  # no request follows
+        self._locals = 0  # answers of Shoal's own in the queue
         self.opaque = self.edited = self.held = 0
 
     async def run(self) -> None:
-        """Until the broker closes, or the last answer has gone out after the last request."""
-        connection = self._connection
-        while not self.ended and (not connection.requests_ended or self._in_flight or self.mid_frame):
+        """Until the broker closes, or the answer to the last request has been sent."""
+        requests = self._connection.requests
+        while not self.ended and (not self._finishing or self._in_flight or self.mid_frame):
             if self._may_send_local():
                 await self._send_locals()
             else:
-                self.attention = bool(self.locals) or connection.requests_ended or connection.requests.answered()
+                self.must_yield = bool(self._locals) or self._finishing or requests.answered()
                 await self.turn()
-                connection.requests.answered()
+                requests.answered()
+
+    def no_more_requests(self) -> None:
+        """End when the last answer has been sent."""
+        self._finishing = True
+        self.give_way()
+
+    def reply_in_turn(self, buffers: Sequence[Buffer]) -> None:
+        """Send an answer of Shoal's own, after the answers to all earlier requests."""
+        self._in_flight.append(PendingAnswer(0, -1, 0, OwnAnswer(buffers)))
+        self._locals += 1
+        self.give_way()
 
     def check_end(self) -> None:
-        """A broker that wants TLS says so in seven bytes and closes."""
+        """A broker that expects TLS sends an alert of seven bytes and closes."""
         if self.ended and len(self.carry) >= FIRST_BYTES:
             check_frame_size(_SIZE.unpack_from(self.carry)[0], self.carry, _LARGEST)
         super().check_end()
 
     @property
     def quiet(self) -> bool:
-        """Nothing is owed to the client, and nothing is on its way to it."""
+        """No answer is due to the client, and none is on its way."""
         return self.waiting and not self._in_flight and not self.mid_frame
 
     def _may_send_local(self) -> bool:
-        """The next answer is one of Shoal's own. (Behind an incomplete prefix of the broker's it waits for the rest of that.)"""
-        return self.locals > 0 and _is(self._in_flight[0], OwnAnswer) and not self.mid_frame
+        """The next answer is one of Shoal's own, and no answer of the broker has begun (not even its prefix)."""
+        return self._locals > 0 and _is(self._in_flight[0], OwnAnswer) and not self.mid_frame
 
     async def _send_locals(self) -> None:
         entry = self._in_flight.popleft()
-        self.locals -= 1
+        self._locals -= 1
         assert isinstance(entry, PendingAnswer)
         assert isinstance(entry.answer, OwnAnswer)
         await self.out.send_all(entry.answer.buffers)
 
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
         if self.remaining:
-            pos, interruption = self._go_on(view, pos, end)
-            if interruption is not None:
-                return pos, interruption
+            pos, frame_stop = self._go_on(view, pos, end)
+            if frame_stop is not None:
+                return pos, frame_stop
         queue = self._in_flight
         while end - pos >= _PREFIX.size:
             size, correlation_id = _PREFIX.unpack_from(view, pos)
@@ -90,20 +130,19 @@ class ResponsePump(Pump):
                 if correlation_id != entry or size < _SMALLEST:
                     _refuse(f"{entry}", size, correlation_id, view[pos:end])
                 self.opaque += 1
-            elif isinstance(entry.answer, Token):
-                queue.appendleft(entry)
-                pos = self._token(view, pos, end)
-                continue
-            elif isinstance(entry.answer, OwnAnswer):
-                self.locals -= 1
-                return pos, FrameStop(0, entry.answer.buffers, None)
             else:
+                if isinstance(entry.answer, Token):
+                    queue.appendleft(entry)
+                    pos = self._token(view, pos, end)
+                    continue
+                if isinstance(entry.answer, OwnAnswer):
+                    self._locals -= 1
+                    return pos, FrameStop(0, entry.answer.buffers, None)
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
                     _refuse(which, size, correlation_id, view[pos:end])
-                interruption = self._special(entry, view[pos : min(end, pos + _SIZE.size + size)], _SIZE.size + size)
-                if interruption is not None:
-                    return pos, interruption
+                if stop := self._special(entry, view[pos : min(end, pos + _SIZE.size + size)], _SIZE.size + size):
+                    return pos, stop
                 if self._skimmer is not None:
                     self.remaining = _SIZE.size + size
                     return self.scan(view, pos, end)
@@ -116,28 +155,28 @@ class ResponsePump(Pump):
         return pos, None
 
     def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
-        """With an answer that has begun; -> where what passes of it ends."""
+        """Continue with an answer that has begun; -> where the part of it that passes ends."""
         remaining = self.remaining
         if self._skimmer is not None:
-            passed, interruption = self._skim(view[pos : min(end, pos + remaining)])
-            if interruption is not None:
-                return pos + passed, interruption
+            passed, frame_stop = self._skim(view[pos : min(end, pos + remaining)])
+            if frame_stop is not None:
+                return pos + passed, frame_stop
         step = min(remaining, end - pos)
         self.remaining = remaining - step
         return pos + step, None
 
     def _skim(self, piece: memoryview) -> tuple[int, FrameStop | None]:
-        """-> how much of the piece passes, and what is done with the rest of the answer where that is not all."""
+        """-> how much of the piece passes; if that is not all, what happens to the rest of the answer."""
         skimmer = self._skimmer
         assert skimmer is not None
-        passed, interruption = skimmer.feed(piece), None
+        passed, frame_stop = skimmer.feed(piece), None
         if passed < len(piece):
             rest = self.remaining - passed
             self._check_held(rest, "the end of a streamed answer")
-            self.remaining, interruption = 0, FrameStop(rest, None, partial(self._finish, skimmer))
-        if interruption or len(piece) == self.remaining:
+            self.remaining, frame_stop = 0, FrameStop(rest, None, partial(self._finish, skimmer))
+        if frame_stop or len(piece) == self.remaining:
             self._skimmer = None
-        return passed, interruption
+        return passed, frame_stop
 
     async def _finish(self, skimmer: Skimmer, rest: bytearray) -> None:
         await self.out.send_all([skimmer.finish(rest)])
@@ -150,7 +189,7 @@ class ResponsePump(Pump):
             )
 
     def _special(self, entry: PendingAnswer, part: memoryview, size: int) -> FrameStop | None:
-        """`part` is as much of the answer's `size` bytes as is there. None: it passes as it is."""
+        """`part`: those of the answer's `size` bytes that have arrived. None: it passes unchanged."""
         answer = entry.answer
         self._current = entry
         limit = self._connection.limits.held_response_bytes
@@ -175,7 +214,7 @@ class ResponsePump(Pump):
         return FrameStop(size, None, partial(self._complete, entry))
 
     async def _complete(self, entry: PendingAnswer, frame: bytearray) -> None:
-        """Deal with an answer that was held whole."""
+        """Finish an answer that was held whole."""
         answer = entry.answer
         self._current = None
         if isinstance(answer, OwnRequest):
@@ -187,7 +226,7 @@ class ResponsePump(Pump):
             await self.out.send_all(_pieces(answer.edit(self._connection, entry, frame)))
 
     def read_to_gate(self) -> None:
-        """Of the answer that comes next, which has a gate, read its prefix only."""
+        """Read only the prefix of the next answer, which has a gate."""
         self._receive_into = self._receive_prefix
 
     def _receive_prefix(self, view: memoryview) -> int:
@@ -199,7 +238,7 @@ class ResponsePump(Pump):
         self._receive_into = self.source.recv_into
 
     def fail_asked(self) -> None:
-        """No more answers will come: tell those who wait inside Shoal, also for one that has begun."""
+        """No more answers will come: wake the handlers that wait for one, even for one that has begun."""
         for entry in (self._current, *self._in_flight):
             if isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest):
                 entry.answer.deliver(None)

@@ -1,9 +1,10 @@
-"""What the topics of a request are called. Inside Shoal a topic is its name; newer clients say its id (Fetch v13, Produce v13).
+"""Names of the topics in a request. Shoal identifies a topic by name; newer clients send its id (Fetch, Produce v13).
 
-While brokers are upgraded one by one, a producer says the id to one broker and the name to the next: a partition that was known by
-what its request says would have two ledgers, two sequences and two locks, and a retry would find nothing.
+While brokers are upgraded one by one, a producer sends the id to one broker and the name to the next. A partition that
+is identified by what its request contains would have two ledgers, two sequences and two locks, and a retry would find
+nothing.
 
-A client that knows ids from before a restart of Shoal need not ask for metadata; so Shoal asks, over that client's connection.
+A client that knows ids from before a restart of Shoal need not ask for metadata, so Shoal asks over its connection.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
-from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.connection.in_flight import blaming_the_broker
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.connection.pending import blaming_the_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,17 +36,17 @@ def unknown_ids(connection: Connection, topics: Iterable[Topic]) -> list[Topic]:
 
 
 async def learn_names(connection: Connection, client_id: str | None, unknown: list[Topic]) -> None:
-    """Ask the broker for topics by their ids. What it does not know stays unknown. Raises UpstreamLost and UpstreamFault."""
+    """Ask the broker for the names; some may stay unknown. Raises UpstreamLost and UpstreamFault."""
     answer = await connection.ask([encode_metadata_request(_METADATA_VERSION, 0, client_id, unknown)])
     with blaming_the_broker():
         connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
 
 
 class Naming:
-    """The topics of one produce request: names inside, and in requests to the broker and the answer what the client said.
+    """The topics of one Produce request: names inside Shoal, and towards broker and client what the client sent.
 
-    An id that the cluster does not know gets a name that no topic can have (`unknown`): nothing may be kept or sent under it.
-    Nor under a second id of one name: one of them is of a topic that is gone.
+    An id that the cluster does not know gets a name that no topic can have (`unknown`): nothing may be kept or sent
+    under it. The same applies to a second id of one name: one of the two belongs to a deleted topic.
     """
 
     def __init__(self, connection: Connection, topics: Iterable[Topic]) -> None:
@@ -68,12 +69,12 @@ class Naming:
             await learn_names(connection, client_id, unknown)
         return cls(connection, topics)
 
-    def target(self, topic: Topic, partition: int) -> Target:
+    def target(self, topic: Topic, partition: int) -> TopicPartition:
         """Raises RemoteProtocolError for an id that the request does not have."""
         name = self._names.get(topic) if isinstance(topic, bytes) else topic
         if name is None:
             raise RemoteProtocolError(f"a topic that the request does not have: id {topic!r}")
-        return Target(name, partition)
+        return TopicPartition(name, partition)
 
-    def said(self, target: Target) -> Topic:
+    def said(self, target: TopicPartition) -> Topic:
         return self._topics.get(target.topic, target.topic)

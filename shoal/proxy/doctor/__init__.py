@@ -1,6 +1,8 @@
 """`shoal check`: a MirrorMaker 2 configuration -> what must change before it mirrors through Shoal.
 
-`properties` reads the file, `mirror` knows which value each client really gets, `*_rules` judge, `render` tells.
+    file -> properties -> mirror (the value that each client really gets) -> *_rules -> findings -> render
+
+`check` runs all rules for every flow; `places` knows which address belongs to which listener.
 """
 
 from shoal.proxy.doctor.check import Report, check_mirror

@@ -1,4 +1,4 @@
-"""All rules over all flows that are meant to go through Shoal."""
+"""All rules for all flows that use Shoal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Report:
     mirror: Mirror
     shoal: Shoal
     flows: tuple[Flow, ...]  # that were checked
-    findings: tuple[Finding, ...]  # the gravest first
+    findings: tuple[Finding, ...]  # the most severe first
 
     @property
     def must_change(self) -> bool:
@@ -58,7 +58,7 @@ class Report:
 
 
 def check_mirror(mirror: Mirror, shoal: Shoal) -> Report:
-    """Flows with neither client at Shoal stay as they are, unless there is but one flow."""
+    """Flows with no client at Shoal are not checked, unless there is only one flow."""
     flows = tuple(flow for flow in mirror.flows if is_meant(flow, shoal)) or mirror.flows
     findings = _repeated(mirror)
     if len(flows) > 1 and not any(is_meant(flow, shoal) for flow in flows):
@@ -79,7 +79,7 @@ def _repeated(mirror: Mirror) -> list[Finding]:
             severity=Severity.SHOULD,
             flow="",
             at=ignored,
-            why=f"is written again in line {taken.line}, which counts: {taken}",
+            why=f"is overridden by line {taken.line}: {taken}",
             remove=(ignored,),
         )
         for ignored, taken in mirror.repeated
@@ -93,7 +93,7 @@ def _which(flows: tuple[Flow, ...], shoal: Shoal) -> Finding:
         severity=Severity.MUST,
         flow="",
         at=f"flows {names}",
-        why=f"none goes through Shoal: write the two lines for the one that should, for example for {first.name}",
+        why=f"no flow goes through Shoal: add two lines for the flow that should, for example {first.name}",
         write=(
             (first.key("consumer", "bootstrap.servers"), client_address(shoal.wrap)),
             (first.key("producer", "bootstrap.servers"), client_address(shoal.unwrap)),
@@ -102,5 +102,5 @@ def _which(flows: tuple[Flow, ...], shoal: Shoal) -> Finding:
 
 
 def _untouched(flow: Flow) -> Finding:
-    why = "does not go through Shoal: it is mirrored as before"
+    why = "does not go through Shoal: mirrored as before"
     return Finding(severity=Severity.NOTE, flow=flow.name, at=f"flow {flow.name}", why=why)

@@ -1,10 +1,11 @@
-"""A mirror in exactly-once mode (KIP-618): what it needs of MirrorMaker 2, and the one thing more that it needs with Shoal.
+"""A mirror in exactly-once mode (KIP-618): what MirrorMaker 2 needs for it, and the one additional need with Shoal.
 
-Connect's tasks write their offsets in the transaction of the copies, with the data producer. Where that producer's bootstrap servers
-are not the very list of the worker's, Connect takes the worker's offsets topic for another topic (Worker.sameOffsetTopicAsWorker)
-and writes each offset a second time, with another producer and outside the transaction, as soon as the first is acknowledged
-(ConnectorOffsetBackingStore.set). With MirrorMaker 2 it is the same topic: when the transaction is then aborted, the second offset
-stays, and the task goes on behind records that nobody was given. So both lists must be the same, to the letter.
+Connect's tasks write their offsets in the transaction of the copies, with the data producer. If that producer's
+bootstrap servers differ from the worker's, Connect assumes that the worker's offsets topic is another topic
+(Worker.sameOffsetTopicAsWorker). It then writes each offset a second time, with another producer and outside the
+transaction, once the first is acknowledged (ConnectorOffsetBackingStore.set). With MirrorMaker 2 it is the same topic:
+if the transaction is aborted, the second offset stays, and the task continues after records that were never copied.
+So both lists must be identical.
 """
 
 from __future__ import annotations
@@ -55,21 +56,23 @@ def _one_list(case: Case) -> Iterator[Finding]:
     if _addresses(worker) != _addresses(producer):
         key, address = f"{case.flow.target}.{_BOOTSTRAP}", client_address(case.shoal.unwrap)
         why = (
-            "in exactly-once mode it must be the very list that the data producer has: else Connect writes the offsets a second "
-            "time, outside the transaction, and records of an aborted one are lost"
+            "in exactly-once mode it must equal the data producer's list: otherwise Connect also writes the offsets "
+            "outside the "
+            "transaction, and records of an aborted transaction are lost"
         )
-        yield case.finding(Severity.MUST, worker or f"{key} is not written", why, (key, address))
+        yield case.finding(Severity.MUST, worker or f"{key} is not set", why, (key, address))
 
 
 def _addresses(entry: Entry | None) -> set[str]:
-    return set() if entry is None else {one.strip() for one in entry.value.split(",")}
+    return set() if entry is None else {address.strip() for address in entry.value.split(",")}
 
 
 def _workers_list(case: Case) -> Finding:
     entry = case.flow.find("producer", _BOOTSTRAP)
     why = (
-        "in exactly-once mode the worker's own bootstrap.servers must be this very list, which is not to be seen here: else Connect "
-        "writes the offsets a second time, outside the transaction, and records of an aborted one are lost"
+        "in exactly-once mode the worker's own bootstrap.servers (not visible here) must equal this list: otherwise "
+        "Connect "
+        "also writes the offsets outside the transaction, and records of an aborted transaction are lost"
     )
     return case.finding(Severity.SHOULD, entry or f"producer.override.{_BOOTSTRAP}", why)
 
@@ -77,8 +80,8 @@ def _workers_list(case: Case) -> Finding:
 def _internal_rest(case: Case) -> Iterator[Finding]:
     entry = case.flow.entries.get(_REST)
     if entry is None or entry.value.lower() != "true":
-        why = "MirrorMaker 2 needs its internal REST server for exactly-once mode (KIP-710), and `listeners` for its address"
-        yield case.finding(Severity.MUST, entry or f"{_REST} is not written", why, (_REST, "true"))
+        why = "exactly-once mode needs MirrorMaker 2's internal REST server (KIP-710), and `listeners` for its address"
+        yield case.finding(Severity.MUST, entry or f"{_REST} is not set", why, (_REST, "true"))
 
 
 def _isolation(case: Case) -> Iterator[Finding]:
@@ -86,5 +89,5 @@ def _isolation(case: Case) -> Iterator[Finding]:
     if entry is None or entry.value != _COMMITTED:
         key = case.flow.key("consumer", _ISOLATION)
         severity = Severity.MUST if _is_required(case) else Severity.SHOULD
-        why = "in exactly-once mode, too, aborted records are copied, unless the mirror reads committed ones only"
-        yield case.finding(severity, entry or f"{key} is not written", why, (key, _COMMITTED))
+        why = "even in exactly-once mode aborted records are copied, unless the consumer reads committed records only"
+        yield case.finding(severity, entry or f"{key} is not set", why, (key, _COMMITTED))

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a rule."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Case", "Finding", "Severity"]
 
 
 class Severity(StrEnum):
-    MUST = "must change"  # shallow mirroring does not work, or the mirror would not do what it does today
-    SHOULD = "should change"  # it works, at a cost that one line avoids
+    MUST = "must change"  # shallow mirroring would not work, or the mirror would change its behaviour
+    SHOULD = "should change"  # it works, but one line would make it better
     NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`at`: the line as it stands, or the key that is missing. `write`: the lines to have; `remove`: the lines to drop."""
+    """`at`: the present line, or the missing key. `write`: lines to add or change; `remove`: lines to remove."""
 
     severity: Severity
     flow: str
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One flow of a mirror, to be checked against one Shoal."""
+    """One flow of a mirror and the Shoal that it should use."""
 
     flow: Flow
     flows: tuple[Flow, ...]

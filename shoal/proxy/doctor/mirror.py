@@ -1,8 +1,8 @@
-"""What a MirrorMaker 2 configuration means: which value each client of a replication flow really gets.
+"""A MirrorMaker 2 configuration: the value that each client of a replication flow really gets.
 
-A value may be written in several places. The orders below are those of MirrorMakerConfig (clusterProps, workerConfig,
-connectorBaseConfig), MirrorConnectorConfig.sourceConsumerConfig and Worker.baseProducerConfigs; first found wins. In the
-templates `{s}` and `{t}` are the aliases, `{flow}` is `{s}->{t}` and `{k}` the key as the client knows it.
+A value may be set in several places. The orders below are those of MirrorMakerConfig (clusterProps, workerConfig,
+connectorBaseConfig), MirrorConnectorConfig.sourceConsumerConfig and Worker.baseProducerConfigs; first found wins. In
+the templates `{s}` and `{t}` are the aliases, `{flow}` is `{s}->{t}` and `{k}` the key as the client knows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Flow", "Form", "Mirror", "read_mirror"]
 
 
 class Spot(NamedTuple):
-    """A key under which a value may stand. `inherited`: for settings of every client only (bootstrap, security, sasl, ssl)."""
+    """A key that may hold a value. `inherited`: only for settings of every client (bootstrap, security, sasl, ssl)."""
 
     key: str
     inherited: bool = False
@@ -28,12 +28,12 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How one form of MM2 names its settings: for each client where a value may stand, and where to write one."""
+    """The keys of one form of MM2: for each client, the keys that may hold a value and the key to write."""
 
     name: str
     is_connect: bool = False
     spots: Mapping[str, tuple[Spot, ...]]
-    per_cluster: Mapping[str, str]  # shorter, but for every flow of the cluster
+    per_cluster: Mapping[str, str]  # shorter, but applies to every flow of the cluster
     per_flow: Mapping[str, str]
 
 
@@ -103,14 +103,14 @@ class Flow:
     target: str
     form: Form
     entries: Mapping[str, Entry]
-    alone: bool = True  # neither alias plays another part, so that settings may be written once per cluster
+    alone: bool = True  # neither alias is used by another flow, so settings may be per cluster
 
     @property
     def name(self) -> str:
         return f"{self.source}->{self.target}"
 
     def find(self, client: str, key: str) -> Entry | None:
-        """What `client` (a key of `Form.spots`) gets for `key`; None = MM2's default."""
+        """The entry that `client` (a key of `Form.spots`) gets for `key`; None = MM2's default."""
         for spot in self.form.spots[client]:
             if spot.inherited and not _OF_EVERY_CLIENT.match(key):
                 continue
@@ -119,7 +119,7 @@ class Flow:
         return None
 
     def key(self, client: str, key: str) -> str:
-        """Where to write `key` for `client` so that it counts: it must stand before what stands already."""
+        """The key to write so that it takes effect for `client`: it must override what is set already."""
         keys = self.form.per_cluster if self.alone else self.form.per_flow
         present = self.find(client, key)
         per_flow = self._named(self.form.per_flow[client], key)
@@ -141,22 +141,22 @@ class Mirror:
     form: Form
     flows: tuple[Flow, ...]
     entries: Mapping[str, Entry]
-    repeated: tuple[tuple[Entry, Entry], ...] = ()  # the same key twice: (ignored, taken)
+    repeated: tuple[tuple[Entry, Entry], ...] = ()  # duplicate keys: (ignored, used)
 
 
-# Files that somebody may give to `shoal check` by mistake: what they hold -> what to do instead.
+# Files given to `shoal check` by mistake: their content -> the advice.
 _OTHER_FILES = (
     (re.compile(r"^\s*\[\[(cluster|listener)\]\]", re.MULTILINE), "is a configuration of Shoal: give it with -c"),
     (
         re.compile(r"^kind:\s*KafkaMirrorMaker2\b", re.MULTILINE),
-        "is a Strimzi resource, which is not read here: give what is under sourceConnector.config as JSON, with connector.class "
-        "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+        "is a Strimzi resource, which is not supported: give the content of sourceConnector.config as JSON, with "
+        "connector.class org.apache.kafka.connect.mirror.MirrorSourceConnector",
     ),
 )
 
 
 def read_mirror(text: str) -> Mirror:
-    """mm2.properties or, where it begins with a brace, a connector in JSON. Raises `Unreadable`."""
+    """Reads mm2.properties, or a connector as JSON if the text begins with a brace. Raises `Unreadable`."""
     for sign, advice in _OTHER_FILES:
         if sign.search(text):
             raise Unreadable(advice)
@@ -175,15 +175,15 @@ def _by_key(entries: list[Entry]) -> tuple[dict[str, Entry], tuple[tuple[Entry, 
 
 
 def _dedicated(entries: list[Entry]) -> Mirror:
-    """Raises `Unreadable` when this is no configuration of a dedicated MM2."""
+    """Raises `Unreadable` if this is not the configuration of a dedicated MM2."""
     taken, repeated = _by_key(entries)
     if "clusters" not in taken:
-        raise Unreadable("is not a MirrorMaker 2 configuration: there is no line such as clusters = A, B")
+        raise Unreadable("is not a MirrorMaker 2 configuration: it has no line such as clusters = A, B")
     clusters = tuple(name.strip() for name in taken["clusters"].value.split(",") if name.strip())
     pairs = [pair for pair in _pairs(clusters) if _is_true(taken.get(f"{pair[0]}->{pair[1]}.enabled"))]
     if not pairs:
         flow = f"{clusters[0]}->{clusters[-1]}" if len(clusters) > 1 else "A->B"
-        raise Unreadable(f"enables no replication flow: there is no line such as {flow}.enabled = true")
+        raise Unreadable(f"enables no replication flow: it has no line such as {flow}.enabled = true")
     flows = tuple(
         Flow(source=source, target=target, form=DEDICATED, entries=taken, alone=_is_alone((source, target), pairs))
         for source, target in pairs
@@ -196,7 +196,7 @@ def _pairs(clusters: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _is_alone(pair: tuple[str, str], pairs: list[tuple[str, str]]) -> bool:
-    """`S.consumer.` is for every flow from S and, as target.consumer, for every flow to S; `T.producer.` likewise."""
+    """`S.consumer.` applies to flows from S and, as target.consumer, to flows to S; `T.producer.` likewise."""
     return all(sum(alias in other for other in pairs) == 1 for alias in pair)
 
 
@@ -205,7 +205,7 @@ def _is_true(entry: Entry | None) -> bool:
 
 
 def _connect(entries: list[Entry]) -> Mirror:
-    """Raises `Unreadable` when the connector is not MM2's source connector."""
+    """Raises `Unreadable` if the connector is not MM2's source connector."""
     taken, repeated = _by_key(entries)
     connector = taken.get("connector.class")
     if connector is None or not connector.value.endswith("MirrorSourceConnector"):

@@ -1,4 +1,4 @@
-"""What else about a mirror matters when its records travel in envelopes."""
+"""Further rules for a mirror whose records travel in envelopes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = [
 _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _POLICIES = ("DefaultReplicationPolicy", "IdentityReplicationPolicy")
-_TOPIC_ONLY = ("RegexRouter",)  # transforms that look at the topic's name and nothing else
+_TOPIC_ONLY = ("RegexRouter",)  # transforms that use only the topic's name
 _IGNORED = re.compile(
     r"(producer|consumer|admin|source\.consumer|producer\.override|source\.producer|target\.producer)\.(.+)\Z"
 )
 
 
 def check_converters(case: Case) -> Iterator[Finding]:
-    """Dedicated mode has bytes by default, a Connect worker hardly ever."""
-    why = "anything but ByteArrayConverter changes the bytes of records (Connect's default turns headers into base64)"
+    """Dedicated mode uses bytes by default; a Connect worker rarely does."""
+    why = "other converters than ByteArrayConverter change records (Connect's default turns headers into base64)"
     missing = []
     for key in _CONVERTERS:
         entry = case.flow.find("connector", key) or case.flow.find("worker", key)
@@ -45,7 +45,7 @@ def check_converters(case: Case) -> Iterator[Finding]:
         elif entry.value != _BYTES:
             yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), _BYTES))
     if missing and case.flow.form.is_connect:
-        at = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not written"
+        at = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
         yield case.finding(Severity.MUST, at, why, *((key, _BYTES) for key in missing))
 
 
@@ -67,38 +67,42 @@ def _transform(case: Case, at: Entry | str, name: str) -> Finding:
     deep = case.shoal.wrap.shallow.deep_topics
     if deep:
         why = f"transform {name} sees envelopes instead of records, except in the deep topics ({', '.join(deep)}): "
-        return case.finding(Severity.NOTE, at, f"{why}make sure that these are all the topics it is for")
+        return case.finding(Severity.NOTE, at, f"{why}make sure that the list is complete")
     return case.finding(
         Severity.MUST,
         at,
-        f"transform {name} would see one envelope instead of the records in it. Remove it, or name the source topics it is for "
-        "as deep topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
+        f"transform {name} would see one envelope instead of its records. Remove it, or declare its source topics as "
+        "deep "
+        "topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
     )
 
 
 def check_tolerance(case: Case) -> Iterator[Finding]:
-    """With `all`, Connect goes on behind what the target refuses; in exactly-once mode it never does."""
+    """With `all`, Connect skips what the target refuses; never in exactly-once mode."""
     key = "errors.tolerance"
     entry, idempotent = case.flow.find("connector", key), case.flow.find("producer", "enable.idempotence")
     if entry is None or entry.value.lower() != "all" or is_exactly_once(case):
         return
     if idempotent is not None and idempotent.value.lower() == "true":
         why = (
-            "with an idempotent producer an envelope ends at the first batch that the target refuses, and Connect then skips "
-            "all that is behind it in the envelope, too: records are lost"
+            "with an idempotent producer, an envelope ends at the first batch that the target refuses, and Connect "
+            "then skips "
+            "the rest of the envelope: records are lost"
         )
         yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), "none"))
     else:
         why = (
-            "what the target refuses (a timestamp too far ahead, no key in a compacted topic, a record too large) is skipped: "
-            "through Shoal the whole source batch that it is in, without Shoal the batch of the mirror's producer. Shoal's log "
-            "names it. With none (the default) the task fails, and nothing is skipped"
+            "what the target refuses (a timestamp too far ahead, no key in a compacted topic, a record too large) is "
+            "skipped: "
+            "through Shoal its whole source batch, without Shoal the batch of the mirror's producer. Shoal logs it. "
+            "With none "
+            "(the default) the task fails, and nothing is skipped"
         )
         yield case.finding(Severity.NOTE, entry, why)
 
 
 def check_heartbeats(case: Case) -> Iterator[Finding]:
-    """MirrorMakerConfig.clusterPairs: with heartbeats on (the default), the reverse flow gets a Connect worker too."""
+    """MirrorMakerConfig.clusterPairs: with heartbeats (the default), the reverse flow also gets a Connect worker."""
     if case.flow.form.is_connect:
         return
     reverse = f"{case.flow.target}->{case.flow.source}"
@@ -108,10 +112,11 @@ def check_heartbeats(case: Case) -> Iterator[Finding]:
     entry = entries.get(f"{reverse}.emit.heartbeats.enabled") or entries.get("emit.heartbeats.enabled")
     if entry is None or entry.value.lower() == "true":
         why = (
-            f"MM2 also starts the reverse worker {reverse}, for its heartbeats: it creates topics on {case.flow.source} and "
-            f"needs rights there. Switch it off, or start MM2 with --clusters {case.flow.target}"
+            f"MM2 also starts the reverse worker {reverse} for heartbeats: it creates topics on {case.flow.source} and "
+            "needs "
+            f"permissions there. Switch it off, or start MM2 with --clusters {case.flow.target}"
         )
-        at: Entry | str = entry if entry is not None else "emit.heartbeats.enabled is not written (default true)"
+        at: Entry | str = entry if entry is not None else "emit.heartbeats.enabled is not set (default true)"
         yield case.finding(Severity.SHOULD, at, why, ("emit.heartbeats.enabled", "false"))
 
 
@@ -119,16 +124,17 @@ def check_policy(case: Case) -> Iterator[Finding]:
     entry = case.flow.find("connector", "replication.policy.class")
     if entry is not None and entry.value.rpartition(".")[2] not in _POLICIES:
         why = (
-            "Shoal never wraps internal topics, which it knows by Kafka's rule (__*, .*, *.internal, *-internal); "
-            "where this policy names them otherwise, list them as deep topics"
+            "Shoal never wraps internal topics (Kafka's rule: __*, .*, *.internal, *-internal); if this policy has "
+            "other names "
+            "for them, list them as deep topics"
         )
         yield case.finding(Severity.NOTE, entry, why)
 
 
 def check_loop(case: Case) -> Iterator[Finding]:
-    """IdentityReplicationPolicy names no source, so MM2 cannot see that a record has come back (MirrorSourceConnector.isCycle)."""
+    """IdentityReplicationPolicy keeps names, so MM2 cannot detect cycles (MirrorSourceConnector.isCycle)."""
     flow = case.flow
-    back = next((one for one in case.flows if (one.source, one.target) == (flow.target, flow.source)), None)
+    back = next((other for other in case.flows if (other.source, other.target) == (flow.target, flow.source)), None)
     if back is None or not (_is_identity(flow) and _is_identity(back)):
         return
     names, others = (_topics(one) for one in (flow, back))
@@ -137,10 +143,13 @@ def check_loop(case: Case) -> Iterator[Finding]:
     assert policy is not None
     what = f"{flow.name} and {back.name} both copy topics under their own names"
     if shared:
-        why = f"{what}, and {shared[0]} is in both: every record goes round and round for ever. Give each flow topics that the other has not"
+        why = f"{what}, and {shared[0]} is in both: its records are copied in a circle forever. Separate the topics"
         yield case.finding(Severity.MUST, policy, why, *_distinct(case, flow, back))
     elif not any(all(map(_LITERAL.match, one)) for one in (names, others)):
-        why = f"{what}: a topic that is in both goes round and round for ever. Make sure that no topic fits both {', '.join(names)} and {', '.join(others)}"
+        why = (
+            f"{what}: records of a topic in both are copied in a circle forever. Make sure that no topic matches both "
+            f"{', '.join(names)} and {', '.join(others)}"
+        )
         yield case.finding(Severity.NOTE, policy, why)
 
 
@@ -158,26 +167,26 @@ def _topics(flow: Flow) -> list[str]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Surely; of two regular expressions that differ nobody knows."""
+    """True if they surely overlap. Two different regular expressions cannot be compared."""
     return _ALL in (one, other) or one == other or _fits(one, other) or _fits(other, one)
 
 
 def _fits(name: str, pattern: str) -> bool:
     try:
         return _LITERAL.match(name) is not None and re.fullmatch(pattern, name) is not None
-    except re.error:  # MM2 will say so
+    except re.error:  # MM2 reports it
         return False
 
 
 def _distinct(case: Case, flow: Flow, back: Flow) -> Iterator[tuple[str, str]]:
-    """Only as an example: what belongs where, nobody but the operator knows."""
+    """Example lines; only the operator knows which topics belong to which flow."""
     if not case.flow.form.is_connect:
         yield f"{flow.name}.topics", f"{flow.source}-.*".lower()
         yield f"{back.name}.topics", f"{back.source}-.*".lower()
 
 
 def check_topic_codec(case: Case) -> Iterator[Finding]:
-    """The broker compresses again where a topic says so (compression.type other than producer)."""
+    """The broker compresses again if the topic's compression.type is not `producer`."""
     excluded = case.flow.find("connector", "config.properties.exclude")
     synced = case.flow.find("connector", "sync.topic.configs.enabled")
     if (excluded is not None and "compression" in excluded.value) or (
@@ -185,15 +194,16 @@ def check_topic_codec(case: Case) -> Iterator[Finding]:
     ):
         return
     why = (
-        "topics of the target should have compression.type = producer (the default) or the codec that the source's producers "
-        "use; with any other the brokers compress every batch again. MM2 copies the setting of the source's topics "
+        "topics of the target should have compression.type = producer (the default) or the codec of the source's "
+        "producers; "
+        "otherwise brokers compress every batch again. MM2 copies the setting from the source's topics "
         "(config.properties.exclude)"
     )
     yield case.finding(Severity.NOTE, f"compression.type of topics on {case.flow.target}", why)
 
 
 def check_ignored(case: Case) -> Iterator[Finding]:
-    """Lines that look right and that MM2 never reads, or reads for another client (dedicated mode only)."""
+    """Lines that look right but that MM2 ignores or uses for another client (dedicated mode only)."""
     if case.flow.form.is_connect:
         return
     for entry in case.flow.entries.values():

@@ -1,4 +1,4 @@
-"""Where the entries of a bootstrap list lead: to a listener of Shoal, or past it."""
+"""The entries of a bootstrap list: does each lead to a listener of Shoal, or past it?"""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Place(StrEnum):
     WRAP = "wrap"
     UNWRAP = "unwrap"
     PLAIN = "plain"
-    DIRECT = "direct"  # to a broker, as far as we know
+    DIRECT = "direct"  # to a broker, or to another program
     UNKNOWN = "unknown"  # not an address: the ${...} of a config provider, for example
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shoal:
-    """The pair of listeners that the mirror should use, and the others that it should not."""
+    """The pair of listeners for the mirror, and all other listeners."""
 
     wrap: ListenerSettings
     unwrap: ListenerSettings
     others: tuple[ListenerSettings, ...] = ()
 
     def places(self, bootstrap: str) -> dict[str, Place]:
-        """Every entry of a bootstrap list with where it leads."""
+        """Entry of a bootstrap list -> its destination."""
         return {entry.strip(): self._place(entry.strip()) for entry in bootstrap.split(",") if entry.strip()}
 
     def _place(self, entry: str) -> Place:
@@ -61,6 +61,6 @@ def _broker_ports(listener: ListenerSettings) -> Container[int]:
 
 
 def client_address(listener: ListenerSettings) -> str:
-    """What goes into a client's bootstrap list: the advertised host, or where the listener is on this machine."""
+    """The listener's address for a bootstrap list: the advertised host, or its address on this machine."""
     host = listener.advertised_host or ("127.0.0.1" if listener.host in WILDCARDS else listener.host)
     return str(Address(host, listener.port))

@@ -1,4 +1,4 @@
-"""Files of a mirror -> entries with their line numbers: Java properties (java.util.Properties.load) and Connect's JSON."""
+"""Configuration files -> entries with line numbers: Java properties (java.util.Properties.load) and Connect's JSON."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _SEPARATOR = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P
 class Entry(NamedTuple):
     key: str
     value: str
-    line: int  # counted from 1; 0 = not known
+    line: int  # from 1; 0 = unknown
 
     def __str__(self) -> str:
         return f"{self.key} = {self.value}"
 
 
 class Unreadable(ValueError):
-    """The file is not what it is taken for; the text says what was found."""
+    """The file has another format; the text names the problem."""
 
 
 def read_properties(text: str) -> list[Entry]:
-    """Every `key = value`, in the order of the file; a key that occurs twice is there twice (Kafka takes the last)."""
+    """Every `key = value`, in the order of the file. A duplicate key is returned twice (Kafka uses the last)."""
     return [_entry(line, number) for number, line in _logical_lines(text)]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Comments and empty lines left out, continued lines (an odd number of backslashes at the end) joined."""
+    """Without comments and empty lines; continued lines (an odd number of backslashes at the end) joined."""
     joined, first = "", 0
     for number, raw in enumerate(_NEWLINE.split(text), start=1):
         line = raw.lstrip(_BLANKS)
@@ -64,7 +64,7 @@ def _unescape(text: str) -> str:
 
 
 def read_connector(text: str) -> list[Entry]:
-    """A connector for Connect's REST API: `{"name": ..., "config": {...}}` or the configuration alone. Raises `Unreadable`."""
+    """A connector as for Connect's REST API: `{"name": ..., "config": {...}}`, or its config. Raises `Unreadable`."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""A report of `shoal check` for a person: every finding with its line, its reason and the line to have instead."""
+"""The report of `shoal check`: every finding with its line, its reason and the correct line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INDENT = " " * 16
 
 
 def render(report: Report, name: str) -> str:
-    """`name` is the file, as the operator wrote it."""
+    """`name`: the file name as given on the command line."""
     lines = [_head(report, name), ""]
     for finding in report.findings:
         lines += _finding(finding, report)
@@ -67,13 +67,13 @@ def _setting(key: str, value: str, report: Report) -> str:
 
 
 def _summary(report: Report, name: str) -> Iterator[str]:
-    graver = [finding for finding in report.findings if finding.severity is not Severity.NOTE]
+    severe = [finding for finding in report.findings if finding.severity is not Severity.NOTE]
     written: dict[str, str] = {}
-    for finding in graver:
+    for finding in severe:
         for key, value in finding.write:
             written.setdefault(key, value)
     if written:
-        yield f"Lines to have in {name}:"
+        yield f"Set these lines in {name}:"
         yield ""
         yield textwrap.indent(_separator(report).join(_setting(*pair, report) for pair in written.items()), "    ")
         yield ""
@@ -82,12 +82,12 @@ def _summary(report: Report, name: str) -> Iterator[str]:
 
 def _count(report: Report) -> str:
     counts = {severity: sum(f.severity is severity for f in report.findings) for severity in Severity}
-    told = [f"{counts[Severity.MUST]} must change", f"{counts[Severity.SHOULD]} should change"]
+    parts = [f"{counts[Severity.MUST]} must change", f"{counts[Severity.SHOULD]} should change"]
     notes = counts[Severity.NOTE]
-    return ", ".join([*told, f"{notes} {'note' if notes == 1 else 'notes'}"])
+    return ", ".join([*parts, f"{notes} {'note' if notes == 1 else 'notes'}"])
 
 
 def _verdict(report: Report) -> str:
     if report.must_change:
-        return "Change these, then check again."
+        return "Change these lines, then check again."
     return "This mirror can go through Shoal: start Shoal first, then the mirror."

@@ -1,4 +1,4 @@
-"""Settings whose value alone decides: one line per rule."""
+"""Rules about one setting: one table row each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["VALUE_RULES", "Needed", "ValueRule", "check_numbers", "check_spellin
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
-# fetch.min.bytes and fetch.max.bytes, both of Kafka, are 0.87 alike.
+# The similarity of fetch.min.bytes and fetch.max.bytes, both valid keys, is 0.87.
 _ALIKE = 0.9
 
 
 class ValueRule(NamedTuple):
-    """`value`: what to write instead; None = drop the line; "" = there is no line that mends it."""
+    """`value`: the correct value; None = remove the line; "" = no line corrects it."""
 
     client: str
     key: str
@@ -30,11 +30,11 @@ class ValueRule(NamedTuple):
     severity: Severity
     value: str | Callable[[Shoal], int] | None
     why: str
-    default: str | None = None  # of the client, where it may be wrong for this Shoal
+    default: str | None = None  # the client's default, if it may be wrong for this Shoal
 
 
 class Needed(NamedTuple):
-    """A line that a mirror needs for this Shoal because the client's default does not do."""
+    """A line that the mirror needs because the client's default does not suffice."""
 
     client: str
     key: str
@@ -85,48 +85,50 @@ def _timeout(shoal: Shoal) -> int:
     return 30_000
 
 
-_NO_TLS = "Shoal speaks no TLS in this version, neither to clients nor to brokers: both need a listener without it"
+_NO_TLS = "this version of Shoal supports no TLS, neither to clients nor to brokers: use plaintext listeners"
 _SIGNS_THE_HOST = (
-    "this mechanism signs the name of the host that the client connects to, so it cannot pass a proxy; "
-    "PLAIN, SCRAM and OAUTHBEARER pass"
+    "this mechanism signs the host name that the client connects to, so it fails through a proxy; "
+    "PLAIN, SCRAM and OAUTHBEARER work"
 )
 _SEES_ENVELOPES = "an interceptor sees envelopes instead of records"
 
 VALUE_RULES = (
     ValueRule(
         "producer", "compression.type", _is_not("none"), MUST, "none",
-        "the mirror would compress envelopes, whose content is compressed already: that is the CPU which Shoal saves",
+        "the mirror would compress envelopes, whose content is already compressed: Shoal is there to save that CPU",
     ),
     ValueRule(
         "producer", "max.request.size", _below(_request), MUST, _request,
-        "an envelope holds a run of up to {run} bytes (run-limit); a larger request fails the task with RecordTooLarge. "
-        "Raise it, or lower run-limit",
+        "an envelope has up to {run} bytes (run-limit); if it exceeds max.request.size, the task fails with "
+        "RecordTooLargeException. Raise it, or lower run-limit",
         "1048576",
     ),
     ValueRule(
         "producer", "buffer.memory", _below(_four_requests), SHOULD, _four_requests,
-        "it holds fewer than four envelopes: the mirror would wait for the target instead of reading on",
+        "it holds fewer than four envelopes: the mirror would wait for the target instead of reading ahead",
         "33554432",
     ),
     ValueRule(
         "producer", "acks", _is("0"), MUST, "all",
-        "without answers nobody knows what was appended; MM2's own default is all",
+        "without acknowledgements, lost records go unnoticed; MM2's default is all",
     ),
     ValueRule(
         "producer", "acks", _is("1"), SHOULD, "all",
-        "records that only the leader has are lost with it, as without Shoal; MM2's own default is all",
+        "records that only the leader has are lost if it fails, as without Shoal; MM2's default is all",
     ),
     ValueRule(
         "producer", "transactional.id", _any, MUST, None,
-        "Connect begins no transactions with it, so nothing could be sent; in exactly-once mode it gives each task one of its own",
+        "Connect starts no transaction with it, so no record could be sent; exactly-once mode gives each task its own "
+        "id",
     ),
     ValueRule(
         "producer", "max.in.flight.requests.per.connection", _is_not("1"), SHOULD, "1",
-        "a failed request may be retried after a later one: records change places, as without Shoal; MM2's own default is 1",
+        "a failed request may be retried after a later one, which reorders records, as without Shoal; MM2's default is "
+        "1",
     ),
     ValueRule(
         "producer", "request.timeout.ms", _below(_timeout), SHOULD, _timeout,
-        "one request may carry many source batches, which are appended one after the other; 30000 is the default",
+        "one request may carry many source batches, appended one after the other; the default is 30000",
     ),
     ValueRule(
         "producer", "interceptor.classes", _any, SHOULD, None,
@@ -134,26 +136,26 @@ VALUE_RULES = (
     ),
     ValueRule(
         "producer", "batch.size", _above(_run), NOTE, "",
-        "several envelopes may share one produced batch: correct, but consumer groups that move to the target re-read more "
-        "records. The default (16384) gives every envelope its own batch",
+        "several envelopes may share a produced batch: correct, but consumer groups that move to the target read more "
+        "records again. The default (16384) puts every envelope into its own batch",
     ),
     ValueRule(
         "consumer", "max.partition.fetch.bytes", _below(_run), SHOULD, _run,
-        "runs cannot become longer than what one fetch brings; run-limit is {run}",
+        "a run cannot be longer than one fetch; run-limit is {run}",
         "1048576",
     ),
     ValueRule(
         "consumer", "fetch.max.bytes", _below(_run), SHOULD, _run,
-        "runs cannot become longer than what one fetch brings; run-limit is {run}",
+        "a run cannot be longer than one fetch; run-limit is {run}",
         "52428800",
     ),
     ValueRule(
         "consumer", "fetch.max.bytes", _above(_fetch), NOTE, "",
-        "Shoal lowers it to fetch-max-bytes ({fetch}) on the way to the broker, so that a response can be held",
+        "Shoal lowers it to fetch-max-bytes ({fetch}) so that it can hold a response",
     ),
     ValueRule(
         "consumer", "max.poll.records", _below(_polled), SHOULD, "500",
-        "it counts envelopes and, where batches are not wrapped, records: few per poll cost much; 500 is the default",
+        "it counts envelopes and unwrapped records; few per poll are expensive; the default is 500",
     ),
     ValueRule(
         "consumer", "interceptor.classes", _any, SHOULD, None,
@@ -187,7 +189,7 @@ VALUE_RULES = (
 
 
 def check_values(case: Case) -> Iterator[Finding]:
-    """Every value that is wrong, written or by default. Most defaults suit, so that they are not looked at."""
+    """Every wrong value, set or by default. Defaults that always suit are not checked."""
     for rule in VALUE_RULES:
         entry = case.flow.find(rule.client, rule.key)
         value = rule.default if entry is None else entry.value
@@ -208,7 +210,7 @@ def check_values(case: Case) -> Iterator[Finding]:
 
 
 def needed(shoal: Shoal) -> tuple[Needed, ...]:
-    """What a mirror has to say that says nothing yet: whoever writes this finds nothing to change in `check_values`."""
+    """The lines that a mirror with only defaults needs; with them `check_values` finds nothing."""
     return tuple(
         Needed(rule.client, rule.key, str(rule.value(shoal)))
         for rule in VALUE_RULES
@@ -217,18 +219,18 @@ def needed(shoal: Shoal) -> tuple[Needed, ...]:
 
 
 def _number(least: int, default: str | None) -> str:
-    """The client's own default wherever that suffices."""
+    """The client's default if it suffices."""
     return str(max(least, int(default or 0)))
 
 
 def check_spelling(case: Case) -> Iterator[Finding]:
-    """Keys that are nearly the ones that matter here: a Kafka client only warns of a key that it does not know."""
+    """Misspelt keys: a Kafka client only warns about unknown keys."""
     for client in ("consumer", "producer"):
         known = {"bootstrap.servers", *(rule.key for rule in VALUE_RULES if rule.client == client)}
         for key, entry in case.flow.own(client):
             if key in known or not (meant := get_close_matches(key, known, n=1, cutoff=_ALIKE)):
                 continue
-            why = f"the {client} knows no {key}: did you mean {meant[0]}?"
+            why = f"the {client} has no setting {key}; did you mean {meant[0]}?"
             write = (entry.key.removesuffix(key) + meant[0], entry.value)
             yield Finding(
                 severity=Severity.SHOULD, flow=case.flow.name, at=entry, why=why, write=(write,), remove=(entry,)
@@ -236,9 +238,9 @@ def check_spelling(case: Case) -> Iterator[Finding]:
 
 
 def check_numbers(case: Case) -> Iterator[Finding]:
-    """Kafka's clients read sizes and times as bare numbers of bytes and milliseconds; what a config provider fills in passes."""
+    """Kafka's clients read sizes and times as plain numbers. Values of a config provider are not checked."""
     for rule in dict.fromkeys((rule.client, rule.key) for rule in VALUE_RULES if callable(rule.value)):
         entry = case.flow.find(*rule)
         if entry is not None and not entry.value.strip().isdecimal() and "${" not in entry.value:
-            why = f"{entry.value} is not a number (no units, no separators): MM2 does not start with it"
+            why = f"{entry.value} is not a plain number (no units, no separators): MM2 would not start"
             yield case.finding(Severity.MUST, entry, why)

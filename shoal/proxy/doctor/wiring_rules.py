@@ -1,8 +1,8 @@
-"""Do the two data clients go through Shoal: both, each at its own listener, and nobody past it?
+"""Do both data clients go through Shoal, each to its own listener?
 
-An envelope that a producer takes past the target listener lands in a topic. The proxy's interlock keeps that from happening
-(it hands out no envelope before this mirror's records came back through the paired listener), but it can only stop, not mend:
-here the operator learns what to mend.
+An envelope that a producer sends past the target listener ends up in a topic. The interlock prevents that: it permits
+no envelope before this mirror's records come back through the paired listener. It cannot correct the wiring; these
+rules tell the operator how.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONSUMER = _Side(
 )
 _PRODUCER = _Side(
     "producer", Place.UNWRAP, "unwrap", "source",
-    "the mirror's data producer writes past Shoal: an envelope would land in a topic, so Shoal does not wrap",
+    "the mirror's data producer writes past Shoal: an envelope would end up in a topic, so Shoal does not wrap",
 )  # fmt: skip
 
 
@@ -49,12 +49,12 @@ def _places(flow: Flow, client: str, shoal: Shoal) -> set[Place]:
 
 
 def _goes_through(flow: Flow, shoal: Shoal) -> bool:
-    """Both data clients go to their listener, and only there."""
+    """True if both data clients use their listener only."""
     return _places(flow, "consumer", shoal) == {Place.WRAP} and _places(flow, "producer", shoal) == {Place.UNWRAP}
 
 
 def is_meant(flow: Flow, shoal: Shoal) -> bool:
-    """At least one of the flow's data clients goes to Shoal, perhaps not as it should."""
+    """True if at least one data client of the flow uses Shoal, correctly or not."""
     places = _places(flow, "consumer", shoal) | _places(flow, "producer", shoal)
     return bool(places & {Place.WRAP, Place.UNWRAP})
 
@@ -72,7 +72,7 @@ def _check_side(case: Case, side: _Side) -> Iterator[Finding]:
     key, address = case.flow.key(side.client, _KEY), client_address(listener)
     entry = case.flow.find(side.client, _KEY)
     if entry is None:
-        yield case.finding(Severity.MUST, f"{key} is not written", side.role, (key, address))
+        yield case.finding(Severity.MUST, f"{key} is not set", side.role, (key, address))
         return
     places = case.shoal.places(entry.value)
     if set(places.values()) == {side.right}:
@@ -84,19 +84,19 @@ def _check_side(case: Case, side: _Side) -> Iterator[Finding]:
 
 
 def _at(case: Case, side: _Side, entry: Entry) -> Entry | str:
-    """The line to change; the line of the whole cluster stays, so there it is the one to add."""
+    """The line to change. The cluster's line stays; then it is the line to add."""
     key = case.flow.key(side.client, _KEY)
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
     return (
-        entry if entry != whole else f"{key} is not written, so {entry.key} (line {entry.line}) counts, which may stay"
+        entry if entry != whole else f"{key} is not set; falls back to {entry.key} (line {entry.line}), which can stay"
     )
 
 
 def _wrong(places: dict[str, Place], side: _Side) -> tuple[Severity, str]:
-    """Why the list is wrong; the worst reason first."""
+    """Severity and reason; the worst reason wins."""
     found = set(places.values())
     if found & ({Place.WRAP, Place.UNWRAP} - {side.right}):
-        return Severity.MUST, f"this is Shoal's {side.wrong_listener} listener: the two are mixed up"
+        return Severity.MUST, f"this is Shoal's {side.wrong_listener} listener: the listeners are swapped"
     if Place.PLAIN in found:
         return (
             Severity.MUST,
@@ -104,28 +104,31 @@ def _wrong(places: dict[str, Place], side: _Side) -> tuple[Severity, str]:
         )
     if Place.DIRECT in found and side.right in found:
         past = ", ".join(entry for entry, place in places.items() if place is Place.DIRECT)
-        return Severity.MUST, f"Shoal and brokers ({past}) in one list: the client picks any of them, so {side.role}"
+        return (
+            Severity.MUST,
+            f"the list has Shoal and brokers ({past}): the client may choose any of them, so {side.role}",
+        )
     if Place.DIRECT in found:
         return Severity.MUST, side.role
     unknown = ", ".join(entry for entry, place in places.items() if place is Place.UNKNOWN)
     return (
         Severity.NOTE,
-        f"{unknown or 'nothing'} is not an address that can be judged here: make sure that it is Shoal",
+        f"{unknown or 'nothing'} is not a literal address: make sure that it is Shoal's",
     )
 
 
 def _check_whole_cluster(case: Case, side: _Side) -> Iterator[Finding]:
-    """The cluster's own line is at Shoal too: it works, with more clients than needed."""
+    """The cluster's own line also leads to Shoal: it works, with more clients than needed."""
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
-    if side is _PRODUCER and is_exactly_once(case):  # then it must be so
+    if side is _PRODUCER and is_exactly_once(case):  # required there
         return
     if whole is not None and side.right in case.shoal.places(whole.value).values():
-        why = "admin clients and internal topics go through Shoal too: it works, but only the data clients need it"
+        why = "admin clients and internal topics also go through Shoal: it works, but only the data clients need it"
         yield case.finding(Severity.NOTE, whole, why)
 
 
 def is_beside_another(case: Case) -> bool:
-    """The consumer line is shared with a flow that is right, and this flow's producer goes to another cluster."""
+    """The consumer line is shared with a correct flow, and this flow's producer writes to another cluster."""
     others = [flow for flow in case.flows if flow is not case.flow and flow.source == case.flow.source]
     consumer, producer = (_places(case.flow, client, case.shoal) for client in ("consumer", "producer"))
     return Place.WRAP in consumer and Place.UNWRAP not in producer and any(_goes_through(f, case.shoal) for f in others)
@@ -137,8 +140,8 @@ def _other_target(case: Case) -> Finding:
     assert shared is not None
     right = next(flow for flow in case.flows if _goes_through(flow, case.shoal))
     why = (
-        f"this line sends the consumer of {case.flow.name} to Shoal too, whose producer does not go through it: "
-        f"give the line to {right.name} alone"
+        f"this line also sends the consumer of {case.flow.name} to Shoal, but its producer does not use Shoal: "
+        f"set the line for {right.name} only"
     )
     direct = "the brokers of the source" if brokers is None else brokers.value
     return case.finding(

@@ -1,18 +1,18 @@
-"""One answer to a legacy client: its size is said before most of it exists (KIP-283).
+"""One answer to a legacy client: its size is sent before most of it exists (KIP-283).
 
-    fill    of one partition after the other a first portion is made, about a chunk in all; partitions that are not reached get an
-            empty set, and come first next time
-    promise size of a set = what its first portion has, and as much more as its source may give, within the client's limits
-    send    heads and portions; the next portion is made when the kernel has taken the one before
-    pad     what is missing at the end of a set is a message that does not end, which clients drop (protocol/legacy/fetch/overflow.py)
+    fill    make a first portion of each partition in turn, about a chunk in total; partitions not reached get an
+            empty set, and are first next time
+    promise size of a set = its first portion plus what its source may still give, within the client's limits
+    send    heads and portions; the next portion is made when the kernel has taken the previous one
+    pad     the missing rest of a set is an incomplete message, which clients drop (protocol/legacy/fetch/overflow.py)
 
-A client's first answer gives way where others wait for the budget: one piece, then its source is for whoever comes next. So a crowd that
-comes at once (a restart) is served within seconds, each with something, and not one after the other with all.
+A client's first answer is short if others wait for the budget: one piece, then its source goes to the next client. So
+after a restart all clients get something within seconds, instead of one client everything.
 
-So what is held of an answer for a client that does not read is one portion, and its source. The source goes when others need the room
-(budget.py); then the broker is asked again for the rest when the client has read the portion. Whatever keeps a set from
-being completed (the leader has moved, damage further on, the broker is gone) ends it there: the client has whole messages up
-to some offset, asks for the next, and is told then.
+For a client that does not read, one portion and its source are held. The source is dropped when others need the memory
+(budget.py); then the broker is asked again when the client has read the portion. If a set cannot be completed (the
+leader has moved, a later batch is damaged, the broker is gone), it ends early: the client has whole messages up to some
+offset, requests the next, and gets the error then.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shoal.protocol.legacy.fetch.fetch import Wanted
+    from shoal.proxy.legacy.conversion import PartitionConversion
     from shoal.proxy.legacy.counters import LegacyTally
-    from shoal.proxy.legacy.held import LeasedAnswer
-    from shoal.proxy.legacy.source import PartitionConversion
+    from shoal.proxy.legacy.leased import LeasedAnswer
     from shoal.proxy.net.transport import Buffer, SendSide
 
 __all__ = ["AnswerWriter", "ClientLeft", "Part", "Sources", "fill"]
 
 
 class ClientLeft(Exception):
-    """Nobody reads the rest."""
+    """The client has disconnected."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Part:
-    """One partition of an answer. `size`: of its record set, as promised."""
+    """One partition of an answer. `size`: the promised size of its record set."""
 
     wanted: Wanted
     error_code: int = 0
@@ -52,8 +52,9 @@ class Part:
 
 
 async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
-    """First portions and promises, for parts in turn. The first that has something gives a message, whatever the limits are. In a
-    `hurry`, one piece is enough."""
+    """First portions and promises, for parts in turn. The first part with records gives at least one message,
+    regardless of limits. In a `hurry`, one piece is enough.
+    """
     made = 0
     for part in parts:
         if part.source is None or made >= (1 if hurry else chunk):
@@ -66,20 +67,20 @@ async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool
             made += size
             part.size = max(size + part.source.owed, min(limit, size + part.source.left))
             max_bytes -= part.size
-        elif not part.source.ended:  # its next piece is too large for what is left
+        elif not part.source.ended:  # its next piece exceeds the remaining room
             return
 
 
 class Sources(Protocol):
     async def again(self, part: Part) -> PartitionConversion | None:
-        """A source for the rest of a part, whose source was dropped or `wants` more; None where there can be none."""
+        """A source for the rest of a part whose source was dropped or `wants` more; None if there is none."""
 
     async def stay(self) -> None:
-        """The broker's connection may have been quiet for long."""
+        """Keep the broker's connection from becoming idle."""
 
 
 class AnswerWriter:
-    """Of one answer. A checkpoint where the client must read first. UpstreamLost: the connection must end, for a message was begun."""
+    """Sends one answer. A checkpoint if the client must read first. UpstreamLost: a message stays incomplete."""
 
     def __init__(self, outlet: SendSide, held: LeasedAnswer, sources: Sources, chunk: int, tally: LegacyTally) -> None:
         self._outlet = outlet
@@ -87,11 +88,11 @@ class AnswerWriter:
         self._sources = sources
         self._chunk = chunk
         self._tally = tally
-        self._out: list[Buffer] = []  # made, and not given to the kernel
+        self._out: list[Buffer] = []  # made, and not yet taken by the kernel
         self._gives_way = False
 
     async def send(self, heads: Sequence[bytes], parts: Sequence[Part], *, gives_way: bool = False) -> None:
-        """`gives_way`: others have their turn behind the first portion. Raises ClientLeft, UpstreamLost."""
+        """`gives_way`: end after the first portion. Raises ClientLeft, UpstreamLost."""
         self._gives_way = gives_way
         for head, part in zip(heads, parts, strict=True):
             self._out.append(head)
@@ -104,7 +105,7 @@ class AnswerWriter:
         while portion:
             self._out += portion
             left -= sum(map(len, portion))
-            portion.clear()  # what was sent is not kept while the next one is waited for
+            portion.clear()  # do not keep sent bytes while waiting for the next portion
             if left:
                 await self._flush()
             portion = await self._next(part, left) if left else []
@@ -113,7 +114,7 @@ class AnswerWriter:
             self._out += overflow(left)
 
     async def _next(self, part: Part, room: int) -> list[bytes]:
-        """Raises UpstreamLost where a message cannot be given to its end."""
+        """Raises UpstreamLost if a message cannot be completed."""
         await self._sources.stay()
         owed = 0 if part.source is None else part.source.owed
         portion: list[bytes] = []
@@ -126,7 +127,7 @@ class AnswerWriter:
             await self._resume(part)
         if owed and not portion:
             place = f"{part.wanted.topic!r}-{part.wanted.partition}"
-            raise UpstreamLost(f"a message of {place} was begun, and its last {owed} bytes cannot be had any more")
+            raise UpstreamLost(f"a message of {place} is incomplete, and its last {owed} bytes are no longer available")
         return portion
 
     async def _resume(self, part: Part) -> None:

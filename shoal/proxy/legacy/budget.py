@@ -1,34 +1,35 @@
-"""One budget for what all legacy fetches of a listener hold: the answers of brokers that are converted piece by piece (KIP-283).
+"""One memory budget for all legacy fetches of a listener: broker answers that are converted piece by piece (KIP-283).
 
-A client's answer is made from a broker's, which lies here whole from its first converted message to its last. How long that takes
-is up to the client: a slow one takes minutes for a megabyte. So what lies here is paid for, by a `Lease` on one `Budget`, and taken
-before the first byte is read from the broker's socket (the gate of `Asked`); what has no lease waits in the broker's own buffers.
+A client's answer is made from a broker's answer, which stays in memory until its last message is converted. The client
+decides how long that takes: a slow one needs minutes for a megabyte. So this memory is paid for by a `Lease` on one
+`Budget`, before the first byte is read from the broker's socket (the gate of `OwnRequest`). Answers without a lease
+stay in the broker's buffers.
 
-    (waits) ── granted ──► busy ◄──────► idle ── somebody waits, and idle for `grace` ──► taken back
+    (waits) ── granted ──► busy ◄──────► idle ── others wait, and idle for `grace` ──► evicted
                              └── release ──┴──► (returned)
 
-    busy   is filled, or converts: its connection works, and will be done without anybody's help
-    idle   waits for its client: to read what was sent to it, or to ask for more
+    busy   is filled or converted: it makes progress without its client
+    idle   waits for its client to read, or to send the next request
 
 Rules:
- 1. Turns: leases are granted in the order in which they were asked for. Nobody overtakes one that is large.
- 2. An idle lease may be taken back while somebody waits, the longest idle first. Its owner is told at once, by a call that drops
-    the source synchronously; what was converted and is not sent yet stays (it is at most a piece, and not part of the budget). The
-    owner asks the broker again, at the offset where it was, when its client reads on.
- 3. Who asks for a lease holds none.
- 4. A request for more than the whole budget is one for all of it: a batch larger than that is served, alone.
- 5. A lease has room for what converting takes, as a rule. Where a batch or a record takes more (a raw block of snappy can be twenty times
-    its size), that is known before a byte of it is opened. If so much is free, and nobody waits, the lease grows. Else its owner returns
-    it, and asks the broker again, with a lease for as much (rule 3).
+ 1. Leases are granted in the order of the requests. A large one is never overtaken.
+ 2. An idle lease may be evicted while others wait, the longest idle first. Its owner is notified by a synchronous call,
+    which drops the source. Converted, unsent bytes stay (at most one piece, not part of the budget). When its client
+    reads on, the owner asks the broker again, from its offset.
+ 3. The owner of a request for a lease holds no lease.
+ 4. A request for more than the whole budget gets the whole budget: a batch larger than that is served alone.
+ 5. A lease usually covers conversion, too. If a batch or record needs more (a raw snappy block can expand 20 times),
+    that is known before any byte of it is opened. If enough is free and none wait, the lease grows. Otherwise its owner
+    returns it, and asks the broker again, with a larger lease (rule 3).
 
-Nobody starves: the first in the queue gets what is free and what is idle; a busy lease becomes idle or ends in bounded time (a broker
-that stops in the middle of a frame is limits.frame_timeout's business); and while somebody waits nobody else is granted anything, so
-what can become busy again gets less with every piece. There is no deadlock, for nobody holds one lease and waits for another.
+No client starves: the first in the queue gets all free and idle memory; a busy lease becomes idle or ends in bounded
+time (limits.frame_timeout ends a frame that stops midway); and while one waits, no other lease is granted. There is no
+deadlock: no owner holds one lease and waits for another.
 
-The grace is for clients that read fast: they block for a moment behind each piece, and a source taken then is fetched and
-decompressed once more for nothing. Taking back what is idle for a moment was tried on paper: with more fast readers than leases,
-everybody gets one piece for each fetch. Rejected, too: dividing the budget by connections (most are idle, and a share of
-500 is smaller than a batch), and taking from whoever holds the most (the largest batch would never be read to its end).
+The grace is for fast clients, which block briefly after each piece: evicting them then would fetch and decompress their
+source again. Rejected: eviction without grace (with more fast readers than leases, each fetch gives one piece);
+dividing the budget by connections (most are idle, and a share of 1/500 is smaller than a batch); evicting the largest
+lease (the largest batch would never be completed).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "BudgetStatistics", "Lease"]
 
-GRACE = 0.05  # seconds: far above a round trip to a client that reads, far below its request timeout
+GRACE = 0.05  # seconds: far above a client's round trip, far below its request timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +54,13 @@ class BudgetStatistics:
     leased: int  # bytes
     idle: int  # leases
     waiting: int  # requests for a lease
-    waits: int  # that had to wait, since the start
-    waited_seconds: float  # all of them together
+    waits: int  # requests that had to wait, since the start
+    waited_seconds: float  # of all waits
     evictions: int  # leases taken back
 
 
 class Lease:
-    """So many bytes of a budget. Every method may be called in every state, and none of them waits."""
+    """A number of bytes of a budget. Every method is valid in every state, and none waits."""
 
     __slots__ = ("_budget", "_taken", "size")
 
@@ -73,19 +74,19 @@ class Lease:
         return self._budget is not None
 
     def idle(self) -> None:
-        """From here on it may be taken back."""
+        """From now on it may be evicted."""
         if self._budget is not None:
             self._budget._now_idle(self)
 
     def busy(self) -> bool:
-        """It stays; False: it has been taken back, or returned."""
+        """Keep it; False: it was evicted or returned."""
         if self._budget is None:
             return False
         self._budget._idle.pop(self, None)
         return True
 
     def grow(self, size: int) -> bool:
-        """It needs so much in all; False: that can't be had at once (rule 5), or it is no more."""
+        """Grow to `size` in total; False: not possible at once (rule 5), or it was evicted or returned."""
         budget = self._budget
         if budget is None or (size > self.size and (budget.is_waited_for or size - self.size > budget.free)):
             return False
@@ -113,7 +114,7 @@ class _Wait:
         self.taken = taken
         self.lease: Lease | None = None
         self.granted = trio.Event()
-        self.look = trio.CancelScope()  # ends when there may be something to take back
+        self.look = trio.CancelScope()  # cancelled when a lease may be evicted
 
 
 class Budget:
@@ -121,8 +122,8 @@ class Budget:
         self.size = size
         self.free = size
         self._grace = GRACE
-        self._waiting: dict[_Wait, None] = {}  # in turn
-        self._idle: dict[Lease, float] = {}  # since when; the longest first
+        self._waiting: dict[_Wait, None] = {}  # in order
+        self._idle: dict[Lease, float] = {}  # lease -> idle since; the longest first
         self._waits = self._evictions = 0
         self._waited_seconds = 0.0
 
@@ -142,8 +143,9 @@ class Budget:
         return bool(self._waiting)
 
     async def lease(self, size: int, taken: Callable[[], None]) -> Lease:
-        """Wait for `size` bytes; the lease is busy. `taken` is called, from wherever, when it has been taken back: it must not
-        ask anything of the budget. A checkpoint only where it has to wait; cancelled, nothing is held."""
+        """Wait for `size` bytes; the lease is then busy. `taken` is called, from any task, when it is evicted; it must
+        not call the budget. A checkpoint only if it has to wait; if cancelled, nothing is held.
+        """
         wait = _Wait(min(size, self.size), taken)
         self._waiting[wait] = None
         self._grant()
@@ -167,7 +169,7 @@ class Budget:
             self._waited_seconds += trio.current_time() - since
 
     def _withdraw(self, wait: _Wait) -> None:
-        """Its task was cancelled, perhaps in the moment in which it was granted."""
+        """Its task was cancelled, perhaps just when it was granted."""
         if wait.lease is not None:
             wait.lease.release()
         else:
@@ -175,7 +177,7 @@ class Budget:
             self._grant()
 
     def _grant(self) -> None:
-        """To whom it is due, and set the time at which the first that goes on waiting looks again."""
+        """Grant what is due, and set the time of the next check of the first waiting request."""
         while self._waiting:
             first = next(iter(self._waiting))
             self._take_back(first.size - self.free)
@@ -199,7 +201,7 @@ class Budget:
     def _next_taking(self) -> float:
         return next(iter(self._idle.values())) + self._grace if self._idle else inf
 
-    # -- what leases tell --------------------------------------------------------------------------------------------
+    # -- called by leases --------------------------------------------------------------------------------------------
 
     def _now_idle(self, lease: Lease) -> None:
         if lease not in self._idle:

@@ -1,7 +1,7 @@
-"""Who still speaks old versions: what each legacy client was seen to use, told once, so that somebody can upgrade it.
+"""Clients with old versions: the APIs that each legacy client uses, logged once, so that operators can upgrade it.
 
-A client is its client id and address. It is told some seconds after its first old request, when it has shown most of what it
-uses; one that shows a newer release later is told again.
+A client is identified by client id and address. It is logged some seconds after its first old request, when it has used
+most of its APIs; it is logged again if it shows a newer release later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 from shoal.protocol.legacy.errors import Release, spoken_since
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API
-from shoal.proxy.logs import told
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ __all__ = ["LegacyClients"]
 log = logging.getLogger("shoal.legacy")
 
 _LISTEN_SECONDS = 5.0
-_MAX_CLIENTS = 10_000  # those that were not heard for longest are forgotten, and told anew when they come again
+_MAX_CLIENTS = 10_000  # the least recently seen are forgotten, and logged again when they return
 
 
 @dataclass(slots=True)
@@ -46,11 +46,11 @@ class LegacyClients:
         self._shown: dict[Connection, Release] = {}
 
     def shown(self, connection: Connection) -> Release:
-        """The oldest release that this connection's client can be, by what it has asked so far."""
+        """The oldest possible release of this connection's client, judged by its requests so far."""
         return self._shown.get(connection, Release.V0_8_2)
 
     def asked(self, connection: Connection, api_key: int, version: int) -> None:
-        """A request in a version that legacy clients speak."""
+        """Note a request in a version of legacy clients."""
         since = spoken_since(api_key, version)
         if since is not None and since > self.shown(connection):
             self._shown[connection] = since
@@ -79,7 +79,7 @@ class LegacyClients:
         self._shown.pop(connection, None)
 
     def tick(self, now: float) -> None:
-        """Tell of those that were listened to for long enough; at the end, with `inf`, of all."""
+        """Log the clients that were observed long enough; at the end, with `inf`, all."""
         for (host, client_id), client in self._clients.items():
             if not client.told and client.since < now and client.since + _LISTEN_SECONDS <= now:
                 client.told = True
@@ -88,10 +88,10 @@ class LegacyClients:
     def _tell(self, host: str, client_id: str | None, client: _Client) -> None:
         translated = _versions(one for one in client.spoken if one[1] < UPSTREAM_VERSION.get(one[0], 0))
         text = (
-            f"listener {self._listener!r}: legacy client {client_id!r} at {host} speaks as Kafka {client.release} does, "
-            f"which brokers of Kafka 4 do not: {translated} are translated; upgrade it"
+            f"listener {self._listener!r}: legacy client {client_id!r} at {host} uses the protocol of "
+            f"Kafka {client.release}, which brokers of Kafka 4 do not support: {translated} are translated; upgrade it"
         )
-        names = told(
+        names = event(
             text, listener=self._listener, client_id=client_id, host=host, like=str(client.release), versions=translated
         )
         log.info("legacy client", extra=names)

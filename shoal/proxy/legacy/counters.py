@@ -1,7 +1,7 @@
-"""What serving legacy clients did so far: the counters of one listener, and a frozen snapshot for whoever prints them.
+"""Statistics of legacy clients: the counters of one listener, and a frozen snapshot.
 
-Fetch: a record set of the broker is opened (`conversions`), and given in pieces (`chunks`). One that was taken back and fetched again
-counts again. The source's bytes are those of the log (compressed), the converted ones those that clients get.
+Fetch: a record set of the broker is opened (`conversions`) and sent in pieces (`chunks`). A set that was evicted and
+fetched again counts again. Source bytes are those of the log (compressed), converted bytes those for clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["LegacyStatistics", "LegacyTally"]
 
 @dataclass(slots=True, kw_only=True)
 class LegacyTally:
-    """The counters, written where things happen."""
+    """The counters, updated in place."""
 
     fetches: int = 0  # answered
     conversions: int = 0
@@ -31,13 +31,13 @@ class LegacyTally:
     records: int = 0
     seconds: float = 0.0  # of converting
     chunks: int = 0
-    padding_bytes: int = 0  # promised, and not needed
+    padding_bytes: int = 0  # promised but not needed
     dropped_headers: int = 0  # record headers, which old formats do not have
-    asked_on: int = 0  # times that an answer had nothing for the client, and Shoal asked for what follows
-    resumed: int = 0  # sources fetched again in the middle of an answer
-    fetch_errors: int = 0  # partitions whose records could not be given
+    asked_on: int = 0  # answers without records for the client, after which Shoal asked for the next ones
+    resumed: int = 0  # sources fetched again within an answer
+    fetch_errors: int = 0  # partitions whose records could not be sent
     produces: int = 0  # requests
-    up_conversions: int = 0  # sets of messages made into batches
+    up_conversions: int = 0  # message sets converted to batches
     up_source_bytes: int = 0
     up_converted_bytes: int = 0
     up_records: int = 0
@@ -76,7 +76,7 @@ class LegacyStatistics:
     up_errors: int = 0
     waits: int = 0  # for the budget
     waited_seconds: float = 0.0
-    evictions: int = 0  # sources taken back from clients that did not read
+    evictions: int = 0  # sources evicted from clients that did not read
 
     def since(self, earlier: PathStatistics | None) -> LegacyStatistics:
         before = earlier if isinstance(earlier, LegacyStatistics) else LegacyStatistics()
@@ -84,7 +84,7 @@ class LegacyStatistics:
 
     @property
     def happened(self) -> bool:
-        return False  # nothing without traffic
+        return False  # no activity without traffic
 
     def flow(self, seconds: float) -> Iterator[str]:
         yield from ()
@@ -93,17 +93,18 @@ class LegacyStatistics:
         if self.conversions:
             yield (
                 f"converted {counted(self.conversions, 'record set')} for old consumers ({self.records:,} records, "
-                f"{megabytes(self.source_bytes)} to {megabytes(self.converted_bytes)}, {counted(self.chunks, 'chunk')}, "
-                f"{self.seconds:.2f} s)"
+                f"{megabytes(self.source_bytes)} to {megabytes(self.converted_bytes)}, "
+                f"{counted(self.chunks, 'chunk')}, {self.seconds:.2f} s)"
             )
         if self.up_conversions:
             yield (
-                f"converted {counted(self.up_conversions, 'message set')} of old producers ({self.up_records:,} records, "
+                f"converted {counted(self.up_conversions, 'message set')} of old producers "
+                f"({self.up_records:,} records, "
                 f"{megabytes(self.up_source_bytes)} to {megabytes(self.up_converted_bytes)}, {self.up_seconds:.2f} s)"
             )
         if self.waits or self.evictions:
             taken = counted(self.evictions, "source")
-            yield f"{counted(self.waits, 'wait')} for the budget ({self.waited_seconds:.1f} s), {taken} taken back"
+            yield f"{counted(self.waits, 'wait')} for the budget ({self.waited_seconds:.1f} s), {taken} evicted"
         if self.dropped_headers:
             yield f"{counted(self.dropped_headers, 'record header')} dropped"
         if errors := self.fetch_errors + self.up_errors:

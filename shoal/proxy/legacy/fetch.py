@@ -1,14 +1,14 @@
-"""Fetch v0-v3 for clients that read messages of magic 0 and 1, from brokers that know neither (KIP-283).
+"""Fetch v0-v3 for clients that read messages of magic 0 and 1, from brokers that support neither (KIP-283).
 
-    request ── what was left over from the last answer follows? ── yes ──────────────────────────► fill, promise, send
+    request ── does the rest of the last answer follow? ── yes ──────────────────────────────────► fill, promise, send
                                  │ no
                                  ▼
-               ask the broker (bounded, partitions in turn) ── gate: budget ── answer ── fill ── nothing for the client, and
-                                 ▲                                                               time left of its max wait
-                                 └───────────── from behind what was left out ◄───────────────────────┘
+               ask the broker (bounded, partitions in turn) ── gate: budget ── answer ── fill ── no records, and max
+                                 ▲                                                               wait is not over
+                                 └───────────── after the skipped offsets ◄───────────────────────────┘
 
-A connection has one such request under way: nothing else of it is read until the answer has gone out (as a broker does it). While a
-broker holds a long poll, nothing is held here; an answer that has come is not read before it is paid for.
+A connection has one such request in progress: no other is read until its answer is sent (brokers do the same). While a
+broker holds a long poll, no memory is held here. An answer is not read before its lease is granted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.legacy.fetch.fetch import read_legacy_fetch
 from shoal.proxy.legacy.answer import ClientLeft
 from shoal.proxy.legacy.budget import Budget
-from shoal.proxy.legacy.reader import FetchSession
+from shoal.proxy.legacy.session import FetchSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ __all__ = ["LegacyFetches"]
 
 
 class LegacyFetches:
-    """Of one listener: its clients share one budget. `shown`: how new a connection's client is at least."""
+    """The fetches of one listener, whose clients share one budget. `shown`: a connection's oldest possible release."""
 
     def __init__(self, settings: LegacySettings, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
         self.settings = settings

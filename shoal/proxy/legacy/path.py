@@ -1,14 +1,14 @@
-"""What a listener with `legacy = true` plugs in: clients of Kafka 0.8-0.10 on brokers that no longer know their requests (KIP-896).
+"""The path of a listener with `legacy = true`: clients of Kafka 0.8-0.10 on brokers without their versions (KIP-896).
 
     Fetch v0-v3              -> fetch.py: fetched in a newer version, converted piece by piece (KIP-283)
     Produce v0-v2            -> produce.py: converted to v2 batches, produced as v3
-    ListOffsets v0, ...      -> translated.py: the same question in newer words (protocol/legacy/translate.py)
-    ApiVersions              -> minima reach down to what is translated
-    Metadata v0-v2, ...      pass; only error codes that such a client does not know are replaced (protocol/legacy/answers.py)
+    ListOffsets v0, ...      -> translated.py: the same request in a newer version (protocol/legacy/translate.py)
+    ApiVersions              -> minima are lowered to the translated versions
+    Metadata v0-v2, ...      pass; only error codes unknown to such a client are replaced (protocol/legacy/answers.py)
     everything else          the path below: plain, or coalescing
 
-Newer versions of these APIs pass as they do on the listener below, so old and new clients may share one. Requests behind one
-that is translated wait until it is answered: a broker works on the requests of a connection one after the other, too.
+Newer versions of these APIs use the path below, so old and new clients may share a listener. Requests after a
+translated one wait for its answer: a broker also handles the requests of a connection one by one.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ from shoal.protocol.legacy.errors import CLIENT_VERSIONS, downgrade_error, newes
 from shoal.protocol.legacy.translate import TRANSLATIONS
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import ApiKey
-from shoal.proxy.connection.in_flight import Edit
+from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.legacy.clients import LegacyClients
 from shoal.proxy.legacy.counters import LegacyTally
 from shoal.proxy.legacy.fetch import LegacyFetches
 from shoal.proxy.legacy.produce import LegacyProduces
 from shoal.proxy.legacy.translated import answer_translated
-from shoal.proxy.plain import PlainPath
+from shoal.proxy.listener.plain import PlainPath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.wire.types import Buffer
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import Answer, PendingAnswer
+    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.connection.pending import Answer, PendingAnswer
     from shoal.proxy.connection.routes import RouteTable
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["LegacyPath"]
@@ -49,11 +48,11 @@ _VERSION = Struct(">h").unpack_from
 _VERSION_AT = 6
 
 _SERVED_BELOW = {**UPSTREAM_VERSION, ApiKey.FETCH: 4}
-"""API -> the first version that is not ours; from Fetch v4 on record sets are those of the log."""
+"""API -> the first version that is not translated; from Fetch v4 on, record sets are those of the log."""
 
 
 class LegacyPath:
-    """`base` (by default the plain path) serves what needs no translation; `settings` are those of `[listener.legacy-options]`."""
+    """`base` (default: the plain path) serves requests without translation; `settings`: `[listener.legacy-options]`."""
 
     def __init__(self, listener: Listener, base: Path | None = None) -> None:
         self.listener = listener
@@ -69,17 +68,17 @@ class LegacyPath:
         }
         own = {key: self._spoken(key) for key in CLIENT_VERSIONS}
         own[ApiKey.API_VERSIONS] = self._versions()
-        self.routes: RouteTable = table({**self.base.routes, **own})
+        self.routes: RouteTable[Connection] = table({**self.base.routes, **own})
 
     # -- routes ----------------------------------------------------------------------------------------------------
 
-    def _spoken(self, key: int) -> Route:
-        """Old versions of an API are held for its handle, or pass with their error codes checked; new ones go the way of the base."""
+    def _spoken(self, key: int) -> Route[Connection]:
+        """Old versions of an API are held for its handler, or pass with checked error codes; new ones use the base."""
         below = self.base.routes.get(key) or Route()
         ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
         checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
+        def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
             if not 0 <= version <= newest or decision is Decision.MORE or isinstance(decision, Wait):
@@ -89,10 +88,10 @@ class LegacyPath:
 
         return Route(decide=decide, handle=self._handles.get(key), takes=below.takes)
 
-    def _versions(self) -> Route:
+    def _versions(self) -> Route[Connection]:
         below = self.base.routes[ApiKey.API_VERSIONS]
 
-        def decide(connection: Connection, first: memoryview) -> Answer | Decision | Wait | None:
+        def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
             decision = _of_base(below, connection, first, version)
             if not isinstance(decision, Edit):
@@ -107,7 +106,7 @@ class LegacyPath:
         await answer_translated(connection, frame, header, self.clients.shown(connection))
 
     def _say(
-        self, below: Answer | None, connection: Connection, entry: PendingAnswer, frame: Buffer
+        self, below: Answer[Connection] | None, connection: Connection, entry: PendingAnswer, frame: Buffer
     ) -> Buffer | Sequence[Buffer]:
         key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)
         said = say_known(frame, key, version, lambda code: downgrade_error(key, version, code, at_least))
@@ -135,11 +134,15 @@ class LegacyPath:
         self.base.end()
 
 
-def _of_base(below: Route, connection: Connection, first: memoryview, version: int) -> Answer | Decision | Wait | None:
+def _of_base(
+    below: Route[Connection], connection: Connection, first: memoryview, version: int
+) -> Answer[Connection] | Decision | Wait | None:
     if version < below.since:
         return None
     return below.answer if below.decide is None else below.decide(connection, first)
 
 
-def _offer(below: Edit, connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+def _offer(
+    below: Edit[Connection], connection: Connection, entry: PendingAnswer, frame: Buffer
+) -> Buffer | Sequence[Buffer]:
     return below.edit(connection, entry, lower_minima(frame, entry.api_version))

@@ -1,17 +1,18 @@
-"""Produce v0-v2 of clients that write messages of magic 0 and 1 (KIP-896 took these versions from brokers, KIP-724 the formats).
+"""Produce v0-v2 of clients that write messages of magic 0 and 1 (KIP-896 took these versions from brokers, KIP-724 the
+formats).
 
-    hold the request -- convert each partition's set --+-- forward as v3; the answer is written anew when it passes
-                                                       +-- a large batch: ask, and cut what the broker finds too large
+    hold the request -- convert each partition's set --+-- forward as v3; rewrite the answer when it passes
+                                                       +-- a large batch: ask, and split what the broker finds too large
                                                        +-- nothing to send: answer in the broker's place
 
-Converting costs some 4 us per message: small requests on the spot, others in a thread, one at a time in the whole process. So at
-most two sets are open at once, of at most MAX_PLAIN bytes, whatever wrappers say of themselves.
+Conversion takes about 4 us per message: small requests are converted at once, others in a thread, one at a time per
+process. So at most two sets are open at once, of at most MAX_PLAIN bytes, regardless of the sizes that wrappers state.
 
-A message set could be larger than a topic's max.message.bytes, which counted for each message; as one batch it counts as a whole.
-Kafka's own up-conversion fails there (RecordTooLargeException). Here a large batch that the broker finds too large is cut in halves,
-sent one after the other, and nothing of the connection is sent in between. Where a later half fails, the client is told of an
-error though the first was appended: it sends all again, as it does after a lost answer. With acks = 0 nobody answers, so nothing
-is cut.
+A message set may exceed a topic's max.message.bytes, which applied per message; as one batch it counts as a whole.
+Kafka's own up-conversion fails then (RecordTooLargeException). Shoal splits a batch that the broker finds too large
+into halves and sends them one by one, with nothing of the connection in between. If a later half fails, the client gets
+an error although the first half was appended: it retries everything, as after a lost answer. With acks = 0 there is no
+answer, so nothing is split.
 """
 
 from __future__ import annotations
@@ -40,43 +41,42 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import write_int32
-from shoal.proxy.connection.in_flight import Edit, blaming_the_broker
+from shoal.protocol.wire.types import TopicPartition, write_int32
+from shoal.proxy.connection.pending import Edit, blaming_the_broker
 from shoal.proxy.connection.routes import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from shoal.protocol.legacy.errors import Release
-    from shoal.protocol.legacy.produce.produce import Place
     from shoal.protocol.legacy.produce.up import UpConverted
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import PendingAnswer
+    from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.legacy.counters import LegacyTally
     from shoal.proxy.net.transport import Buffer
 
-    Conversion = Mapping[Place, UpConverted | Refused]
-    Sets = Mapping[Place, Sequence[Buffer]]
+    Conversion = Mapping[TopicPartition, UpConverted | Refused]
+    Sets = Mapping[TopicPartition, Sequence[Buffer]]
 
 __all__ = ["LegacyProduces"]
 
 log = logging.getLogger("shoal.legacy")
 
 MAX_PLAIN = MAX_DECOMPRESSED
-_BYTES_HERE = 32 * 1024  # of a request that is converted on the spot: some 2 ms of small messages
-_PLAIN_HERE = 64 * 1024  # of each of its sets
-_LARGE = 256 * 1024  # a batch that may be above a topic's max.message.bytes (by default 1 MiB)
+_BYTES_HERE = 32 * 1024  # limit of a request that is converted at once: about 2 ms of small messages
+_PLAIN_HERE = 64 * 1024  # limit per set
+_LARGE = 256 * 1024  # a batch that may exceed a topic's max.message.bytes (default 1 MiB)
 
-_NOBODY_ASKED = 0  # acks
+_NO_ACKS = 0  # acks
 
 _thread = trio.CapacityLimiter(1)
 T = TypeVar("T")
 
 
 class LegacyProduces:
-    """Those of one listener. `shown`: what a connection's client has shown itself to be, for the error codes that it is told."""
+    """Produce requests of one listener. `shown`: a connection's oldest possible release, for error codes."""
 
     def __init__(self, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
         self._tally = tally
@@ -127,7 +127,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def _tell_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
-    """One line, however many there are."""
+    """Log one line, regardless of their number."""
     refused = [(place, one.reason) for place, one in conversion.items() if isinstance(one, Refused)]
     if refused:
         (topic, partition), reason = refused[0]
@@ -137,22 +137,23 @@ def _tell_refused(connection: Connection, header: RequestHeader, conversion: Con
 
 
 def _said_by_shoal(one: UpConverted | Refused) -> Produced | None:
-    """None: it is the broker who answers."""
+    """None: the broker answers."""
     if isinstance(one, Refused):
         return Produced(one.error_code)
     return None if one.records else Produced(ErrorCode.NONE)
 
 
 class _Request:
-    """One request. `own`: its partitions in their order, with what Shoal says of each. The sets themselves are not kept: a client may
-    have thousands of requests under way."""
+    """One request. `own`: its partitions in order, with Shoal's own result for each. The sets are not kept: a client
+    may have thousands of requests in flight.
+    """
 
     def __init__(
         self,
         connection: Connection,
         header: RequestHeader,
         request: ProduceRequest,
-        own: Mapping[Place, Produced | None],
+        own: Mapping[TopicPartition, Produced | None],
         at_least: Release,
     ) -> None:
         self._connection = connection
@@ -163,7 +164,7 @@ class _Request:
         self._is_refused = any(one is not None and one.error_code for one in own.values())
 
     async def run(self, sets: Sets) -> None:
-        if self._request.acks == _NOBODY_ASKED:
+        if self._request.acks == _NO_ACKS:
             await self._run_unanswered(sets)
         elif not sets:
             await self._connection.reply([self._answer({})])
@@ -176,8 +177,9 @@ class _Request:
         return encode_for_broker(self._header, self._request, sets)
 
     async def _run_unanswered(self, sets: Sets) -> None:
-        """acks = 0. Where a set is refused, the connection ends, as a broker ends it: nothing else tells the client. Before that
-        the broker answers something else, so that what was sent to it has arrived."""
+        """acks = 0. If a set is refused, the connection is closed, as a broker does: the client has no other way to
+        notice. A request to the broker before that ensures that earlier requests have arrived.
+        """
         if sets:
             await self._connection.forward([self._encode(sets)], Decision.SILENT)
         if self._is_refused:
@@ -201,14 +203,14 @@ class _Request:
         answer = read_legacy_answer(frame)
         return self._answer(answer.places, answer.throttle_ms)
 
-    def _answer(self, said: Mapping[Place, Produced], throttle_ms: int = 0) -> bytes:
-        """`said` by the broker, of what was sent to it."""
+    def _answer(self, said: Mapping[TopicPartition, Produced], throttle_ms: int = 0) -> bytes:
+        """`said`: the broker's results for the partitions that were sent."""
         header = self._header
         places = [(place, own or self._told(said.get(place))) for place, own in self._own.items()]
         return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
 
     def _told(self, said: Produced | None) -> Produced:
-        """Of what was sent to the broker."""
+        """Results for the partitions that were sent to the broker."""
         if said is None:
             return Produced(ErrorCode.UNKNOWN_SERVER_ERROR)
         code = downgrade_error(ApiKey.PRODUCE, self._header.api_version, said.error_code, self._at_least)
@@ -216,16 +218,16 @@ class _Request:
 
 
 class _Left:
-    """The batches of a request that are still to be sent, each partition's one after the other, and what was said of those that were."""
+    """The unsent batches of a request, per partition in order, and the results of the sent ones."""
 
     def __init__(self, sets: Sets) -> None:
         self._batches = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
-        self.said: dict[Place, Produced] = {}
+        self.said: dict[TopicPartition, Produced] = {}
 
-    def next_sets(self) -> dict[Place, list[Buffer]]:
+    def next_sets(self) -> dict[TopicPartition, list[Buffer]]:
         return {place: [batches[0]] for place, batches in self._batches.items()}
 
-    async def take(self, place: Place, said: Produced) -> None:
+    async def take(self, place: TopicPartition, said: Produced) -> None:
         """The broker's answer for the first batch of a partition."""
         batches = self._batches[place]
         if said.error_code == ErrorCode.MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
@@ -243,7 +245,7 @@ class _Left:
 
 
 async def _halves(batch: bytes) -> list[bytes]:
-    """Nothing where it is one record."""
+    """Empty if it is one record."""
     cut = partial(split_batch, batch, 0, len(batch), limit=len(batch), max_decompressed=2 * MAX_PLAIN)
     try:
         halves = await _in_thread(cut)

@@ -1,8 +1,8 @@
-"""Requests of legacy clients that are asked of the broker in newer words: ListOffsets v0, OffsetCommit v0-v1, OffsetFetch v0-v1, ...
+"""Legacy requests that are sent in a newer version: ListOffsets v0, OffsetCommit v0-v1, OffsetFetch v0-v1, ...
 
-OffsetCommit v0 and OffsetFetch v0 went to any broker, because ZooKeeper was behind each of them; their clients do not look for a
-coordinator. Where the client's own broker is not that of its group, Shoal asks the one that is, over a connection of its own, once for each
-such request. (Clients that authenticate are of 0.9 and later, and find their coordinator themselves.)
+OffsetCommit v0 and OffsetFetch v0 went to any broker, because they were stored in ZooKeeper; such clients do not look
+for a coordinator. If the client's broker is not the coordinator of its group, Shoal asks the coordinator over a new
+connection per request. (Clients that authenticate are 0.9 or later, and find their coordinator themselves.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Address
-from shoal.proxy.connection.in_flight import blaming_the_broker
+from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.errors import UpstreamFault
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.link import LinkLost, open_link
@@ -42,7 +42,7 @@ _ANY_BROKERS = {(ApiKey.OFFSET_COMMIT, 0), (ApiKey.OFFSET_FETCH, 0)}
 
 
 async def answer_translated(connection: Connection, frame: bytearray, header: RequestHeader, at_least: Release) -> None:
-    """`at_least`: what is known of the client's release. Raises RemoteProtocolError, UpstreamLost, UpstreamFault."""
+    """`at_least`: the client's oldest possible release. Raises RemoteProtocolError, UpstreamLost, UpstreamFault."""
     key, version = header.api_key, header.api_version
     request = decompose(MESSAGES[f"{API[key].name}Request"], version, frame, header.body, len(frame))
     answer = await _converse(connection, header, TRANSLATIONS[key](version, request))
@@ -80,7 +80,7 @@ async def _ask(connection: Connection, header: RequestHeader, question: Values) 
 async def _ask_coordinator(
     connection: Connection, header: RequestHeader, request: bytes, group: str
 ) -> dict[str, Any] | None:
-    """The answer of the group's own broker; None: it cannot be had now, and the client may come again."""
+    """The answer of the group's coordinator; None: not available now; the client may retry."""
     question = _framed(header, ApiKey.FIND_COORDINATOR, 0, {"Key": group})
     found = _read(ApiKey.FIND_COORDINATOR, 0, await connection.ask([question]))
     if found["ErrorCode"]:
@@ -90,7 +90,7 @@ async def _ask_coordinator(
         async with open_link([address], connection.limits) as link:
             return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await link.exchange(request))
     except (LinkLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
-        connection.listener.complain(f"offsets of group {group!r} are with the broker at {address}: {error}")
+        connection.listener.complain(f"offsets of group {group!r} are at the coordinator {address}: {error}")
         return None
 
 

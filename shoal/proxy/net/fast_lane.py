@@ -1,36 +1,36 @@
 """Waking a pump without waking trio: what makes a small request cheap.
 
-A pump that only moves bytes needs no task: recv, look, send. Yet each time trio wakes its task for that, a whole turn of trio's
-loop is run: deadlines, epoll registration, scheduling, and the way down through the awaits. Measured on a lone small request
-every half millisecond, which finds the caches cold, two such turns (request and answer) cost 105 us of CPU; HAProxy's two
-cost 35 us, and the same Python code called from a bare epoll loop 40 us.
+A pump that only moves bytes needs no task: recv, look, send. But each time trio wakes its task for that, a whole turn
+of trio's loop runs: deadlines, epoll registration, scheduling, and the stack of awaits. With one small request every
+half millisecond, and so with cold caches, two such turns (request and answer) cost 105 us of CPU; HAProxy's two cost
+35 us, and the same Python code called from a bare epoll loop 40 us.
 
-So the lane has an epoll set of its own. A pump waits by `until(watch, step)`: the lane calls `step` whenever the descriptor is
-readable, and wakes the task only when `step` returns False (something has to be awaited) or raises. The lane runs inside
-trio's own wait: trio calls an instrument right before it blocks (`before_io_wait`), and there the lane blocks in its place, on
-its own set, in which trio's epoll descriptor is one more member. As soon as trio has anything to do (one of its descriptors is
-ready, a deadline has come, a step has made a task runnable), the lane steps aside. There is one thread, and a step never runs
-while a task does; a step must not await.
+So the lane has an epoll set of its own. A pump waits by `until(watch, step)`: the lane calls `step` whenever the
+descriptor is readable, and wakes the task only when `step` returns False (something has to be awaited) or raises. The
+lane runs inside trio's own wait: trio calls an instrument right before it blocks (`before_io_wait`), and there the lane
+blocks instead, on its own set, of which trio's epoll descriptor is a member. As soon as trio has anything to do (one of
+its descriptors is ready, a deadline has passed, a step has made a task runnable), the lane returns. There is one
+thread, and a step never runs while a task does; a step must not await.
 
     trio loop: ── run tasks ── before_io_wait ── epoll(trio) ── run tasks ── ...
                                    │    ▲
-                                   ▼    │ trio is ready, its deadline has come, or a task is runnable
+                                   ▼    │ trio is ready, its deadline has passed, or a task is runnable
                              epoll(lane: pumps' sockets, epoll(trio)) ──► step()
 
-A descriptor stays in the set while its task is awake: most tasks wait again before anything arrives, and then neither going nor
-coming back is a system call. If something arrives earlier, the lane sees it once, takes the descriptor out, and the task's next
-`until` puts it back. (One-shot events would cost a call to arm each of them, also those whose step wakes nobody.) The kernel
-takes a descriptor out by itself when its file is closed, and its number may come back with another file. So what is
-registered is not a number but a `Watch`, which belongs to one open file: a new file has a new one, which is registered anew.
+A descriptor stays in the set while its task is awake: most tasks wait again before anything arrives, and then no system
+call is needed. If something arrives earlier, the lane sees it once and removes the descriptor, and the task's next
+`until` adds it again. (One-shot events would cost a call to arm each of them, even if the step wakes no task.) The
+kernel removes a descriptor when its file is closed, and another file may get its number. So what is registered is not a
+number but a `Watch`, which belongs to one open file: a new file has a new `Watch`, which is registered anew.
 
-trio has made up its mind how long to block before the lane gets its turn. Where it must not block any more, because a step has
-made a task runnable or the time has passed in the lane, the lane's alarm goes off: a descriptor in trio's epoll that is always
-readable, and armed for one event. trio finds no task waiting for it and goes on. (`run_sync_soon` does the same by a byte
-through a socket pair, and one more task to wake.)
+trio decides how long to block before it calls the lane. If it must no longer block, because a step has made a task
+runnable or the time has passed in the lane, the lane arms its alarm: a descriptor in trio's epoll that is always
+readable, for one event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte
+through a socket pair and one more task to wake.)
 
-trio has no public name for its epoll descriptor or its run queue; `_Internals` reads them from the one release that the package
-is pinned to. Where they are missing (another release, another system) there is no lane, and `until` is a loop around
-`trio.lowlevel.wait_readable`: the same behaviour, at trio's price. So it is under trio's test clock and idle detection.
+trio has no public name for its epoll descriptor or its run queue; `_Internals` reads them from the one release that the
+package is pinned to. If they are missing (another release, another system) there is no lane, and `until` is a loop
+around `trio.lowlevel.wait_readable`: the same behaviour at trio's cost. trio's test clock and idle detection also work.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Internals(NamedTuple):
 
 
 class Watch:
-    """An open descriptor, for one task at a time to wait for. `close` it before the descriptor is closed, or right after."""
+    """An open descriptor that one task at a time waits for. `close` it right before or after the descriptor."""
 
     __slots__ = ("_lane", "_step", "_task", "fd")
 
@@ -95,7 +95,7 @@ class Watch:
             self._lane._remove(self)
 
     def _forget(self, _: object = None) -> Abort:
-        """The task waits no longer."""
+        """The task no longer waits."""
         self._step = self._task = None
         if self._lane is not None:
             self._lane._waiting -= 1
@@ -103,7 +103,7 @@ class Watch:
 
 
 class FastLane(trio.abc.Instrument):
-    """Use `FastLane.open`. Counts the steps it has made, and the tasks that it had to wake."""
+    """Made by `FastLane.open`. Counts its steps, and the tasks that it had to wake."""
 
     def __init__(self, internals: _Internals) -> None:
         self._trio = internals
@@ -121,7 +121,7 @@ class FastLane(trio.abc.Instrument):
     @classmethod
     @contextmanager
     def open(cls) -> Iterator[FastLane | None]:
-        """For the trio run of the calling task; whoever opens it meanwhile gets the same one. None where there can be no lane."""
+        """The lane of the calling task's trio run; all users share it. None where there can be no lane."""
         lane = _lane.get() or cls._new()
         if lane is None:
             yield None
@@ -169,13 +169,13 @@ class FastLane(trio.abc.Instrument):
         except FileExistsError:
             raise trio.BusyResourceError("this descriptor has a watch already") from None
         former = self._watches.get(watch.fd)
-        if former is not None:  # its file was closed without it, or the kernel would have refused
+        if former is not None:  # its file was closed without `close`, or the kernel would have refused
             self._release(former)
         self._watches[watch.fd] = watch
         watch._lane = self
 
     def _remove(self, watch: Watch) -> None:
-        """Whether its file is open or closed."""
+        """Its file may be open or closed."""
         self._release(watch)
         with suppress(OSError):
             self._epoll.unregister(watch.fd)
@@ -205,7 +205,7 @@ class FastLane(trio.abc.Instrument):
             self._trio.epoll.modify(self._alarm, _ONCE)
 
     def _step(self, events: list[tuple[int, int]]) -> bool:
-        """Make one step for each descriptor that is ready; -> whether trio's is."""
+        """Run one step for each descriptor that is ready; -> whether trio's is ready."""
         trio_is_ready = False
         for fd, _ in events:
             watch = self._watches.get(fd)
@@ -213,7 +213,7 @@ class FastLane(trio.abc.Instrument):
                 trio_is_ready |= fd == self._trio_fd
                 continue
             step = watch._step
-            if step is None:  # its task is awake, or a step before this one has cancelled it
+            if step is None:  # its task is awake, or an earlier step has cancelled it
                 self._remove(watch)
                 continue
             self.steps += 1
@@ -228,7 +228,7 @@ class FastLane(trio.abc.Instrument):
 
     def _wake(self, watch: Watch, result: outcome.Outcome[None]) -> None:
         task = watch._task
-        if task is not None:  # otherwise the step has cancelled its own task, or nobody waits
+        if task is not None:  # None: the step has cancelled its own task, or no task waits
             self.woken += 1
             watch._forget()
             reschedule(task, result)
@@ -238,7 +238,7 @@ _lane: trio.lowlevel.RunVar[FastLane | None] = trio.lowlevel.RunVar("shoal fast 
 
 
 async def until(watch: Watch, step: Callable[[], bool]) -> None:
-    """Call `step` each time that the descriptor is readable, until it returns False. Raises what `step` raises."""
+    """Call `step` each time the descriptor is readable, until it returns False. Raises what `step` raises."""
     lane = _lane.get()
     if lane is not None:
         await lane.until(watch, step)

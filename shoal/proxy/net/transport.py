@@ -1,11 +1,10 @@
 """Sockets as the pumps use them, and the one receive buffer that all of them share.
 
-A pump reads into `VIEW` and sends from it without awaiting in between, so the whole process needs one such buffer, however many
-connections there are: with a buffer per connection and direction, 1,000 idle connections would hold half a gigabyte. What a
-short send leaves over is copied before anything awaits.
+A pump reads into `VIEW` and sends from it without awaiting in between, so the whole process needs one such buffer for
+any number of connections. With a buffer per connection and direction, 1,000 idle connections would hold half a
+gigabyte. What a short send does not take is copied before anything awaits.
 
-`Transport` is what a pump asks of a socket. A plain non-blocking `socket.socket` is one; TLS will be another, made by the same
-two places that make sockets (`listeners.py` and `connect.py`).
+`Transport` is what a pump needs of a socket. A plain non-blocking `socket.socket` is one.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class PeerLost(Exception):
 
 
 def tune(sock: socket.socket, limits: Limits) -> None:
-    """Non-blocking, no Nagle, keepalive. Buffer sizes are left to the kernel, whose autotuning a fixed size would end."""
+    """Non-blocking, no Nagle, keepalive. Buffer sizes stay unset: a fixed size would end the kernel's autotuning."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -82,13 +81,13 @@ def peer_has_left(sock: socket.socket) -> bool:
 
 
 def make_reset(sock: socket.socket) -> None:
-    """What closes it is to be a reset, not a FIN: what is unsent is discarded, as is what the peer has not read."""
+    """Make the close a reset, not a FIN: unsent bytes are discarded, and so is what the peer has not read."""
     with suppress(OSError):  # it has gone already
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
 
 
 def has_nothing_to_say(sock: socket.socket) -> bool:
-    """Of a peer whose socket is readable: it has closed or reset the connection."""
+    """For a readable socket: True when the peer has closed or reset the connection."""
     try:
         return not sock.recv(1, socket.MSG_PEEK)
     except OSError:
@@ -98,15 +97,19 @@ def has_nothing_to_say(sock: socket.socket) -> bool:
 class SendSide:
     """The sending side of a socket. One task at a time may send; every method raises `PeerLost`."""
 
-    __slots__ = ("blocked", "discarding", "fd", "sent", "tolerant", "transport")
+    __slots__ = ("_tolerant", "blocked", "discarding", "fd", "sent", "transport")
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.fd = transport.fileno()
         self.sent = 0
         self.blocked = False  # waits for the peer to read
-        self.tolerant = False  # the peer may go: what is sent to it is dropped from then on
+        self._tolerant = False
         self.discarding = False  # it has gone
+
+    def tolerate_loss(self, tolerant: bool) -> None:
+        """While tolerant, a lost peer is no error: what is sent to it from then on is dropped."""
+        self._tolerant = tolerant
 
     def send_now(self, data: Buffer) -> int:
         """How much of `data` the kernel took at once; 0 when it must wait."""
@@ -153,7 +156,7 @@ class SendSide:
                 rest = _after(rest, sent)
 
     def _lost(self, error: OSError) -> None:
-        if not self.tolerant:
+        if not self._tolerant:
             raise PeerLost(self.transport, error) from error
         self.discarding = True
 

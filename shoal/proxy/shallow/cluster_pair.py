@@ -1,7 +1,8 @@
-"""A mirror of a cluster into itself, under the topics' own names, copies its copies for ever. So the clusters of a pair must be two.
+"""A mirror of a cluster into itself, under the topics' own names, copies its copies for ever: a pair needs two.
 
-Their ids are asked for at the start. A cluster that wants authentication says its id when a client of the mirror asks for metadata, which
-clients do on both sides before anything is copied. Until both ids are known nothing is wrapped; where they are equal, Shoal ends.
+Their ids are asked for at the start. The id of a cluster that requires authentication is learned when a client of the
+mirror asks for metadata, as clients do on both sides before anything is copied. Until both ids are known nothing is
+wrapped; where they are equal, Shoal ends.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     from shoal.proxy.config.settings import ListenerSettings
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 __all__ = ["ClusterPair"]
 
 
 class ClusterPair:
-    """Of a wrapping listener and the unwrapping one that is its pair: each of them is to `join`.
+    """A wrapping listener and the unwrapping one that is its pair: each of them has to `join`.
 
     `differ`: they are two clusters for sure, or the operator says that one is as good.
     """
@@ -40,10 +41,10 @@ class ClusterPair:
             self._listeners[0].fail(self._error(cluster_id))
 
     def _error(self, cluster_id: str) -> OperatorError:
-        one, other = (f"{x.cluster.name!r} ({', '.join(map(str, x.cluster.bootstrap))})" for x in self._listeners)
+        clusters = [f"{x.cluster.name!r} ({', '.join(map(str, x.cluster.bootstrap))})" for x in self._listeners]
         what = (
-            f"clusters {one} and {other} are one cluster, {cluster_id}: a mirror of it into itself may copy its copies for ever. Is an "
-            "address wrong? If it is meant (the copies have other names), or one cluster was made of the other's disks, say so with "
-            "same-cluster = true"
+            f"clusters {' and '.join(clusters)} are one cluster, {cluster_id}: a mirror of it into itself may copy its "
+            "copies for ever. Is an address wrong? If it is meant (the copies have other names), or one cluster was "
+            "made of the other's disks, say so with same-cluster = true"
         )
         return OperatorError.of(f"listener {self._wrap!r}", what)

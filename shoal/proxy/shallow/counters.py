@@ -1,7 +1,7 @@
-"""What shallow mirroring did so far: the counters of one listener, and a frozen snapshot for whoever prints them.
+"""What shallow mirroring did so far: the counters of one listener, and a frozen snapshot of them to be printed.
 
-Bytes are those of the record batches as they lie in the log (compressed). A wrap listener counts wrapped and raw batches, an
-unwrap listener counts what it opened; the fields of the other side stay 0.
+Bytes are those of the record batches as they are in the log (compressed). A wrap listener counts wrapped and raw
+batches, an unwrap listener counts what it opened; the fields of the other side stay 0.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from shoal.proxy.config.quantities import added, counted, megabytes, rate, reaso
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["ShallowStatistics", "ShallowTally"]
@@ -83,12 +84,15 @@ def _data(batches: int, records: int, size: int, seconds: float) -> str:
 
 
 _REASONS = ("raw_batches", "mismatches")
-_COUNTS = tuple(one.name for one in fields(ShallowStatistics) if one.name not in _REASONS)
+_COUNTS = tuple(counter.name for counter in fields(ShallowStatistics) if counter.name not in _REASONS)
 
 
 @dataclass(slots=True, kw_only=True)
 class ShallowTally:
-    """The counters, written where things happen. `raw_batches` and `mismatches` are keyed by the reason (closed lists)."""
+    """The counters, written where things happen.
+
+    `raw_batches` and `mismatches` are keyed by the reason (closed lists).
+    """
 
     envelopes: int = 0
     wrapped_batches: int = 0
@@ -104,6 +108,13 @@ class ShallowTally:
     partition_errors: int = 0
     reconciled_envelopes: int = 0
     mismatches: Counter[str] = field(default_factory=Counter)
+
+    def wrapped(self, wrapped: Wrapped) -> None:
+        self.envelopes += len(wrapped.envelopes)
+        self.wrapped_batches += wrapped.wrapped_batches
+        self.wrapped_records += wrapped.wrapped_records
+        self.wrapped_bytes += wrapped.wrapped_bytes
+        self.raw_batches.update(wrapped.raw)
 
     def statistics(self) -> ShallowStatistics:
         return ShallowStatistics(

@@ -1,9 +1,11 @@
 """The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
 
-Here are only the clock, the numbers of connections, and the log. The rules are ticked by whoever calls, at most once a second.
+This module has only the clock, the numbers of connections, and the log. Each call ticks the rules, at most once a
+second.
 
-Each wrapping listener has an interlock of its own, with its own settings: a topic and partition is one of that listener's cluster. An unwrapping
-listener may be the pair of several (two sources, one target): what comes to it is shown to each (`Interlocks`), and each knows its own.
+Each wrapping listener has an interlock of its own, with its own settings: a topic and partition is one of that
+listener's cluster. An unwrapping listener may be the pair of several (two sources, one target): its produced records
+are shown to each (`Interlocks`), and each recognises its own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.refused import RefusedRanges
 from shoal.proxy.config.settings import Address
-from shoal.proxy.logs import told
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.envelope import EnvelopeKey
     from shoal.protocol.shallow.interlock.flow import Flow
     from shoal.protocol.shallow.interlock.rules import Interlock as Rules
-    from shoal.protocol.shallow.unwrap.delivery import Target
     from shoal.protocol.shallow.unwrap.plan import Returned
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.config.settings import ListenerSettings, ShallowSettings
     from shoal.proxy.connection.connection import Connection
 
@@ -46,15 +48,17 @@ _LEVELS = {
     EventKind.STOPPED: logging.ERROR,
     EventKind.STRAYED: logging.ERROR,
     EventKind.PAUSED: logging.WARNING,
+    EventKind.LOST: logging.WARNING,
     EventKind.NO_EVIDENCE: logging.WARNING,
 }
 
 
 class Interlock:
-    """`takes_sets`: the brokers behind the target listener take several batches in one record set, as far as they are known.
+    """`takes_sets`: the known brokers behind the target listener take several batches in one record set.
 
-    The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: somebody is finding that out.
-    `refused`: what the target does not take; the unwrapping side says so, too, and the wrapping side wraps it no more.
+    The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: a probe is finding
+    that out. `refused`: batches that the target refused; the unwrapping side adds them, and the wrapping side wraps
+    them no more.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -100,7 +104,7 @@ class Interlock:
 
     def consumer_closed(self, flow: Flow, number: int) -> None:
         self.rules.disconnected(flow, number, trio.current_time())
-        self._tell()
+        self._log_events()
 
     def tick(self) -> float:
         """-> now (s)."""
@@ -108,11 +112,11 @@ class Interlock:
         if now - self._ticked >= _TICK_SECONDS:
             self._ticked = now
             self.rules.tick(now)
-        self._tell()
+        self._log_events()
         return now
 
     async def change(self, until: float) -> None:
-        """Until something has come to the target listener, at the latest until `until`."""
+        """Wait for records at the target listener, at the latest until `until`."""
         with trio.move_on_at(until):
             await self._change.wait()
 
@@ -140,7 +144,7 @@ class Interlock:
 
     def producer_closed(self, connection: Connection) -> None:
         self.rules.producer_disconnected(self._producers.pop(connection), trio.current_time())
-        self._tell()
+        self._log_events()
 
     def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
         now = self.tick()
@@ -148,13 +152,13 @@ class Interlock:
             self.rules.arrived(key, self._producers[connection], now)
         self._changed()
 
-    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
+    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
         now, salt = self.tick(), self.rules.salt
         way = WayBack(self._producers[connection], connection.peer.host, connection.client_id or "", target.topic)
-        for one in tokens:
-            mark = fingerprint(salt, target.partition, one.timestamp, one.record)
-            self.rules.returned(one.token, mark, way, now)
-        self._tell()
+        for token in tokens:
+            mark = fingerprint(salt, target.partition, token.timestamp, token.record)
+            self.rules.returned(token.token, mark, way, now)
+        self._log_events()
         self._changed()
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
@@ -162,55 +166,55 @@ class Interlock:
         if self.rules.listens(topic, partition):
             marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
             self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
-            self._tell()
+            self._log_events()
             self._changed()
 
-    def _tell(self) -> None:
-        for event in self.rules.events():
-            text = f"{event.kind}: {event.text}"
-            fields = told(
-                text, client_id=event.flow.client_id, peer=event.flow.peer, topic=event.topic, text=event.text
+    def _log_events(self) -> None:
+        for found in self.rules.events():
+            text = f"{found.kind}: {found.text}"
+            fields = event(
+                text, client_id=found.flow.client_id, peer=found.flow.peer, topic=found.topic, text=found.text
             )
-            log.log(_LEVELS[event.kind], str(event.kind), extra=fields)
+            log.log(_LEVELS[found.kind], str(found.kind), extra=fields)
 
 
 class Interlocks:
-    """Those of the wrapping listeners of which one unwrapping listener is the pair. None: nobody wraps for it here."""
+    """The interlocks of the wrapping listeners whose pair one unwrapping listener is. None: none wraps for it here."""
 
     def __init__(self, interlocks: Sequence[Interlock]) -> None:
         self._all = tuple(interlocks)
         self.paired = bool(self._all)
         self.refused = RefusedRanges()
-        for one in self._all:
-            one.refused = self.refused
+        for interlock in self._all:
+            interlock.refused = self.refused
 
     def say_takes_sets(self, takes_sets: bool) -> None:
-        for one in self._all:
-            one.takes_sets = takes_sets
+        for interlock in self._all:
+            interlock.takes_sets = takes_sets
 
     @contextmanager
     def learning_sets(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for one in self._all:
-                stack.enter_context(one.learning_sets())
+            for interlock in self._all:
+                stack.enter_context(interlock.learning_sets())
             yield
 
     def producer_opened(self, connection: Connection) -> None:
-        for one in self._all:
-            one.producer_opened(connection)
+        for interlock in self._all:
+            interlock.producer_opened(connection)
 
     def producer_closed(self, connection: Connection) -> None:
-        for one in self._all:
-            one.producer_closed(connection)
+        for interlock in self._all:
+            interlock.producer_closed(connection)
 
     def arrived(self, connection: Connection, envelopes: Sequence[EnvelopeKey]) -> None:
-        for one in self._all:
-            one.arrived(connection, envelopes)
+        for interlock in self._all:
+            interlock.arrived(connection, envelopes)
 
-    def returned(self, connection: Connection, target: Target, tokens: Sequence[Returned]) -> None:
-        for one in self._all:
-            one.returned(connection, target, tokens)
+    def returned(self, connection: Connection, target: TopicPartition, tokens: Sequence[Returned]) -> None:
+        for interlock in self._all:
+            interlock.returned(connection, target, tokens)
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
-        for one in self._all:
-            one.produced(connection, topic, partition, record_set)
+        for interlock in self._all:
+            interlock.produced(connection, topic, partition, record_set)

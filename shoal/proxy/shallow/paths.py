@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.config.settings import Mode
 from shoal.proxy.shallow.cluster_pair import ClusterPair
-from shoal.proxy.shallow.fetch_path import WrapPath
 from shoal.proxy.shallow.interlock import Interlock, Interlocks
-from shoal.proxy.shallow.produce_path import UnwrapPath
+from shoal.proxy.shallow.unwrap.path import UnwrapPath
+from shoal.proxy.shallow.wrap.path import WrapPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.proxy.config.settings import Settings
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.listener.listener import Listener
 
 __all__ = ["shallow_paths"]
 

@@ -37,11 +37,11 @@ DEFAULT_COLUMNS: Final = (
     "latency_ns",
 )
 _PAGE: Final = 200
-"""Rows after which a table has new widths: a table is printed as it is read."""
+"""Column widths are computed anew after this many rows: a table is printed while it is read."""
 
 
 def rows(files: Iterable[CaptureFile], columns: Sequence[str] | None, selection: Selection) -> Iterator[dict[str, Any]]:
-    """Of all files, one after the other. Raises OSError, ValueError."""
+    """Rows of all files, one file after the other. Raises OSError, ValueError."""
     for file in files:
         for batch in _batches(file.path, columns, selection):
             if isinstance(batch, pa.RecordBatch):

@@ -1,4 +1,4 @@
-"""`shoal capture`: what was captured, for people. See docs/capture.md."""
+"""`shoal capture`: inspect captured traffic. See docs/capture.md."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ OK, WRONG, MISTAKE = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """-> 0, 1 where something is wrong with the files, 2 where something is wrong with the command."""
+    """-> 0, 1 when the files have a problem, 2 when the command has one."""
     options = _parser().parse_args(arguments)
     run: Callable[[Namespace], int] = options.run
     try:
         code = run(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # `| head` has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (ToolError, OSError, ValueError, RemoteProtocolError) as error:
-        print(f"shoal: error: shoal capture {options.command}: {_told(error)}", file=sys.stderr)
+        print(f"shoal: error: shoal capture {options.command}: {_message(error)}", file=sys.stderr)
         return MISTAKE
     return code
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
@@ -48,7 +48,7 @@ def _told(error: Exception) -> str:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="shoal capture", description="Look at captured traffic (docs/capture.md).")
+    parser = ArgumentParser(prog="shoal capture", description="Inspect captured traffic (docs/capture.md).")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[Namespace], int], what: str) -> ArgumentParser:
@@ -57,15 +57,15 @@ def _parser() -> ArgumentParser:
         command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file, or a directory of captures")
         return command
 
-    add("ls", _ls, "list index files: who wrote them, when, how many rows")
-    _with_cat(add("cat", _cat, "print rows of index files, or what raw captures hold as rows"))
-    add("verify", _verify, "read index files whole and tell what is wrong; exit code 1 if anything is")
-    compact = add("compact", _compact, "index files that nobody writes any more -> Parquet (zstd), by date and hour")
-    compact.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the Parquet files go")
+    add("ls", _ls, "list index files: writer, time, number of rows")
+    _with_cat(add("cat", _cat, "print rows of index files, or raw captures as such rows"))
+    add("verify", _verify, "read index files completely and report faults; exit code 1 if there are any")
+    compact = add("compact", _compact, "convert closed index files to Parquet (zstd), by date and hour")
+    compact.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the Parquet files")
     compact.add_argument("--remove", action="store_true", help="remove index files that have been compacted")
     pcap = add("to-pcap", _to_pcap, "select from raw captures and merge them into one file for Wireshark")
     pcap.add_argument("--out", type=Path, required=True, metavar="FILE")
-    pcap.add_argument("--api", action="append", default=[], metavar="NAME", help="for example Produce; may be repeated")
+    pcap.add_argument("--api", action="append", default=[], metavar="NAME", help="for example Produce; repeatable")
     _with_conditions(pcap)
     return parser
 
@@ -73,13 +73,13 @@ def _parser() -> ArgumentParser:
 def _with_cat(command: ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one object per line, with all columns")
     command.add_argument("--columns", type=_names, metavar="A,B,...", help="these columns, in this order")
-    command.add_argument("--limit", type=int, metavar="N", help="stop after so many rows")
+    command.add_argument("--limit", type=int, metavar="N", help="stop after N rows")
     _with_conditions(command)
 
 
 def _with_conditions(command: ArgumentParser) -> None:
-    command.add_argument("--topic", action="append", default=[], help="may be repeated")
-    command.add_argument("--client", action="append", default=[], metavar="ID", help="client id; may be repeated")
+    command.add_argument("--topic", action="append", default=[], help="repeatable")
+    command.add_argument("--client", action="append", default=[], metavar="ID", help="client id; repeatable")
     times = "2026-11-22T04:00 (UTC) or seconds of Unix time, by the clock of the proxy"
     command.add_argument("--from", dest="from_ns", type=_time, metavar="TIME", help=times)
     command.add_argument("--to", dest="to_ns", type=_time, metavar="TIME", help="before this time")
@@ -93,7 +93,7 @@ def _time(text: str) -> int:
     try:
         return parse_time(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no time: write it like 2026-11-22T04:00, or as seconds") from error
+        raise ArgumentTypeError(f"{text!r} is not a time: write it like 2026-11-22T04:00, or as seconds") from error
 
 
 def _files(options: Namespace, *suffixes: str) -> list[CaptureFile]:
@@ -176,7 +176,7 @@ def _compact(options: Namespace) -> int:
         for file in _files(options, INDEX):
             done, now = compact(file, options.out)
             if done is None:
-                print(f"{file.path}: is still written to")
+                print(f"{file.path}: is still open for writing")
                 continue
             what = f"{done.rows:,} rows, {done.size:,} bytes -> {', '.join(done.parts) or 'nothing'}"
             print(f"{file.path}: {what if now else 'was compacted before'}")

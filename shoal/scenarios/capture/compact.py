@@ -1,10 +1,10 @@
-"""`shoal capture compact`: index files that nobody writes any more become Parquet, which clusters and object stores can read.
+"""`shoal capture compact`: closed index files become Parquet, which clusters and object stores can read.
 
     OUT/dt=2026-11-22/hour=04/shoal-0badcafe-00000007.parquet      hours are of the capture clock, UTC
-    OUT/_compacted/shoal-0badcafe-00000007.json                    that file is done: how many rows, in which parts
+    OUT/_compacted/shoal-0badcafe-00000007.json                    marker: rows and parts of a finished file
 
-A part has the name of its source, is written under a name that readers pass over, and renamed when it is whole; the note comes last.
-So a crash in the middle leaves nothing double: the next run writes the same parts again, and what has a note is left alone.
+A part is named after its source, written under a hidden name and renamed when complete; the marker is written last. So
+a crash leaves no duplicates: the next run writes the same parts again, and skips files with a marker.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["Compacted", "compact", "locked"]
 _NOTES: Final = "_compacted"
 _HOUR_NS: Final = 3_600_000_000_000
 _PIECE: Final = 32 * 1024 * 1024
-"""Bytes of index rows in a row group: some 190,000."""
+"""Bytes of index rows in a row group: about 190,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """`size`: of the source, bytes. `is_whole`: nothing of it was damaged or torn."""
+    """`size`: bytes of the source. `is_whole`: no part of it is damaged or torn."""
 
     size: int
     rows: int
@@ -54,20 +54,20 @@ class Compacted:
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """For one compaction at a time. Raises ToolError."""
+    """Allows one compaction at a time. Raises ToolError."""
     (out / _NOTES).mkdir(parents=True, exist_ok=True)
     with (out / _NOTES / "lock").open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ToolError(f"{out}: another compaction is at work") from None
+            raise ToolError(f"{out}: another compaction is running") from None
         yield
 
 
 def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
-    """-> what became of it, and whether that was done now. None: it is still written to. Raises OSError, UnreadableFile.
+    """-> the result, and whether it was made now. None: the file is still open. Raises OSError, UnreadableFile.
 
-    Nothing half done is left of what fails: it would take the room that is wanting.
+    A failure leaves no partial files: they would take the space that is missing.
     """
     if is_being_written(file.path):
         return None, False
@@ -115,7 +115,7 @@ def _path(out: Path, hour: int, stem: str) -> Path:
 
 
 class _Parts:
-    """Of one source, by hour. On `failing` they are removed; `writing` closes them."""
+    """Parts of one source, by hour. On `failing` they are removed; `writing` closes them."""
 
     def __init__(self, out: Path, stem: str, failing: ExitStack, writing: ExitStack) -> None:
         self._out = out
@@ -136,14 +136,14 @@ class _Parts:
         return self._by_hour[hour]
 
     def put(self) -> list[str]:
-        """Each under its name, once it is closed; -> the names, below `out`."""
+        """Rename each part once it is closed; -> the names, relative to `out`."""
         for part in self._by_hour.values():
             part.put()
         return sorted(str(part.path.relative_to(self._out)) for part in self._by_hour.values())
 
 
 class _Part:
-    """A Parquet file that is not there until `put`."""
+    """A Parquet file that appears with `put`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -161,7 +161,7 @@ class _Part:
         self._writer.write_batch(batch)
 
     def put(self) -> None:
-        """Closed before: on the disk, then under its name."""
+        """After closing: sync to disk, then rename."""
         with self._hidden.open("rb") as file:
             os.fsync(file.fileno())
         self._hidden.replace(self.path)

@@ -1,7 +1,7 @@
-"""Physical rows -> Arrow, one column at a time, and only those that are asked for.
+"""Physical rows -> Arrow, one column at a time, and only the requested ones.
 
-Strings come out as plain strings (Spark takes no dictionaries from Python), each looked up in a table of the file's names. A column
-with nulls costs a mask; one whose rows all know their value costs none.
+Strings are plain strings (Spark takes no dictionaries from Python), each looked up in the file's table of names. A
+column with nulls costs a mask; one without nulls does not.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _bit(bit: int) -> Callable[[_Rows], pa.Array]:
 
 @cache
 def _words(of: type[IntEnum]) -> pa.Array:
-    """By number. A later version may know more than these."""
+    """Names by number. A later version may have more numbers."""
     named = {member.value: member.name.lower() for member in of}
     return pa.array([named.get(number, f"?{number}") for number in range(256)], pa.string())
 

@@ -1,4 +1,4 @@
-"""What whoever called `shoal capture` can mend."""
+"""Errors that the user of `shoal capture` can fix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["ToolError", "gone_if_it_fails"]
 
 
 class ToolError(Exception):
-    """Told in one line, exit code 2."""
+    """Reported in one line, exit code 2."""
 
 
 @contextmanager
 def gone_if_it_fails(path: Path) -> Iterator[None]:
-    """While this file is written: what a disk did not take as a whole is removed, and the error names the file. Raises OSError."""
+    """Wraps the writing of a file: on an error the partial file is removed, and the error names it. Raises OSError."""
     try:
         yield
     except OSError as error:

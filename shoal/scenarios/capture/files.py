@@ -1,4 +1,4 @@
-"""Which capture files there are: `shoal-PROXY-NUMBER.kxb` (the index) and `.pcapng` (raw captures), by process and in their order."""
+"""Capture files: `shoal-PROXY-NUMBER.kxb` (the index) and `.pcapng` (raw captures), by process and in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"shoal-([0-9a-f]{8})-(\d{8,})\.(kxb|pcapng)")
 
 
 class CaptureFile(NamedTuple):
-    """`proxy` and `number` as the name says; empty and 0 for a file that was named by its path."""
+    """`proxy` and `number` as in the file name; empty and 0 for a file that was given by path."""
 
     proxy: str
     number: int
@@ -24,12 +24,12 @@ class CaptureFile(NamedTuple):
 
 
 def capture_files(path: Path, suffix: str = INDEX) -> list[CaptureFile]:
-    """Those in a directory, or this file. Raises OSError."""
+    """The files of a directory, or this file. Raises OSError."""
     if not path.is_dir():
         path.stat()
         return [_described(path) or CaptureFile("", 0, path)]
-    found = (_described(one) for one in path.iterdir() if one.suffix == f".{suffix}")
-    return sorted(one for one in found if one is not None)
+    found = (_described(file) for file in path.iterdir() if file.suffix == f".{suffix}")
+    return sorted(capture for capture in found if capture is not None)
 
 
 def _described(path: Path) -> CaptureFile | None:

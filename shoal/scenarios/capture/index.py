@@ -1,7 +1,8 @@
-"""Reads an index file by pieces: rows as bytes, and the names that they mention. Needs neither numpy nor the whole file in memory.
+"""Reads an index file in pieces: rows as bytes, and their names. Needs neither numpy nor the whole file in memory.
 
-A file may be read while it grows, from the end of any block on (`start`), and by several readers at once, each with one of `splits`.
-A reader that begins in the middle first hops over what is before, for the names. What lies between two splits is read by one of them.
+A file may be read while it grows, from the end of any block (`start`), and by several readers at once, each with one of
+`splits`. A reader that starts in the middle first hops over the blocks before, for the names. Damage between two splits
+is read by one of them.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["PIECE", "IndexReader", "Rows", "UnreadableFile", "splits", "whole_until"]
 
 PIECE: Final = 1024 * 1024
-"""Bytes of rows that are handed out at once, at least: small blocks are joined, since every piece costs its reader some calls."""
+"""Minimum bytes of rows per piece: small blocks are joined, since each piece costs its reader some calls."""
 _EVERYTHING: Final = 1 << 62
 _PROXY: Final = re.compile(r"shoal-([0-9a-f]{8})-")
 
 
 class UnreadableFile(ValueError):
-    """This is no index file, or one whose rows this Shoal does not know."""
+    """Not an index file, or one with rows that this Shoal does not know."""
 
 
 class Rows(NamedTuple):
-    """`payload`: rows of the reader's `row_size` bytes. `end`: where to go on reading behind them, in the file."""
+    """`payload`: rows of the reader's `row_size` bytes. `end`: the position in the file to continue at."""
 
     payload: bytes
     end: int
@@ -41,10 +42,10 @@ class Rows(NamedTuple):
 
 @dataclass(kw_only=True)
 class IndexReader:
-    """Iterate: rows, and what is wrong with the file (`Torn` at most once, at the end; read again from there when it has grown).
+    """Iterate: rows, and faults of the file (`Torn` at most once, at the end; read on from there when it has grown).
 
-    `names`, `written_by` (the START block), `state` (the last STATE block) and `blocks` are what was read so far; rows come after the names
-    that they mention. Iterating raises OSError, and UnreadableFile.
+    `names`, `written_by` (the START block), `state` (the last STATE block) and `blocks` grow while reading; a name
+    precedes its rows. Iterating raises OSError, and UnreadableFile.
     """
 
     path: Path
@@ -59,7 +60,7 @@ class IndexReader:
 
     @property
     def proxy(self) -> str:
-        """Id of the process that wrote the file: as it says, or else as the file's name says."""
+        """Id of the process that wrote the file: from its START block, otherwise from the file's name."""
         named = _PROXY.match(self.path.name)
         return str(self.written_by.get("proxy") or (named[1] if named else ""))
 
@@ -118,7 +119,7 @@ def _row_size(path: Path, start: dict[str, Any]) -> int:
 
 
 def splits(path: Path, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about `size` bytes that end where a block ends, together the range from `start` to `end`. Raises OSError."""
+    """Ranges of about `size` bytes that end at block ends; together they cover `start` to `end`. Raises OSError."""
     with path.open("rb", buffering=0) as file:
         first = start
         for found in hop(file, start, end):
@@ -130,7 +131,7 @@ def splits(path: Path, start: int, end: int, size: int) -> Iterator[tuple[int, i
 
 
 def whole_until(path: Path, start: int = 0) -> int:
-    """The end of the last block that seems to be there as a whole, not before `start` (an end of a block). Raises OSError."""
+    """The end of the last block that seems complete, not before `start` (an end of a block). Raises OSError."""
     with path.open("rb", buffering=0) as file:
         end = path.stat().st_size
         return max((_end(found) for found in hop(file, start, end)), default=start)

@@ -1,4 +1,4 @@
-"""Physical rows as numpy sees them, and the strings behind their numbers."""
+"""Physical rows as numpy arrays, and the strings behind their numbers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["NameTable", "as_rows", "row_dtype"]
 
 _KINDS: Final = {"b": "i1", "B": "u1", "h": "i2", "i": "i4", "I": "u4", "q": "i8"}
 _SPARSE: Final = 1024
-"""Numbers that no name has, in a list of names, before we look names up one by one: the writer counts from 1."""
+"""With this many unnamed numbers in the list, names are looked up one by one: the writer counts from 1."""
 
 
 @cache
 def row_dtype(row_size: int) -> np.dtype[np.void]:
-    """Fields that a later version appended to the row are passed over."""
+    """Fields that a later version appended to the row are skipped."""
     names, formats, offsets, at = [], [], [], 0
     for field, order in FIELDS:
         names.append(field.name)
@@ -40,7 +40,8 @@ def as_rows(payload: bytes, row_size: int) -> npt.NDArray[np.void]:
 
 
 class NameTable:
-    """Names by number, looked up for whole columns. Follows `names` while it grows. A number without a name is shown as `?NUMBER`."""
+    """Names by number, looked up for whole columns. Follows `names` while it grows. An unnamed number shows as
+    `?NUMBER`."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names

@@ -1,7 +1,8 @@
 """Blocks of a file that may be large, damaged, and still growing: read by windows, or hopped over.
 
-`scan` checks every block. `hop` reads headers only and trusts their lengths, which is enough to find names and places to split at.
-A length that is wrong shows, since no header follows where it leads: then the blocks behind the last hop are read in full.
+`scan` checks every block. `hop` reads headers only and trusts their lengths, which is enough to find names and split
+points. A wrong length is noticed, since no header follows at its end: then the blocks after the last hop are read in
+full.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Hop", "end_of", "hop", "read_at", "scan"]
 
 WINDOW: Final = HEADER_SIZE + MAX_PAYLOAD + 65_536
-"""Bytes read at once. The largest block fits, so one that is cut off by a window's end is whole in the next window."""
+"""Bytes read at once. The largest block fits, so a block that one window cuts off is complete in the next."""
 
 
 class Hop(NamedTuple):
-    """A block that was not read: `size` is with its header."""
+    """A block that was not read: `size` includes its header."""
 
     start: int
     kind: int
@@ -43,7 +44,7 @@ def read_at(file: FileIO, start: int, size: int) -> bytes:
 
 
 def scan(file: FileIO, start: int, end: int) -> Iterator[Block | Damaged | Torn]:
-    """What is between two positions, of which `end` may be behind the file's end. Neighbouring damage is one."""
+    """Blocks and faults between two positions; `end` may be beyond the file's end. Adjacent damage is one range."""
     hit: Damaged | None = None
     for result in _windows(file, start, end):
         if isinstance(result, Damaged):
@@ -73,7 +74,7 @@ def _windows(file: FileIO, start: int, end: int) -> Iterator[Block | Damaged | T
 
 
 def hop(file: FileIO, start: int, end: int) -> Iterator[Hop]:
-    """The blocks that lie before `end` as a whole. Where a length was wrong, blocks may be told twice."""
+    """The blocks that end before `end`. After a wrong length, blocks may be reported twice."""
     last = start
     while start + HEADER_SIZE <= end:
         peeked = peek_block(read_at(file, start, HEADER_SIZE))
@@ -89,7 +90,7 @@ def hop(file: FileIO, start: int, end: int) -> Iterator[Hop]:
 
 
 def _read_on(file: FileIO, start: int, behind: int, end: int) -> Generator[Hop, None, int]:
-    """Reads in full from `start` until a whole block has ended behind `behind`, and returns where that is."""
+    """Read in full from `start` until a complete block has ended behind `behind`; returns its end."""
     for result in scan(file, start, end):
         if isinstance(result, Block):
             yield Hop(result.start, result.kind, end_of(result) - result.start)

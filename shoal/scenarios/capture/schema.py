@@ -1,7 +1,8 @@
-"""The columns that readers of the index show: names, types and where each comes from in the physical row (`columns.FIELDS`).
+"""Columns for readers of the index: name, type and source in the physical row (`columns.FIELDS`).
 
-A reader sees null where the proxy did not know a value; the physical row says so by a number that is no value (-1, or 0 for a name).
-What the header of a record batch says is null, 0 or false in a row without one: a request without records, or records of an old format.
+A reader sees null where the proxy did not know a value; the physical row has an impossible number there (-1, or 0 for a
+name). Fields of the batch header are null, 0 or false in a row without one: a request without records, or an old
+format.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Enumerated:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """Worked out of several fields, by the function of the column's name in `decode`."""
+    """Computed from several fields, by the function of the column's name in `decode`."""
 
     null: bool = False
 
@@ -126,7 +127,7 @@ COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(
 
 
 def chosen(names: Sequence[str] | None = None) -> tuple[Column, ...]:
-    """The columns of these names, in their order; all of them for None. Raises ValueError that lists the unknown ones."""
+    """The columns of these names, in this order; all for None. Raises ValueError that lists the unknown ones."""
     wanted = tuple(COLUMNS) if names is None else tuple(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in COLUMNS]
     if unknown:

@@ -1,4 +1,4 @@
-"""Which rows are wanted: decided on the numbers of physical rows, before anything is decoded."""
+"""Which rows are wanted: decided on the numbers of physical rows, before decoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["EVERYTHING", "Selection"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """None is no condition. Times are of the capture clock (`time_ns`), from `from_ns` on and before `to_ns`."""
+    """None is no condition. Times are of the capture clock (`time_ns`), `from_ns` inclusive, `to_ns` exclusive."""
 
     topics: frozenset[str] | None = None
     clients: frozenset[str] | None = None

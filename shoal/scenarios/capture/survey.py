@@ -1,4 +1,4 @@
-"""What is in an index file, and what is wrong with it: for `ls`, `verify` and `compact`. Needs no numpy."""
+"""Contents and faults of an index file, for `ls`, `verify` and `compact`. Needs no numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER: Final = Struct("<I")
 
 
 def field_at(name: str) -> int:
-    """Where a field begins in a row."""
+    """Offset of a field in a row."""
     at = 0
     for field, order in FIELDS:
         if field.name == name:
@@ -39,7 +39,7 @@ _NUMBERS_AT: Final = {name: field_at(name) for name in NAME_FIELDS}
 
 @dataclass(kw_only=True)
 class Survey:
-    """`is_open`: somebody writes it. `unknown`: numbers in rows that no block has named; `damaged`: byte ranges."""
+    """`is_open`: a process is writing it. `unknown`: numbers that no block has named; `damaged`: byte ranges."""
 
     file: CaptureFile
     size: int
@@ -66,10 +66,10 @@ class Survey:
 
     @property
     def problems(self) -> list[str]:
-        """Empty when all is well. A torn end of an open file is daily life."""
-        found = [f"bytes {one.start} to {one.end} are damaged" for one in self.damaged]
+        """Empty when there is no problem. A torn end is normal while the file is open."""
+        found = [f"bytes {damage.start} to {damage.end} are damaged" for damage in self.damaged]
         if not self.is_started:
-            found.append("does not say who wrote it: its first block is missing")
+            found.append("does not name its writer: its first block is missing")
         if self.torn and not self.is_open:
             found.append(f"torn at byte {self.torn.start}: {self.size - self.torn.start} bytes are not a whole block")
         if self.is_closed and self.stated is not None and self.stated != self.rows:
@@ -84,7 +84,7 @@ class Survey:
 
 
 def survey(file: CaptureFile, names: bool = False) -> Survey:
-    """Reads the whole file; `names`: looks for unknown names, too. Raises OSError, UnreadableFile."""
+    """Read the whole file; `names`: look for unknown names, too. Raises OSError, UnreadableFile."""
     is_open = is_being_written(file.path)
     result = Survey(file=file, size=file.path.stat().st_size, is_open=is_open, damaged=[], unknown=set())
     reader = IndexReader(path=file.path, end=result.size)
@@ -125,7 +125,7 @@ def _count(result: Survey, reader: IndexReader, payload: bytes, names: bool) -> 
 
 
 def is_being_written(path: Path) -> bool:
-    """The writer holds a lock as long as it lives, however it ends."""
+    """The writer holds a lock while it lives, however it ends."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

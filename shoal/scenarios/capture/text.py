@@ -1,4 +1,4 @@
-"""How values look to people, and how people write times."""
+"""How values are shown, and how times are written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NS = 1_000_000_000
 
 
 def parse_time(text: str) -> int:
-    """ISO 8601 (UTC where it says nothing else) or seconds of Unix time -> nanoseconds. Raises ValueError."""
+    """ISO 8601 (UTC without a zone) or seconds of Unix time -> nanoseconds. Raises ValueError."""
     try:
         return round(float(text) * _NS)
     except ValueError:
@@ -36,7 +36,7 @@ def widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def aligned(row: Sequence[str], sizes: Sequence[int], left: Sequence[bool]) -> str:
-    """`left`: of the columns that begin at the same place; the others end there."""
+    """`left`: which columns are left-aligned; the others are right-aligned."""
     cells = (
         cell.ljust(size) if is_left else cell.rjust(size) for cell, size, is_left in zip(row, sizes, left, strict=True)
     )

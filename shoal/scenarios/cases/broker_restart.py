@@ -1,4 +1,4 @@
-"""A broker restart in the middle: killed while a producer writes through Shoal, and back two seconds later."""
+"""A broker restart: it is killed while a producer writes through Shoal, and restarted two seconds later."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def restart(stage: Stage) -> None:
 
 CASE = Case(
     name="broker-restart",
-    what=f"kill -9 of the broker at {AT_S:g} s, back after {AWAY_S:g} s; an idempotent producer writes all the time",
+    what=f"kill -9 of the broker at {AT_S:g} s, restart after {AWAY_S:g} s; an idempotent producer writes all the time",
     given=Given(topics={"directly": PARTITIONS, "through-shoal": PARTITIONS}),
     traffic=traffic,
     faults=(Fault(at=AT_S, what=KILLED, inject=restart),),

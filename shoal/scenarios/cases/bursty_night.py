@@ -1,4 +1,4 @@
-"""A bursty night: many small producers, mostly quiet, who all wake up at the full hour."""
+"""A bursty night: many small producers, mostly quiet, that all wake up at the full hour."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 from typing import TYPE_CHECKING
 
 from shoal.protocol.wire.compression import Codec
+from shoal.scenarios.replay.arrivals import ALL, NEWEST_PRODUCE, Arrival, ArrivedBatch
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import Fact, at_least, equals
-from shoal.scenarios.replay.index.arrivals import ALL, NEWEST_PRODUCE, Arrival, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.stage import Stage
 
 PRODUCERS, PARTITIONS, HOURS, HOUR_S = 60, 48, 4, 4.0
-QUIET, BURST, BURST_S = 10.0, 500.0, 1.0  # requests per second of all together; how long a burst lasts
+QUIET, BURST, BURST_S = 10.0, 500.0, 1.0  # requests per second of all producers; duration of a burst
 COALESCE = """
 coalesce = true
 [listener.coalescing]
@@ -30,7 +30,9 @@ def night(topic: str) -> Iterator[Arrival]:
     while at < HOURS * HOUR_S:
         at += rng.expovariate(BURST if at % HOUR_S < BURST_S else QUIET)
         producer = rng.randrange(PRODUCERS)
-        part = Part(topic, rng.randrange(PARTITIONS), rng.randint(1, 5), rng.randint(150, 900), None, Codec.NONE)
+        part = ArrivedBatch(
+            topic, rng.randrange(PARTITIONS), rng.randint(1, 5), rng.randint(150, 900), None, Codec.NONE
+        )
         yield Arrival(at, producer, f"sensor-{producer}", NEWEST_PRODUCE, ALL, (part,))
 
 

@@ -1,4 +1,4 @@
-"""A captured trace: what Shoal's index saw of some traffic comes again from the index alone."""
+"""A captured trace: traffic is replayed from Shoal's index alone."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CASE = Case(
     given=Given(topics={"readings": PARTITIONS}, capture=True),
     traffic=traffic,
     facts=(
-        equals("every batch of the first time is there once, in order", "audit", "clean"),
+        equals("every batch of the first run is there once, in order", "audit", "clean"),
         Fact(
             name="the index holds each request and batch that was sent",
             value=lambda seen: (
                 "as many" if seen["captured"] == seen["played"] else f"{seen['captured']}, {seen['played']}"
             ),
-            holds=lambda told: told == "as many",
+            holds=lambda found: found == "as many",
             wanted="as many (requests, batches) as were sent",
         ),
         Fact(
@@ -51,11 +51,11 @@ CASE = Case(
             value=lambda seen: (
                 "as many" if seen["again"] == seen["captured"] else f"{seen['again']}, {seen['captured']}"
             ),
-            holds=lambda told: told == "as many",
+            holds=lambda found: found == "as many",
             wanted="as many (requests, batches) as were captured",
         ),
         equals("every batch of the replay is there once, in order", "again audit", True),
         equals("the replay was acknowledged: errors", "again errors", 0),
-        at_most("the made-up batches are as large as the captured ones: difference", "bytes", 0.02),
+        at_most("the synthetic batches are as large as the captured ones: difference", "bytes", 0.02),
     ),
 )

@@ -1,4 +1,4 @@
-"""A mirror catching up: the topic is full when the mirror comes, and it reads as fast as it can."""
+"""A mirror catches up: the topic is full when the mirror starts, and it reads as fast as it can."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def traffic(stage: Stage) -> None:
 
 CASE = Case(
     name="mirror-catching-up",
-    what=f"MirrorMaker 2 copies {RECORDS:,} records that are there already",
+    what=f"MirrorMaker 2 copies {RECORDS:,} existing records",
     given=Given(topics={"orders": PARTITIONS}, mirror=True),
     traffic=traffic,
     facts=(
-        equals("every record of the source lies in the target, at its offset", "copy", "equal"),
-        equals("nothing came twice: records in the copy", "records", RECORDS),
+        equals("every record of the source is in the target, at its offset", "copy", "equal"),
+        equals("no duplicates: records in the copy", "records", RECORDS),
         at_least("batches travelled in envelopes", "wrapped batches", 100),
         equals("no partition was answered with an error: errors", "partition errors", 0),
     ),

@@ -1,4 +1,4 @@
-"""A mirror tailing: records come in small portions, and the mirror is never far behind."""
+"""A mirror that tails a topic: small portions of records, and the mirror is never far behind."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ async def traffic(stage: Stage) -> None:
 
 CASE = Case(
     name="mirror-tailing",
-    what=f"MirrorMaker 2 follows {PORTIONS} portions of {PORTION} records, four in a second",
+    what=f"MirrorMaker 2 follows {PORTIONS} portions of {PORTION} records, four per second",
     given=Given(topics={"orders": PARTITIONS}, mirror=True),
     traffic=traffic,
     facts=(
-        equals("every record of the source lies in the target, at its offset", "copy", "equal"),
+        equals("every record of the source is in the target, at its offset", "copy", "equal"),
         at_least("batches travelled in envelopes", "wrapped batches", 20),
         at_most("the mirror was not far behind the last record: seconds", "behind", 15.0),
     ),

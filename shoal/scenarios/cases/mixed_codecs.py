@@ -1,4 +1,4 @@
-"""Mixed codecs: producers that do not agree on compression fill one topic, and a mirror copies it."""
+"""Mixed codecs: producers with different compression fill one topic, and a mirror copies it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASE = Case(
     given=Given(topics={"mixed": PARTITIONS}, mirror=True),
     traffic=traffic,
     facts=(
-        equals("every record of the source lies in the target, at its offset", "copy", "equal"),
+        equals("every record of the source is in the target, at its offset", "copy", "equal"),
         equals("the copy is compressed as the source is, batch by batch: codecs", "codecs", sorted(CODECS)),
         at_least("batches travelled in envelopes", "wrapped batches", 20),
     ),

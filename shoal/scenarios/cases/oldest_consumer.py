@@ -1,7 +1,8 @@
-"""The oldest consumers: Fetch v0 to v3, as clients before Kafka 0.11 speak it, and v4, the oldest that Kafka 4 has left.
+"""The oldest consumers: Fetch v0 to v3, as clients before Kafka 0.11 send it, and v4, the oldest in Kafka 4.
 
-Kafka 4 has dropped Fetch below v4 (KIP-896); a listener with `legacy = true` offers it again and converts what lies in the log. What each
-version reads is compared with what was written, key, value, and timestamp where the version has one.
+Kafka 4 removed Fetch below v4 (KIP-896); a listener with `legacy = true` offers it again and converts the log's
+records. The test compares what each version reads with what was written: key, value, and timestamp where the version
+has one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ async def traffic(stage: Stage) -> None:
     await fill(stage.through_shoal, topic, orders(RECORDS), compression_type="gzip")
     leaders = await find_leaders(stage.address, [topic])
     async with open_wire(leaders[topic, 0]) as wire:
-        offered = {one.api_key: one for one in read_api_versions(await wire.exchange(api_versions_request(1)))}
+        offered = {api.api_key: api for api in read_api_versions(await wire.exchange(api_versions_request(1)))}
         stage.seen["offered"] = offered[ApiKey.FETCH].low
     for version in (*OLD, MODERN):
         async with open_wire(leaders[topic, 0]) as wire:
@@ -50,7 +51,7 @@ async def traffic(stage: Stage) -> None:
 
 
 async def _read(wire: Wire, topic: str, version: int) -> int:
-    """How many records a consumer gets that are the right ones, in their order, until one is not or there are no more."""
+    """The number of correct records, in order, that a consumer gets before a wrong one or the end."""
     right = 0
     while right < RECORDS:
         frame = await wire.exchange(request_frame(ApiKey.FETCH, version, right, fetch(topic, 0, right)))
@@ -63,7 +64,7 @@ async def _read(wire: Wire, topic: str, version: int) -> int:
 
 
 def _equal(rows: list[Row], first: int, *, timed: bool) -> int:
-    """How many of the first rows are the records from number `first` on."""
+    """How many of the first rows equal the records from number `first` on."""
     wanted = islice(orders(RECORDS), first, None)
     for number, (row, record) in enumerate(zip(rows, wanted, strict=False)):
         if row != (record.timestamp if timed else -1, record.key, record.value):
@@ -76,18 +77,18 @@ def _modern_rows(frame: bytes) -> list[Row]:
     rows = []
     for span in split(frame, answer.start, answer.end).spans:
         header, records = open_batch(frame, span.start, span.end, limit=_LIMIT)
-        rows += [(header.timestamp(one), bytes(one.key or b""), bytes(one.value or b"")) for one in records]
+        rows += [(header.timestamp(record), bytes(record.key or b""), bytes(record.value or b"")) for record in records]
     return rows
 
 
 def _old_rows(frame: bytes, version: int) -> list[Row]:
-    """Of the whole messages: what fills the set up at its end is none."""
+    """The rows of complete messages: the padding at the end of the set is not one."""
     body = response_body(frame, ApiKey.FETCH, version)
     (answer,) = decompose(MESSAGES["FetchResponse"], version, frame, body, len(frame))["Responses"]
     record_set = bytes(answer["Partitions"][0]["Records"] or b"")
     whole = split(record_set, 0, len(record_set)).tail
     messages = read_messages(record_set, 0, whole, limit=_LIMIT)
-    return [(one.timestamp, bytes(one.key or b""), bytes(one.value or b"")) for one in messages]
+    return [(message.timestamp, bytes(message.key or b""), bytes(message.value or b"")) for message in messages]
 
 
 CASE = Case(

@@ -1,7 +1,7 @@
 """`make demo`: MirrorMaker 2 alone and through Shoal, side by side on real brokers.
 
-    plan -> story (all runs) -> scene (one run: a fresh mirror, with or without Shoal) -> measure -> report
+    plan -> demo (all runs) -> mirror_run (one run: a fresh mirror, with or without Shoal) -> measure -> report
 
-`plan` has the figures and the mirror's settings, `ends` asks for end offsets, `segments` reads log segments from
+`plan` has the figures and the mirror's settings, `ends` looks up end offsets, `segments` reads log segments from
 disk, `phases` prints progress, `shoal_mirror` starts `shoal mirror`.
 """

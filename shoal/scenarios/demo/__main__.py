@@ -1,4 +1,5 @@
-"""`make demo`, `make demo-small`: one topic copied by MirrorMaker 2 alone and through Shoal, between real brokers; every record compared."""
+"""`make demo`, `make demo-small`: one topic copied by MirrorMaker 2 alone and through Shoal, between real brokers;
+every record compared."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING
 import trio
 from confluent_kafka import KafkaException
 
+from shoal.scenarios.demo.demo import phases_of, run_demo
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
-from shoal.scenarios.demo.story import phases_of, play
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
@@ -47,12 +48,12 @@ def main() -> int:
     options = parser().parse_args()
     demo = SMALL if options.small else LARGE
     out = options.out or BUILD / demo.folder
-    plan = Plan(play=demo, kafka=options.kafka, records=options.records or demo.records, work=out / "work")
+    plan = Plan(comparison=demo, kafka=options.kafka, records=options.records or demo.records, work=out / "work")
     progress = Progress(sys.stdout)
     phases = Phases(progress, phases_of(demo))
     progress.say(_opening(plan))
     try:
-        report = trio.run(play, plan, phases)
+        report = trio.run(run_demo, plan, phases)
     except KeyboardInterrupt:
         progress.say("interrupted; all that was started has been ended")
         return INTERRUPTED
@@ -67,8 +68,9 @@ def main() -> int:
 
 def _opening(plan: Plan) -> str:
     return (
-        f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on {os.cpu_count()} cores,\n"
-        f"{plan.play.opening}\n"
+        f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on "
+        f"{os.cpu_count()} cores,\n"
+        f"{plan.comparison.opening}\n"
     )
 
 
@@ -77,15 +79,15 @@ def _closing(plan: Plan, report: Report, target: Path) -> str:
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
         f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
-        f"Alone: {_listed(alone_only(plan.play))}, so that the copy is compressed as the source is.",
-        *(_told(run, run.shoal) for run in plan.play.runs.values() if run.shoal is not None),
+        f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
+        *(_description(run, run.shoal) for run in plan.comparison.runs.values() if run.shoal is not None),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
     return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])
 
 
-def _told(run: RunPlan, options: Sequence[str]) -> str:
+def _description(run: RunPlan, options: Sequence[str]) -> str:
     extras = [f"`shoal mirror {' '.join(options)}`", *(["a target broker with the agent"] if run.agent else [])]
     return f"{run.title}: {', '.join([*extras, *([_listed(run.mirror)] if run.mirror else [])])}."
 

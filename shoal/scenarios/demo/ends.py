@@ -1,7 +1,7 @@
-"""The end offsets of one topic, asked often and cheaply: one prebuilt ListOffsets request on one plain socket.
+"""End offsets of one topic, polled cheaply: one prebuilt ListOffsets request on one plain socket.
 
-An admin client would do, but it costs milliseconds of CPU for each question, on the machine that is being measured.
-ListOffsets v1 (schema ListOffsetsRequest.json) is known to every broker since 0.10.1.
+An admin client costs milliseconds of CPU per request, on the machine that is being measured.
+Every broker since 0.10.1 supports ListOffsets v1 (schema ListOffsetsRequest.json).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_YET = (
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-TIMEOUT_S = 30.0  # a broker that is busy may take seconds; one that takes this long is broken
+TIMEOUT_S = 30.0  # a busy broker may take seconds; one that takes this long is broken
 
 
 def request(topic: str, partitions: int) -> bytes:
@@ -38,7 +38,7 @@ def _string(text: str) -> bytes:
 
 
 def read_ends(answer: bytes) -> dict[int, int]:
-    """End offset by partition, from an answer without its size; 0 while the topic comes into being.
+    """End offset by partition, from an answer without its size; 0 while the topic is being created.
 
     Raises OSError when the broker answers with any other error.
     """
@@ -54,7 +54,7 @@ def read_ends(answer: bytes) -> dict[int, int]:
 
 
 class EndOffsets:
-    """Asks the one broker of a cluster. Blocking, for less than a millisecond."""
+    """Polls the single broker of a cluster. Blocking, for less than a millisecond."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         host, _, port = bootstrap.rpartition(":")

@@ -1,6 +1,6 @@
-"""One mirror run watched from outside: the wall time, CPU and memory between the first mirrored record and the last.
+"""Measures one mirror run from outside: wall time, CPU and memory between the first mirrored record and the last.
 
-The target's end offsets are the clock: whatever the mirror thinks it did, a record counts when the target has it.
+The target's end offsets are the clock: a record counts when the target has it, whatever the mirror reports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.scenarios.kafka.process import Process
 __all__ = ["Cast", "Measured", "measure", "watch"]
 
 POLL_S = 0.05
-STALL_S = 60.0  # without one more record; a rebalance or a retry of the mirror takes less
+STALL_S = 60.0  # without another record; a rebalance or a retry of the mirror takes less
 
 Cast = Mapping[str, Process]  # by role
 
@@ -30,9 +30,10 @@ class Measured:
 
 
 async def measure(cast: Cast, total: Callable[[], int], wanted: int, show: Callable[[int, float], None]) -> Measured:
-    """Until `total()`, the records on the target, is `wanted`; `show` hears the total and the seconds since the first.
+    """Measure until `total()`, the records on the target, is `wanted`.
 
-    Raises NotReady with the ends of the logs when a process of the `cast` has ended, or nothing moves for STALL_S.
+    `show` gets the total and the seconds since the first record. Raises NotReady with the ends of the logs when a
+    process of the `cast` has ended, or no record arrives for STALL_S.
     """
     await watch(cast, total, 1, lambda _: show(0, 0.0))
     start = trio.current_time()

@@ -1,4 +1,4 @@
-"""The phases of the demo, told as they go: a passing line while one runs, and one that stays with what came of it."""
+"""Progress of the demo by phase: a temporary line while a phase runs, then a line with its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Phases:
         self._clock = clock
         self._number = 0
         self.current = ""
-        """The title of the phase that runs, or ran last: where a failure happened."""
+        """The title of the current or last phase: where a failure happened."""
 
     @contextmanager
     def phase(self, title: str) -> Iterator[Phase]:
@@ -45,9 +45,9 @@ class Phase:
         self.outcome = "done"
 
     def now(self, text: str) -> None:
-        """How far it is."""
+        """Show the progress."""
         self._progress.update(f"{self.head}{text}")
 
     def done(self, outcome: str) -> None:
-        """What the line that stays will say."""
+        """Set the text of the line that stays."""
         self.outcome = outcome

@@ -1,6 +1,7 @@
-"""What a demo does, in figures, and how MirrorMaker 2 is set: alike in all runs but for what Shoal asks for.
+"""The demo's figures, and MirrorMaker 2's settings: equal in all runs except those that Shoal needs.
 
-`LARGE` has batches as a busy producer makes them. `SMALL` has batches of three records, where mirrors and brokers drown.
+`LARGE` has batches as a busy producer makes them. `SMALL` has batches of three records, where mirrors and brokers
+are overloaded.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ __all__ = [
     "TASKS",
     "TOPIC",
     "TUNING",
+    "Comparison",
     "Plan",
-    "Play",
     "RunPlan",
     "alone_only",
     "mirror_spec",
@@ -40,7 +41,7 @@ TOPIC, PARTITIONS, TASKS = "orders", 4, 4
 BROKER_HEAP, MIRROR_HEAP = "1g", "2g"  # -Xmx of kafka-server-start.sh and connect-mirror-maker.sh
 ALONE = "mm2"  # the run that the others are compared with
 
-# What operators set, in all runs alike; B is the target.
+# Operators' settings, equal in all runs; B is the target.
 TUNING: Mapping[str, str] = {}
 
 
@@ -54,13 +55,13 @@ class RunPlan:
     shoal: tuple[str, ...] | None
     """Options of `shoal mirror`; None: without Shoal."""
     mirror: Mapping[str, str] = field(default_factory=dict)
-    """What MirrorMaker 2 is told besides."""
+    """Additional settings of MirrorMaker 2."""
     agent: bool = False
-    """The target broker has Shoal's agent, and so takes several batches per partition and request."""
+    """The target broker has Shoal's agent, and so accepts several batches per partition and request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class Comparison:
     """What is mirrored, and which runs are compared, by name; the first is ALONE."""
 
     opening: str
@@ -77,18 +78,18 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    play: Play
+    comparison: Comparison
     kafka: str
     records: int
     work: Path
 
     def cluster(self, *, agent: bool = False) -> ClusterSpec:
-        counts = self.play.counts_requests
+        counts = self.comparison.counts_requests
         return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent)
 
 
 # The first records go unwrapped, until the mirror is proven to be wired as it should be: Shoal compresses those.
-LARGE = Play(
+LARGE = Comparison(
     opening="first by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`.",
     folder="demo",
     records=6_000_000,  # a mirror compiles itself for some 4 s of CPU, whatever there is to copy
@@ -104,13 +105,13 @@ LARGE = Play(
 )
 
 _STOCK = ("--plain-compression", "lz4", "--multi-batch", "never")
-# What MM2 batches anew, it sends uncompressed to Shoal: its batches are as small as if they were compressed, unless it is told.
+# MM2 sends uncompressed batches to Shoal when it re-batches: with the default size they would compress to small ones.
 _LARGER_BATCHES = {"B.producer.batch.size": "131072"}
-SMALL = Play(
+SMALL = Comparison(
     opening=(
-        "in batches of three records: by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`,\n"
-        "to a stock broker (MirrorMaker 2 joins the small batches anew; then, each batch sent as it is, in a request of its own)\n"
-        "and to a broker with Shoal's agent (each batch as it is, many in a request)."
+        "in batches of three records: by a stock MirrorMaker 2 alone, then through `shoal mirror`,\n"
+        "to a stock broker (MirrorMaker 2 re-batches; then each batch unchanged, in a request of its own)\n"
+        "and to a broker with Shoal's agent (each batch unchanged, many in a request)."
     ),
     folder="demo-small",
     records=2_000_000,  # as above: compiling is half of what a mirror takes for 1,000,000
@@ -136,10 +137,10 @@ SMALL = Play(
 )
 
 
-def alone_only(play: Play) -> Mapping[str, str]:
-    """Alone, MM2 has to compress what it has decompressed, as the source did. Through Shoal its producer is told not to: what
-    it carries is compressed already."""
-    return {"B.producer.compression.type": play.codec}
+def alone_only(comparison: Comparison) -> Mapping[str, str]:
+    """Alone, MM2 has to recompress records with the source's codec. Through Shoal its producer does not compress:
+    envelopes carry compressed batches."""
+    return {"B.producer.compression.type": comparison.codec}
 
 
 def mirror_spec(
@@ -157,7 +158,7 @@ def mirror_spec(
         version=plan.kafka,
         heap=MIRROR_HEAP,
         quick=False,
-        extra={**TUNING, **how.mirror, **({} if shoal else alone_only(plan.play))},
+        extra={**TUNING, **how.mirror, **({} if shoal else alone_only(plan.comparison))},
     )
 
 

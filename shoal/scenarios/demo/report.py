@@ -1,4 +1,4 @@
-"""What the demo found: `report.json` for programs, a table for people."""
+"""The result of the demo: `report.json` for programs, a table for people."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One copy of the topic, from the first mirrored record to the last. By role; no proxy: no key."""
+    """One copy of the topic, from the first mirrored record to the last. Values are by role; no proxy: no key."""
 
     column: str  # its heading
     wall_s: float
     cpu_s: Mapping[str, float]
     peak_mib: Mapping[str, float]
-    difference: str | None  # the first one, in words; None: every record is equal to the source's
+    difference: str | None  # the first difference, in words; None: every record equals the source's
     copy: Shape
-    requests: int | None = None  # to produce, that the target broker has got; None: not counted
+    requests: int | None = None  # Produce requests that the target broker has received; None: not counted
 
     @property
     def equal(self) -> bool:
@@ -53,7 +53,7 @@ class Run:
 class Report:
     kafka: str
     source: Shape
-    runs: Mapping[str, Run]  # the first is what the last is compared with
+    runs: Mapping[str, Run]  # the last is compared with the first
     envelopes_left: int  # in any topic of all clusters
 
     @property

@@ -1,4 +1,4 @@
-"""What a topic looks like on a broker's disk: its batches, counted from their headers without reading the records."""
+"""A topic's log on a broker's disk: its batches, counted from their headers without reading the records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shape:
 
 
 def shape(data: Path, topic: str) -> Shape:
-    """Of `topic` in the log directory `data` of a broker. Raises ValueError when a segment holds something else."""
+    """The shape of `topic` in a broker's log directory `data`. Raises ValueError for any other magic."""
     records, batches, size = 0, 0, 0
     codecs: Counter[str] = Counter()
     for path in sorted(data.glob(f"{topic}-[0-9]*/*.log")):
@@ -56,7 +56,7 @@ def shape(data: Path, topic: str) -> Shape:
 
 
 def _headers(segment: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """(bytes, attributes, records) of each whole batch; a preallocated or half-written end is left out."""
+    """(bytes, attributes, records) of each complete batch; a preallocated or half-written end is left out."""
     while len(head := segment.read(_HEADER.size)) == _HEADER.size:
         length, magic, attributes, count = _HEADER.unpack(head)
         if length <= 0:

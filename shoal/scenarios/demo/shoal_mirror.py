@@ -26,18 +26,19 @@ _WIRING = re.compile(r"^\w+\.(consumer|producer)\.bootstrap\.servers *= *(\S+)$"
 class Shoal(NamedTuple):
     process: Process
     consumer: str
-    """What the mirror's consumer is to use as bootstrap servers."""
+    """Bootstrap servers for the mirror's consumer."""
     producer: str
 
 
 def read_wiring(printed: str) -> dict[str, str]:
-    """ "consumer" and "producer" -> bootstrap servers, out of the lines for mm2.properties."""
+    """ "consumer" and "producer" -> bootstrap servers, from the lines for mm2.properties."""
     return dict(_WIRING.findall(printed))
 
 
 @asynccontextmanager
 async def running_shoal(work: Path, source: str, target: str, options: Sequence[str] = ()) -> AsyncIterator[Shoal]:
-    """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log when it does not come up. Ended with SIGTERM, which drains it."""
+    """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log when it does not come up.
+    Ended with SIGTERM, which drains it."""
     source_at, target_at = free_port_block(1 + _NODES), free_port_block(1 + _NODES)
     argv = [
         *(sys.executable, "-m", "shoal", "mirror", "--source", source, "--target", target),

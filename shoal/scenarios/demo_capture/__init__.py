@@ -2,5 +2,5 @@
 
     traffic (clients and a mirror) -> captured (through a Shoal with capture) -> jobs -> report
 
-`captured` runs the broker, Shoal and the clients, `jobs` the analyses, and `report` prints what they found.
+`captured` runs the broker, Shoal and the clients, `jobs` the analyses, and `report` prints their results.
 """

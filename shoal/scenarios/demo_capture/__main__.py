@@ -1,4 +1,4 @@
-"""`make demo-capture`: the traffic of a real run is captured, and Spark works out what an operator wants to know of it."""
+"""`make demo-capture`: captures the traffic of a real run, then analyses it with Spark."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OK, NOT_GOOD, FAILED, INTERRUPTED = 0, 1, 2, 130
-POLICY = "linger=10ms,group=broker"  # of the what-if's policies, the one that is tried in earnest
-_CASCADE = ("--levels", "10,60,600,3600", "--floor", "100", "--buckets", "8")  # a short run has no past in minutes
+POLICY = "linger=10ms,group=broker"  # the predicted policy that the replay then uses
+_CASCADE = ("--levels", "10,60,600,3600", "--floor", "100", "--buckets", "8")  # a short run has no history in minutes
 _COALESCING = {"linger": "0.01", "ignore-client-ids": "true"}
 _OPENING = """\
-Shoal's demo of captures: small producers and a mirror through Shoal, between two Kafka {kafka} clusters, captured for {seconds:g} s;
-then Spark reads what was captured.
+Shoal's demo of captures: small producers and a mirror through Shoal, between two Kafka {kafka} clusters,
+captured for {seconds:g} s and analysed with Spark.
 """
 
 
@@ -96,13 +96,13 @@ class Demo:
                 self.jobs[name] = await trio.to_thread.run_sync(job)
                 phase.done(str(self.jobs[name].page))
         reports = {name: ran.report for name, ran in self.jobs.items()}
-        policies = {one["policy"]: one for one in reports["coalescing"]["coalescing"]}
+        policies = {row["policy"]: row for row in reports["coalescing"]["coalescing"]}
         tried = None if replayed is None else compared(policies[POLICY], replayed)
         return as_report(_rows(captured.all), reports, tried, captured.books)
 
 
 def _rows(directory: Path) -> int:
-    """Of all files."""
+    """Rows of all files."""
     from shoal.scenarios.capture.batches import record_batches
     from shoal.scenarios.capture.files import capture_files
     from shoal.scenarios.capture.index import IndexReader

@@ -1,4 +1,4 @@
-"""A real run that is captured: brokers of two clusters, producers through one Shoal, a mirror through another.
+"""A captured run: brokers of two clusters, producers through one Shoal, a mirror through another.
 
 sensors, orders -> Shoal (plain, captures) -> source -> Shoal (wrap) -> MirrorMaker 2 -> Shoal (unwrap) -> target
                                                       └──────── one process, captures ────────┘
@@ -58,14 +58,14 @@ format = "json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """Directories of index files. `all` has links to both others' files."""
+    """Directories of index files. `all` links to the files of both."""
 
     producers: Path
     mirror: Path
     all: Path
     sent: Sent
     books: dict[str, int]
-    """What the mirror's Shoal says of envelopes: opened, reconciled, mismatches."""
+    """Envelope counters of the mirror's Shoal: opened, reconciled, mismatches."""
 
 
 async def capture(work: Path, source: Site, target: Site, kafka: str, seconds: float, phase: Phase) -> Captured:
@@ -85,7 +85,7 @@ async def capture(work: Path, source: Site, target: Site, kafka: str, seconds: f
             for topic, records in ((READINGS, sent.readings), (ORDERS, sent.orders)):
                 copy = spec.remote_topic(topic)
                 await Topics(target.bootstrap).until_total(copy, records, within=_COPIED_S, process=copier.process)
-        told = [await _ended(process) for process in (pair.process, shoal)]
+        totals = [await _ended(process) for process in (pair.process, shoal)]
     phase.done(f"{sent.readings:,} readings and {sent.orders:,} orders, sent and copied")
     return Captured(
         producers=producers,
@@ -93,9 +93,9 @@ async def capture(work: Path, source: Site, target: Site, kafka: str, seconds: f
         all=_linked(work / "captured" / "all", (producers, mirror)),
         sent=sent,
         books={
-            "envelopes": told[0].get("opened_envelopes", 0),
-            "reconciled": told[0].get("reconciled_envelopes", 0),
-            "mismatches": sum((told[0].get("mismatches") or {}).values()),
+            "envelopes": totals[0].get("opened_envelopes", 0),
+            "reconciled": totals[0].get("reconciled_envelopes", 0),
+            "mismatches": sum((totals[0].get("mismatches") or {}).values()),
         },
     )
 
@@ -138,9 +138,9 @@ def _config(work: Path, port: int, bootstrap: str, directory: Path) -> Path:
 
 
 async def _ended(process: Process) -> dict[str, Any]:
-    """SIGTERM; the totals that it says then. Raises NotReady."""
+    """Send SIGTERM; return the totals that it logs then. Raises NotReady."""
     if not await process.stop() or "Traceback" in process.output():
-        raise NotReady(f"{process.name} did not end well\n{process.tail()}")
+        raise NotReady(f"{process.name} did not end cleanly\n{process.tail()}")
     return totals(process.output())
 
 

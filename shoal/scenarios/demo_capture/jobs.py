@@ -1,4 +1,4 @@
-"""The Spark jobs on what was captured, each as an operator starts it: `shoal spark JOB IN OUT`."""
+"""The Spark jobs on the capture, each as an operator starts it: `shoal spark JOB IN OUT`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["JobFailed", "Ran", "run_job"]
 
 _LONGEST_S = 600.0
-_INCOMPLETE = 1  # audit: it has run, and something is missing
+_INCOMPLETE = 1  # audit: it ran, and records are missing
 
 
 class JobFailed(HarnessError):
@@ -32,7 +32,7 @@ class Ran:
 
 
 def run_job(name: str, source: Path, out: Path, arguments: Sequence[str] = ()) -> Ran:
-    """Blocks. Raises JobFailed with the end of what the job said."""
+    """Blocks. Raises JobFailed with the end of the job's output."""
     argv = [sys.executable, "-m", "shoal", "spark", name, str(source), str(out), *arguments]
     out.mkdir(parents=True, exist_ok=True)
     with (out / "job.log").open("wb") as log:

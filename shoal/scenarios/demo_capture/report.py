@@ -1,4 +1,4 @@
-"""What the demo reports: the jobs' own summaries side by side, and the what-if beside what the coalescer then did."""
+"""The demo's report: the summaries of all jobs, and the predicted saving beside the achieved one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NEAR = 0.20  # of the saving that was achieved
 
 
 def compared(predicted: Mapping[str, Any], replayed: Mapping[str, Any]) -> dict[str, Any]:
-    """`predicted`: of one policy, from the what-if. `replayed`: of the same trace through a coalescing listener (`replay_index`).
-    Savings are shares of the produce requests."""
+    """`predicted`: of one policy, from the what-if. `replayed`: of the same trace through a coalescing listener
+    (`replay_index`). Savings are shares of the produce requests."""
     sent, reached = replayed["produce_requests"], replayed["broker_requests"]
     achieved = 1 - reached / sent if sent and reached is not None else None
     saved = predicted["requests_saved"]
@@ -45,7 +45,8 @@ def as_report(
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
-    """Nothing is missing or doubled, all levels are equal, there are envelopes and none is wrong, and the what-if came near."""
+    """Nothing is missing or doubled, all levels are equal, there are envelopes and none is wrong, and the what-if came
+    near."""
     audit, books, replay = report["audit"], report["books"], report["replay"]
     copied = books["envelopes"] and not (audit["missing"] or audit["doubled"] or books["mismatches"])
     near = replay is None or (replay["near"] and replay["clean"])
@@ -63,7 +64,8 @@ def as_text(report: Mapping[str, Any]) -> str:
         ),
     ]
     lines = [
-        f"{report['rows']:,} rows captured; {sizes['batches']:,} batches produced, {number(sizes['records_per_batch'])} records each, "
+        f"{report['rows']:,} rows captured; {sizes['batches']:,} batches produced, "
+        f"{number(sizes['records_per_batch'])} records each, "
         f"{number(sizes['requests_per_mb'])} requests per MB",
         "",
         render(rows),
@@ -89,4 +91,4 @@ def _replayed(replay: Mapping[str, Any] | None) -> list[str]:
 
 def _abnormal(cascade: Mapping[str, Any]) -> str:
     found = [str(one.get("client", one)) if isinstance(one, dict) else str(one) for one in cascade["abnormal"]]
-    return ", ".join(dict.fromkeys(found)) or "nobody"
+    return ", ".join(dict.fromkeys(found)) or "none"

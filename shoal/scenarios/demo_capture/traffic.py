@@ -1,6 +1,7 @@
-"""The traffic of the demo: many small producers of which one runs away at the end, and a busy one that a mirror copies well.
+"""The traffic of the demo: many small producers of which one runs away at the end, and a busy one that a mirror copies
+well.
 
-sensors    each a client of its own, a record or a few at a time, whenever it has something to say (no linger: a request each)
+sensors    clients that send a record or a few at a time, at random times (no linger: a request each)
 runaway    one of them, in the last part of the time: forty times as often
 orders     one producer with full zstd batches, all the time
 """
@@ -51,7 +52,7 @@ class Sent:
 
 
 async def send(bootstrap: str, seconds: float, show: Callable[[str], None], seed: int = 1) -> Sent:
-    """Returns when all is acknowledged. Raises TrafficFailed."""
+    """Send until the time is over. Returns when all is acknowledged. Raises TrafficFailed."""
     sent, over = Sent(), trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_orders, bootstrap, sent, over)

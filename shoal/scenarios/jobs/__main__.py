@@ -1,4 +1,4 @@
-"""`python -m shoal.scenarios.jobs JOB IN OUT`: what runs in process for `shoal spark`, and on a cluster under spark-submit."""
+"""`python -m shoal.scenarios.jobs JOB IN OUT`: the process of `shoal spark`, and of spark-submit on a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG_INPUT = 2
 
 
 def run(given: Arguments, master: str | None) -> int:
-    """Raises JobError. `master` None: spark-submit has said it."""
+    """Raises JobError. `master` None: spark-submit has set it."""
     spark = session(f"shoal {given.job}", master=master, settings=given.settings)
     try:
         return run_in(spark, given)
@@ -33,7 +33,7 @@ def run(given: Arguments, master: str | None) -> int:
 
 
 def run_in(spark: SparkSession, given: Arguments) -> int:
-    """In a session that is there. Raises JobError."""
+    """Run in an existing session. Raises JobError."""
     function = resolve_name(JOBS[given.job].function)
     given.out.mkdir(parents=True, exist_ok=True)
     task = Task(spark=spark, source=given.source, out=given.out, options=given.options, arguments=given.rest)

@@ -1,4 +1,4 @@
-"""The command line of jobs: JOB IN OUT and what is common to all. What is left is the job's own."""
+"""The command line of jobs: JOB IN OUT and the common options. Remaining arguments are the job's own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Arguments:
     source: str
     out: Path
     master: str | None
-    settings: Mapping[str, str]  # of Spark
-    options: Mapping[str, str]  # of the data source
+    settings: Mapping[str, str]  # Spark settings
+    options: Mapping[str, str]  # data source options
     rest: Sequence[str]
 
     @property
     def for_submit(self) -> list[str]:
-        """The same without what spark-submit is told."""
+        """The arguments without those of spark-submit."""
         read = [part for name, value in self.options.items() for part in (f"--{name}", value)]
         return [self.job, self.source, str(self.out), *read, *self.rest]
 
@@ -57,20 +57,20 @@ def _parser() -> argparse.ArgumentParser:
     jobs = "\n".join(f"  {name:<12} {job.what}" for name, job in JOBS.items())
     parser = _Parser(
         prog="shoal spark",
-        description="Works out from captured traffic, with Spark:\n\n" + jobs,
+        description="Analyse captured traffic with Spark:\n\n" + jobs,
         epilog="Further arguments are the job's own: docs/spark.md lists them.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("job", choices=JOBS, metavar="JOB")
     parser.add_argument("source", metavar="IN", help="directory of index files (*.kxb) or of compacted Parquet")
     parser.add_argument(
-        "out", metavar="OUT", type=Path, help="directory for tables and report, which all workers reach"
+        "out", metavar="OUT", type=Path, help="directory for tables and report, reachable by all workers"
     )
     parser.add_argument("--master", help="URL of a Spark cluster; without it the job runs here, on all cores")
     parser.add_argument("--from", dest="first", metavar="TIME", help="rows from this time on: 2026-11-22T03:00 (UTC)")
     parser.add_argument("--to", dest="last", metavar="TIME", help="rows before this time")
-    parser.add_argument("--topics", help="rows of these topics only: names with commas")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    parser.add_argument("--topics", help="rows of these topics only, separated by commas")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
     return parser
 
 

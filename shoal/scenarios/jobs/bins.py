@@ -1,8 +1,8 @@
 """Histograms with four bins per doubling, and percentiles from them.
 
-A histogram can be added to another one, a percentile cannot; so jobs count bins first and read percentiles off at the end. Bin b holds
-what is at least 2^(b/4) and less than 2^((b+1)/4), so a value that is told as the middle of its bin is off by 9 % at most. All below 1
-is bin -1. Powers of two are edges.
+Histograms can be added, percentiles cannot; so jobs count bins first and read percentiles at the end. Bin b holds
+values of at least 2^(b/4) and less than 2^((b+1)/4), so a value that is shown as the middle of its bin is off by 9 % at
+most. Everything below 1 is in bin -1. Powers of two are edges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["BELOW_ONE", "MOST_BINS", "PER_DOUBLING", "bins_of", "lower_edge", "m
 PER_DOUBLING: Final = 4
 BELOW_ONE: Final = -1
 MOST_BINS: Final = 256
-"""More than there are bins of 64-bit numbers, with BELOW_ONE."""
+"""More than the number of bins for 64-bit numbers, with BELOW_ONE."""
 
 
 def lower_edge(number: int) -> float:
@@ -30,24 +30,24 @@ def lower_edge(number: int) -> float:
 
 
 def middle(number: int) -> float:
-    """The geometric middle, which is what a percentile is told as."""
+    """The geometric middle, which is shown as the percentile."""
     return 0.0 if number < 0 else float(2 ** ((number + 0.5) / PER_DOUBLING))
 
 
 def bins_of(values: npt.NDArray[Any], unit: int = 1) -> npt.NDArray[np.int64]:
-    """Of whole numbers of which `unit` make one. Compared as whole numbers, so nothing is off by rounding at an edge."""
+    """Bins of integers in units of 1/`unit`. Compared as integers, so there is no rounding error at an edge."""
     return np.searchsorted(_edges(unit), values, side="right") - 1
 
 
 @cache
 def _edges(unit: int) -> npt.NDArray[np.int64]:
-    """The least whole number in each bin, up to 2^53 units."""
+    """The least integer in each bin, up to 2^53 units."""
     edges = (ceil(unit * 2 ** (number / PER_DOUBLING)) for number in range(53 * PER_DOUBLING))
     return np.fromiter(edges, np.int64)
 
 
 def share_bin(counts: Iterable[tuple[int, int]], share: float) -> int | None:
-    """Of (bin, count): the bin in which the share is reached. None without counts."""
+    """Among (bin, count): the bin in which the share is reached. None without counts."""
     ordered = sorted(counts)
     total, reached = sum(count for _, count in ordered), 0
     for number, count in ordered:

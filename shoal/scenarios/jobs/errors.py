@@ -1,10 +1,10 @@
-"""What the person who started a job can mend."""
+"""Errors that the user of a job can fix."""
 
 __all__ = ["JobError"]
 
 
 class JobError(Exception):
-    """`where` names the argument or file; `what` says the cause and the way out."""
+    """`where` names the argument or file; `what` states the cause and the fix."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")

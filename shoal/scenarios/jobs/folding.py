@@ -1,11 +1,12 @@
-"""Rows folded into a smaller table where they are read, in the Python worker that reads them.
+"""Rows are folded into a smaller table in the Python worker that reads them.
 
     part of a file ── Arrow batches, strings as dictionaries ──> fold ──> some thousand rows for a million ──> Spark
 
-A row that goes through Spark is copied three times: by a Python source into Java, or by Java's Parquet reader into rows, and again
-into Arrow for a Python function. A job that only adds up needs none of it, and counts by dictionary places, not by strings. Rejected:
-groupBy in Java (7 s of CPU for ten million rows, of which folding takes 3), mapInArrow over rows with their strings (5 s and more for
-the copies alone). Object stores and raw captures are read as everywhere (`source/reading.py`), then folded: the result is the same.
+A row that passes Spark is copied three times: by a Python source into Java, or by Java's Parquet reader into rows, and
+again into Arrow for a Python function. A job that only sums avoids this, and counts by dictionary index, not by string.
+Rejected: groupBy in Java (7 s of CPU for ten million rows, of which folding takes 3), mapInArrow over rows with their
+strings (5 s and more for the copies alone). Object stores and raw captures are read as usual (`source/reading.py`),
+then folded: the result is the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 from shoal.scenarios.jobs.source.options import Options
 from shoal.scenarios.jobs.source.parquet_parts import ParquetPart, parquet_parts, read_parquet
 from shoal.scenarios.jobs.source.reading import read_index, source_of
-from shoal.scenarios.jobs.source.source import IndexReaderBatch, Part, read_part
+from shoal.scenarios.jobs.source.source import IndexReaderBatch
+from shoal.scenarios.jobs.source.splits import IndexSplit, read_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Folding", "fold_files", "fold_rows"]
 
 _TASK_BYTES: Final = 16 * 1024 * 1024
-"""Of files that one task reads, if these are many and small."""
+"""Total size of the files that one task reads, if they are many and small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folding:
-    """`fold`: of a module that workers can import; batches with `columns` -> batches of `schema` ."""
+    """`fold`: in a module that workers can import; batches with `columns` -> batches of `schema`."""
 
     columns: tuple[str, ...]
     fold: Fold
@@ -45,12 +47,12 @@ class Folding:
 
 
 def fold_rows(rows: DataFrame, folding: Folding) -> DataFrame:
-    """`rows` may come from anywhere."""
+    """`rows` may come from any source."""
     return rows.select(*folding.columns).mapInArrow(folding.fold, folding.schema)
 
 
 def fold_files(spark: SparkSession, path: str, options: Mapping[str, str], folding: Folding) -> DataFrame:
-    """As `fold_rows` of `read_index`. Raises JobError."""
+    """`fold_rows` of `read_index`. Raises JobError."""
     given = {**options, "path": path, "columns": ",".join(folding.columns)}
     parts = _parts(source_of(path), Options.of(given))
     if parts is None:
@@ -61,8 +63,8 @@ def fold_files(spark: SparkSession, path: str, options: Mapping[str, str], foldi
     return spark.range(0, len(parts), 1, max(tasks, 1)).mapInArrow(work, folding.schema)
 
 
-def _parts(source: str, options: Options) -> Sequence[Part | ParquetPart] | None:
-    """None: these cannot be read so."""
+def _parts(source: str, options: Options) -> Sequence[IndexSplit | ParquetPart] | None:
+    """None: not readable in this way."""
     if source == "shoal":
         return IndexReaderBatch(options).partitions()
     if source == "parquet" and Path(options.path).exists():
@@ -71,9 +73,9 @@ def _parts(source: str, options: Options) -> Sequence[Part | ParquetPart] | None
 
 
 def _folded(
-    parts: Sequence[Part | ParquetPart], options: Options, fold: Fold, numbers: Iterable[pa.RecordBatch]
+    parts: Sequence[IndexSplit | ParquetPart], options: Options, fold: Fold, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch["id"].to_pylist():
             part = parts[number]
-            yield from fold(read_parquet(part, options) if isinstance(part, ParquetPart) else read_part(part, options))
+            yield from fold(read_parquet(part, options) if isinstance(part, ParquetPart) else read_split(part, options))

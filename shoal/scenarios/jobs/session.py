@@ -1,7 +1,8 @@
-"""The only place that makes a Spark session.
+"""The only place that creates a Spark session.
 
-Java is found on PATH. Workers must run this very Python, or they lack our modules; times are shown in UTC, or a test passes in one
-country only; progress bars would write over printed lines. Who starts Spark says the master: spark-submit, or the command line.
+Java is found on PATH. Workers must run this Python, which has our modules; times are shown in UTC, so that tests do not
+depend on the time zone; progress bars would overwrite printed lines. The master is set by spark-submit or on the
+command line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STREAMS: Final = MappingProxyType(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
 )
-"""transformWithState works with RocksDB only, and Spark 4.3 has another store by default."""
+"""transformWithState works with RocksDB only, which is not the default of Spark 4.3."""
 
 _ALWAYS: Final = MappingProxyType(
     {
@@ -48,11 +49,11 @@ _LOCAL: Final = MappingProxyType(
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
-    """`master` None: spark-submit has said it. The session that is there is given again, with `settings` that can still change."""
+    """`master` None: spark-submit has set it. An existing session is reused, with `settings` that can still change."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = {**_ALWAYS}
     if master is not None and master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # elsewhere executors must reach the driver
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # on a cluster executors must reach the driver
         chosen |= _LOCAL
     builder = SparkSession.builder.appName(app)
     if master is not None:

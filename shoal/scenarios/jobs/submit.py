@@ -1,6 +1,6 @@
-"""A job on a Spark cluster: spark-submit of the installed pyspark, with this package as a zip that is made on the fly.
+"""A job on a Spark cluster: spark-submit of the installed pyspark, with this package as a zip that is built on the fly.
 
-Executors need the same minor version of Python, numpy, pyarrow, pandas and crc32c; the zip has nothing but Shoal's own modules.
+Executors need the same minor version of Python, numpy, pyarrow, pandas and crc32c; the zip has only Shoal's modules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def submit(arguments: Sequence[str], master: str, settings: Mapping[str, str]) -
 
 
 def command(arguments: Sequence[str], master: str, settings: Mapping[str, str], directory: Path) -> list[str]:
-    """Writes the zip and the launcher into `directory`."""
+    """Write the zip and the launcher into `directory`."""
     launcher = directory / "shoal_job.py"
     launcher.write_text(_LAUNCHER)
     packaged = package_zip(directory / "shoal.zip")

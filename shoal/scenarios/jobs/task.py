@@ -1,4 +1,4 @@
-"""What a job is given, and which jobs there are."""
+"""The arguments of a job, and the table of jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["JOBS", "Job", "Task", "own_arguments", "own_parser"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """`options`: of the data source, see `source/options.py`. `arguments`: the job's own, behind the common ones."""
+    """`options`: of the data source, see `source/options.py`. `arguments`: the job's own, after the common ones."""
 
     spark: SparkSession
     source: str
@@ -32,16 +32,16 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     what: str  # a line of the help
-    function: str  # "package.module:function", (Task) -> exit code; imported when it is asked for
+    function: str  # "package.module:function", (Task) -> exit code; imported on first use
 
 
 def own_parser(job: str) -> argparse.ArgumentParser:
-    """For the job's own arguments, behind the common ones."""
+    """A parser for the job's own arguments, after the common ones."""
     return argparse.ArgumentParser(prog=f"shoal spark {job} IN OUT", exit_on_error=False)
 
 
 def own_arguments(job: str, parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Raises JobError, also where some are left."""
+    """Raises JobError, also for unknown arguments."""
     try:
         parsed, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
@@ -54,19 +54,19 @@ def own_arguments(job: str, parser: argparse.ArgumentParser, arguments: Sequence
 JOBS: Mapping[str, Job] = MappingProxyType(
     {
         "batch-sizes": Job(
-            what="how large batches are, who makes the small ones, and what they cost",
+            what="batch sizes, the clients of small batches, and their cost",
             function="shoal.scenarios.jobs.batch_sizes.job:run",
         ),
         "audit": Job(
-            what="whether a copy is complete: source against target; exit code 1 when something is missing",
+            what="is a copy complete? source against target; exit code 1 when records are missing",
             function="shoal.scenarios.jobs.audit.job:run",
         ),
         "coalescing": Job(
-            what="what joining produce requests would have saved, by policy, and what waiting it would have added",
+            what="produce requests that joining would save, and the latency that it would add, by policy",
             function="shoal.scenarios.jobs.coalescing.job:run",
         ),
         "cascade": Job(
-            what="counters by client and topic of 1 m, 10 m, 1 h and 1 d that go on as captures grow; abnormal clients",
+            what="counters by client and topic per 1 m, 10 m, 1 h and 1 d, updated as captures grow; abnormal clients",
             function="shoal.scenarios.jobs.cascade.job:run",
         ),
     }

@@ -4,8 +4,8 @@
     broker    KRaft clusters (settings): start, kill, restart, add
     mirror    MirrorMaker 2; connect: the same in a Connect cluster; tasks: which tasks run
     content/  fill topics, read them, compare source and target
-    metrics   what brokers count
+    metrics   request counters of brokers
 
-`process` starts child processes that never outlive their parent, `ports` gives free ports. Everything listens on
-loopback, with data under a directory that the caller gives.
+`process` starts child processes that never outlive their parent, `ports` finds free ports. Everything listens on
+loopback and keeps its data under a directory that the caller gives.
 """

@@ -1,7 +1,7 @@
 """KRaft clusters of real brokers on this machine.
 
-A cluster starts with n combined nodes (broker and controller; 1 or 3), all voters. Brokers may be added later. Nodes keep
-ports and data over kill and restart; all live under one work directory: `node-<id>/{server.properties,data,log}`.
+A cluster starts with n combined nodes (broker and controller; 1 or 3), all voters. Brokers can be added later. Nodes
+keep ports and data across restarts, under one work directory: `node-<id>/{server.properties,data,log}`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -32,30 +32,30 @@ class ClusterSpec:
     version: str = DEFAULT_VERSION
     nodes: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Broker properties over those of `settings.py`."""
+    """Broker properties that override those of `settings.py`."""
     users: Mapping[str, str] = field(default_factory=dict)
     """Passwords by name, for SASL PLAIN and SCRAM on `Cluster.sasl_bootstrap`."""
     proxied_as: str | None = None
-    """A host name, `{}` for the node id: gives brokers a listener that advertises it (`Node.proxied_address`), and lets SASL
-    advertise it. What only a proxy can resolve, no client reaches without it."""
+    """A host name, `{}` for the node id: brokers get a listener that advertises it (`Node.proxied_address`), and SASL
+    can advertise it. A name that only a proxy resolves is unreachable for a client without the proxy."""
     relayed_as: Mapping[str, str] = field(default_factory=dict)
-    """Further listeners, without security: the host that each advertises, by its name in capitals (`Ports.relayed`)."""
+    """More plaintext listeners: by name in capitals, the host that each advertises (`Ports.relayed`)."""
     jmx: bool = False
-    """The brokers' metrics can be read (`metrics.py`)."""
+    """Expose the brokers' metrics (`metrics.py`)."""
     heap: str = "512m"
     quick: bool = True
     """See `Jvm.quick`: False where CPU or throughput is measured."""
     jvm_options: tuple[str, ...] = ()
-    """Of the brokers, such as "-Xlog:gc"."""
+    """JVM options of the brokers, such as "-Xlog:gc"."""
     agent: bool = False
-    """Brokers take several batches per partition in a produce request: `Node.agent` of every node."""
+    """Brokers accept several batches per partition in a Produce request: `Node.agent` of every node."""
 
 
 class Node:
     """One broker process and its directory."""
 
     agent: bool
-    """Start with the Java agent of `agent/` (`make agent` builds it). May change between a stop and a start."""
+    """Start with the Java agent of `agent/` (`make agent` builds it). Can change between a stop and a start."""
 
     def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path, *, agent: bool) -> None:
         self.settings = settings
@@ -75,7 +75,7 @@ class Node:
 
     @property
     def proxied_address(self) -> str:
-        """Where the listener is bound that `ClusterSpec.proxied_as` asks for."""
+        """The address of the listener that `ClusterSpec.proxied_as` asks for."""
         return f"{LOOPBACK}:{self.settings.ports.proxied}"
 
     @property
@@ -106,9 +106,9 @@ class Node:
             raise NotReady(f"node {self.settings.node_id} could not be formatted\n{formatter.tail()}")
 
     async def start(self) -> None:
-        """Returns once this node answers and names itself as a broker.
+        """Returns once this node answers and lists itself as a broker.
 
-        Raises NotReady with the end of its log, SetupError when the agent is wanted and not built.
+        Raises NotReady with the end of its log, SetupError when the agent is not built.
         """
         if self.running:
             raise HarnessError(f"node {self.settings.node_id} is running already")
@@ -123,7 +123,7 @@ class Node:
             raise
 
     async def become(self, version: str) -> None:
-        """The next start is one of this version. The cluster's metadata.version stays, so that going back works. Raises SetupError."""
+        """The next start uses this version. metadata.version stays, so that a downgrade works. Raises SetupError."""
         self._jvm = replace(self._jvm, lib=await jars(version))
 
     def kill(self) -> None:
@@ -137,7 +137,7 @@ class Node:
 async def wait_for_brokers(
     bootstrap: str, wanted: set[int], *, within: float = START_TIMEOUT_S, process: Process | None = None
 ) -> None:
-    """Wait until the metadata of `bootstrap` names all `wanted` node ids. Raises NotReady."""
+    """Wait until the metadata of `bootstrap` lists all `wanted` node ids. Raises NotReady."""
     admin = AdminClient(client_config(bootstrap))
 
     def named() -> bool:
@@ -166,7 +166,7 @@ class Cluster:
 
     @classmethod
     async def start(cls, work: Path, spec: ClusterSpec | None = None) -> "Cluster":
-        """Raises SetupError (no Java, no jars, no agent) or NotReady; leaves nothing running then."""
+        """Raises SetupError (no Java, no jars, no agent) or NotReady; then nothing is left running."""
         spec = spec or ClusterSpec()
         cluster = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
         try:
@@ -192,20 +192,20 @@ class Cluster:
         return self.nodes[node_id]
 
     async def revive(self) -> None:
-        """Every node that does not run starts again. Raises NotReady."""
+        """Start every node that is not running. Raises NotReady."""
         dead = [node for node in self.nodes.values() if not node.running]
         if dead:
             await together(*(node.start for node in dead))
             await self.wait_whole()
 
     async def wait_whole(self) -> None:
-        """Until every running node names every running node. Raises NotReady."""
+        """Wait until every running node lists every running node. Raises NotReady."""
         running = {node_id for node_id, node in self.nodes.items() if node.running}
         nodes = [self.nodes[node_id] for node_id in running]
         await together(*(partial(wait_for_brokers, node.address, running, process=node.process) for node in nodes))
 
     def usage(self) -> Usage:
-        """Of all running nodes together."""
+        """Sum over all running nodes."""
         nothing = Usage(cpu_s=0.0, peak_mib=0.0)
         return sum((node.process.usage() for node in self.nodes.values() if node.running), start=nothing)
 
@@ -215,7 +215,7 @@ class Cluster:
                 node.kill()
 
     async def stop(self) -> None:
-        """Brokers first, voters together last; never leaves one running."""
+        """Stop brokers first, then all voters together; never leaves one running."""
         running = [node for node in self.nodes.values() if node.running]
         for is_controller in (False, True):
             await together(*(node.stop for node in running if node.settings.is_controller is is_controller))
@@ -246,7 +246,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster(work: Path, spec: ClusterSpec | None = None) -> AsyncIterator[Cluster]:
-    """A cluster for the length of a block; ended however the block ends."""
+    """A cluster for the duration of a block."""
     cluster = await Cluster.start(work, spec)
     try:
         yield cluster

@@ -1,7 +1,7 @@
-"""MirrorMaker 2 as a connector on a Kafka Connect worker in distributed mode, the way most of them run.
+"""MirrorMaker 2 as a connector on a Kafka Connect worker in distributed mode, the usual deployment.
 
-The worker's own topics are on the target cluster. Its configuration has nothing to do with Shoal: what a mirror needs is in the
-connector's, which is given to the REST interface as JSON (`PUT /connectors/NAME/config`).
+The worker's own topics are on the target cluster. Only the connector's configuration, which the REST interface takes as
+JSON (`PUT /connectors/NAME/config`), mentions Shoal.
 """
 
 import json
@@ -18,8 +18,8 @@ from .ports import LOOPBACK, free_port
 from .process import Process, until
 
 _MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
-_REQUEST_TIMEOUT_S = 90.0  # the worker's own: a PUT waits until the group of workers has settled
-# What `MirrorSpec.properties` says for a dedicated mirror.
+_REQUEST_TIMEOUT_S = 90.0  # the worker's own: a PUT waits until its group has rebalanced
+# What `MirrorSpec.properties` sets for a dedicated mirror.
 _CONNECTOR: Mapping[str, str] = {
     "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
     "refresh.topics.interval.seconds": "2",
@@ -30,7 +30,7 @@ _CONNECTOR: Mapping[str, str] = {
 
 
 def worker_properties(spec: MirrorSpec, port: int) -> dict[str, str]:
-    """A worker of one node; its default converters are not the mirror's, and its REST interface is on loopback."""
+    """A worker of one node; its default converters differ from the mirror's, its REST interface is on loopback."""
     name = f"connect-{spec.source_alias}-{spec.target_alias}"
     stores = {store: f"{name}-{store}" for store in ("config", "offset", "status")}
     return {
@@ -47,7 +47,7 @@ def worker_properties(spec: MirrorSpec, port: int) -> dict[str, str]:
 
 
 def connector_config(spec: MirrorSpec) -> dict[str, str]:
-    """What a MirrorSourceConnector without Shoal needs, with the values of `spec`."""
+    """Configuration of a MirrorSourceConnector without Shoal, with the values of `spec`."""
     return {
         **_CONNECTOR,
         "source.cluster.alias": spec.source_alias,
@@ -60,7 +60,7 @@ def connector_config(spec: MirrorSpec) -> dict[str, str]:
 
 
 class ConnectMirror(Mirror):
-    """The worker copies nothing until `configure` has given it its connector."""
+    """The worker copies nothing until `configure` creates its connector."""
 
     def restart(self, spec: MirrorSpec | None = None) -> None:
         if self.running:
@@ -75,7 +75,7 @@ class ConnectMirror(Mirror):
         return worker_properties(self.spec, self._port)
 
     async def configure(self, name: str, config: Mapping[str, str]) -> None:
-        """Waits until the worker is ready, and makes or changes the connector. Raises HarnessError with its answer."""
+        """Wait until the worker is ready, then create or change the connector. Raises HarnessError with its answer."""
         await until(
             self._answers,
             within=START_TIMEOUT_S,
@@ -86,7 +86,8 @@ class ConnectMirror(Mirror):
         await self._ask("PUT", f"/connectors/{name}/config", json.dumps(config))
 
     async def put(self, path: str) -> None:
-        """A command without a body, such as `/connectors/NAME/pause`. Raises HarnessError with the worker's answer."""
+        """Send a command without a body, such as `/connectors/NAME/pause`. Raises HarnessError with the worker's
+        answer."""
         await self._ask("PUT", path)
 
     async def described(self, name: str) -> str:

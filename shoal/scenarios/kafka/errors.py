@@ -1,4 +1,4 @@
-"""What can go wrong with the things around the brokers; each message says what to do or where to look."""
+"""Failures of the harness around the brokers; each message says what to do or where to look."""
 
 
 class HarnessError(Exception):
@@ -6,15 +6,15 @@ class HarnessError(Exception):
 
 
 class SetupError(HarnessError):
-    """Something the machine lacks: a program, a package, a download."""
+    """The machine lacks something: a program, a package, a download."""
 
 
 class NotReady(HarnessError):
-    """A condition did not come true before its deadline, or its process ended first; carries the tail of the log."""
+    """A condition was not met before its deadline, or its process ended first; carries the tail of the log."""
 
 
 class ToolFailed(HarnessError):
-    """A command line tool ended with a status other than 0; carries its output."""
+    """A command line tool failed; carries its output."""
 
 
 class TrafficFailed(HarnessError):

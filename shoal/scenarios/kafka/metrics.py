@@ -1,6 +1,6 @@
-"""What a broker counts of itself, by JMX: the cluster was started with `ClusterSpec(jmx=True)`.
+"""Broker metrics over JMX: the cluster was started with `ClusterSpec(jmx=True)`.
 
-Each look starts a Java program for about a second: take it before and after what is measured, not meanwhile.
+Each query starts a Java program for about a second: query before and after a measurement, not during it.
 """
 
 from .broker import Node
@@ -12,12 +12,12 @@ _REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request={},ve
 
 
 async def requests(node: Node, name: str) -> int:
-    """How many requests of an API ("Produce") of all versions the broker has got since its start. Raises ToolFailed."""
+    """Requests of one API ("Produce"), all versions, since the broker's start. Raises ToolFailed."""
     return sum(map(int, await attribute(node, _REQUESTS.format(name), "Count")))
 
 
 async def attribute(node: Node, objects: str, name: str) -> list[str]:
-    """An attribute of every MBean that the name pattern fits, as text; none: it has not been counted yet. Raises ToolFailed."""
+    """An attribute of every MBean that matches the pattern, as text; empty before a first count. Raises ToolFailed."""
     url = f"service:jmx:rmi:///jndi/rmi://{LOOPBACK}:{node.settings.ports.jmx}/jmxrmi"
     arguments = ("--jmx-url", url, "--object-name", objects, "--attributes", name, "--one-time")
     try:

@@ -1,6 +1,6 @@
-"""MirrorMaker 2, dedicated mode, one flow A -> B, as an operator would run it.
+"""MirrorMaker 2 in dedicated mode, one flow A -> B, as an operator would run it.
 
-Started with `--clusters B`: only flows to B, hence no Connect worker on the source cluster.
+Started with `--clusters B`: only flows to B, so there is no Connect worker on the source cluster.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 60.0
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _REPLICATING = "replicating "  # MirrorSourceTask: "task-thread-... replicating 4 topic-partitions A->B: [...]"
 
-# A test is no place to wait for the intervals meant for production: 60 s and 600 s.
+# Production intervals (60 s and 600 s) are too long for tests.
 _QUICK: Mapping[str, str] = {
     "emit.checkpoints.interval.seconds": "5",
     "refresh.topics.interval.seconds": "5",
@@ -47,35 +47,36 @@ class MirrorSpec:
     """Bootstrap servers of the source cluster, direct: admin clients, offset syncs."""
     target: str
     consumer: str | None = None
-    """Where the source's consumers go instead: Shoal's source listener."""
+    """Where the source's consumers connect instead: Shoal's source listener."""
     producer: str | None = None
-    """Where the target's data producers go instead: Shoal's target listener."""
+    """Where the target's data producers connect instead: Shoal's target listener."""
     topics: str = ".*"
     tasks: int = 4
     version: str = DEFAULT_VERSION
     heap: str = "1g"
-    """`connect-mirror-maker.sh` gives 2g; with 1g, 4 tasks and a slow target 2,000,000 records were too much."""
+    """`connect-mirror-maker.sh` uses 2g; 1g was too little for 2,000,000 records with 4 tasks and a slow target."""
     quick: bool = True
-    """See `Jvm.quick`; also, look for new topics and groups every 5 s. False where CPU or throughput is measured."""
+    """See `Jvm.quick`; also look for new topics and groups every 5 s. False where CPU or throughput is measured."""
     source_alias: str = "A"
     target_alias: str = "B"
-    """Worker group, internal topics and offset syncs are named after both: other aliases are a mirror with no past."""
+    """Worker group, internal topics and offset syncs are named after both: other aliases make a mirror with no past."""
     other_targets: tuple[str, ...] = ()
     """Aliases of more target clusters, which `extra` describes."""
     exactly_once: bool = False
-    """Committed records in transactions with their offsets (KIP-618), with the internal REST server (KIP-710). All clients of the
-    target go where the producer goes: else Connect writes the offsets a second time, outside the transaction."""
+    """Records and their offsets are committed in one transaction (KIP-618), with the internal REST server (KIP-710).
+    All clients of the target use the producer's address: otherwise Connect writes offsets again, outside the
+    transaction."""
     extra: Mapping[str, str | None] = field(default_factory=dict)
-    """Properties over all others; None takes one away."""
+    """Properties that override all others; None removes one."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the process beside those of this one."""
+    """More environment variables of the process."""
 
     @property
     def flow(self) -> str:
         return f"{self.source_alias}->{self.target_alias}"
 
     def remote_topic(self, topic: str) -> str:
-        """The name on the target under DefaultReplicationPolicy."""
+        """The topic's name on the target under DefaultReplicationPolicy."""
         return f"{self.source_alias}.{topic}"
 
     def properties(self) -> dict[str, str]:
@@ -91,10 +92,10 @@ class MirrorSpec:
             f"{self.flow}.enabled": "true",
             f"{self.flow}.topics": self.topics,
             "tasks.max": str(self.tasks),
-            # Two scans of the class path by reflection take 4 s of a start.
+            # Two reflective scans of the class path take 4 s of a start.
             "plugin.discovery": "service_load",
             f"{target}.plugin.discovery": "service_load",
-            # A killed worker's group session must run out before its tasks start again: 10 s by default.
+            # The group session of a killed worker must expire before its tasks start again: 10 s by default.
             f"{target}.session.timeout.ms": "6000",
             f"{target}.heartbeat.interval.ms": "2000",
             **(_QUICK if self.quick else {}),
@@ -152,7 +153,7 @@ class Mirror:
         self._process = Process(argv, log=self.log, name=f"mirror {self.spec.flow}", env=self.spec.environment)
 
     async def until_replicating(self, *, tasks: int = 1, within: float = START_TIMEOUT_S) -> None:
-        """Until `tasks` source tasks have said since the last start which partitions they copy. Raises NotReady."""
+        """Wait until `tasks` source tasks have logged their partitions since the last start. Raises NotReady."""
         await self.process.until_printed(_REPLICATING, within=within, times=tasks)
 
     def usage(self) -> Usage:
@@ -162,13 +163,13 @@ class Mirror:
         self.process.kill()
 
     async def stop(self) -> bool:
-        """True when it ended by itself in time; it does not run afterwards in any case."""
+        """True when it ended by itself in time; otherwise it is killed."""
         return await self.process.stop(STOP_TIMEOUT_S)
 
 
 @asynccontextmanager
 async def running_mirror(work: Path, spec: MirrorSpec) -> AsyncIterator[Mirror]:
-    """A mirror for the length of a block; killed at its end, which is no worse for the copy than a stop."""
+    """A mirror for the duration of a block; killed at its end, which is no worse for the copy than a stop."""
     mirror = await Mirror.start(work, spec)
     try:
         yield mirror

@@ -1,10 +1,10 @@
 """Free TCP ports on the loopback address.
 
-Ports are taken below the range from which Linux draws the local ports of outgoing connections (32768 and up), so that a
-port still is free when the broker that owns it was killed and starts again.
+Ports are below the range of Linux's ephemeral ports (32768 and up), so that a port is still free when the broker that
+owns it was killed and starts again.
 
-Who is given a port may take seconds to listen on it. So a process is not given the same one twice, and processes that run side by
-side, as those of the tests do, may each have a range of their own: PORTS in the environment, which their children inherit.
+A process may take seconds to listen on its port, so the same port is not given twice. Processes that run side by side,
+such as test workers, can have a range each: PORTS in the environment, which child processes inherit.
 """
 
 import os
@@ -19,7 +19,7 @@ _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nobody listens on now. Raises OSError when there seem to be none."""
+    """`count` different ports without a listener. Raises OSError when there seem to be none."""
     lowest, highest = _range()
     if len(_given) > (highest - lowest) // 2:
         _given.clear()
@@ -55,7 +55,7 @@ def free_port_block(count: int) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Nobody listens on it on the loopback address."""
+    """True when no process listens on it on the loopback address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

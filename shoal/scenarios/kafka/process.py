@@ -1,10 +1,10 @@
-"""Child processes with a log file: start, wait for what they print, measure, end.
+"""Child processes with a log file: start, wait for output, measure, end.
 
-A child gets SIGKILL from the kernel when the thread that started it ends (PR_SET_PDEATHSIG through util-linux' setpriv):
-nothing survives even a killed test run. Start children on the main thread. Each has a process group of its own, so that a
-Ctrl-C reaches only us and we end them in order.
+A child gets SIGKILL from the kernel when the thread that started it ends (PR_SET_PDEATHSIG through util-linux'
+setpriv): nothing survives even a killed test run. Start children on the main thread. Each has its own process group, so
+that Ctrl-C reaches only the parent, which ends them in order.
 
-These are plain `subprocess` children, not trio's, because a session of tests keeps them over many `trio.run`s.
+These are plain `subprocess` children, not trio's, because a test session keeps them across many `trio.run`s.
 """
 
 import os
@@ -31,7 +31,7 @@ class Usage:
     """Peak resident memory (VmHWM)."""
 
     def since(self, earlier: "Usage") -> "Usage":
-        """CPU seconds spent after `earlier`; the peak is the one of the whole life, the kernel knows no other."""
+        """CPU seconds spent after `earlier`; the peak is that of the whole life, the only one that the kernel has."""
         return Usage(cpu_s=self.cpu_s - earlier.cpu_s, peak_mib=self.peak_mib)
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -71,7 +71,8 @@ async def until(
 
 
 async def together(*calls: Callable[[], Awaitable[object]]) -> None:
-    """Run all at once; when some fail, the first error alone (the others mostly repeat it), after all have ended."""
+    """Run all concurrently. If some fail, raise only the first error (the others mostly repeat it), when all have
+    ended."""
     try:
         async with trio.open_nursery() as nursery:
             for call in calls:
@@ -84,7 +85,7 @@ async def together(*calls: Callable[[], Awaitable[object]]) -> None:
 
 
 class Process:
-    """A running child. Its output is appended to `log`, so that a restart keeps what was said before."""
+    """A running child. Its output is appended to `log`, so that a restart keeps the earlier output."""
 
     def __init__(self, argv: Sequence[str], *, log: Path, name: str, env: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -121,13 +122,13 @@ class Process:
         return usage(self.pid)
 
     def output(self) -> str:
-        """What it printed since this start."""
+        """Output since this start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """The end of the output, headed by the path of the log."""
+        """The end of the output, under the path of the log."""
         return "\n".join([f"--- {self.log}", *self.output().splitlines()[-lines:]])
 
     async def until_printed(self, text: str, *, within: float, times: int = 1) -> None:
@@ -141,7 +142,7 @@ class Process:
         )
 
     def kill(self) -> None:
-        """SIGKILL: what a power cut does."""
+        """SIGKILL, like a power cut."""
         self._child.kill()
         self._child.wait()
 

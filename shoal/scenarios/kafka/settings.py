@@ -12,21 +12,21 @@ _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
-# Real defaults are made for real clusters; these are what differs on one small machine.
+# Broker defaults are for production clusters; these are the differences for one small machine.
 _SMALL: Mapping[str, str] = {
     "num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
-    # The timestamps of the traffic are fixed and long ago: by default its topics would empty themselves after a while.
+    # The traffic has fixed, old timestamps: with the default retention its topics would be emptied.
     "log.retention.ms": "-1",
-    # A killed broker may register again only when its old session is over: 9 s by default, of every restart.
+    # A killed broker can register again only when its old session expires: 9 s by default, at every restart.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
-    # The cleaner looks for work every 15 s otherwise.
+    # By default the cleaner looks for work every 15 s.
     "log.cleaner.backoff.ms": "500",
-    # A consumer that comes too early must fail, not create the topic with the wrong partitions.
+    # A consumer that starts too early must fail, not create the topic with the wrong partitions.
     "auto.create.topics.enable": "false",
 }
 
@@ -39,7 +39,7 @@ class Ports:
     proxied: int
     jmx: int
     relayed: Mapping[str, int]
-    """Of the listeners that `ClusterSpec.relayed_as` names."""
+    """Ports of the listeners that `ClusterSpec.relayed_as` names."""
 
     @classmethod
     def draw(cls, relayed: Iterable[str] = ()) -> "Ports":
@@ -60,15 +60,15 @@ class NodeSettings:
     node_id: int
     ports: Ports
     voters: Mapping[int, int]
-    """Controller port by node id; a node that is not among them is a broker only."""
+    """Controller port by node id; other nodes are brokers only."""
     data: Path
     replication: int
     users: Mapping[str, str]
-    """Passwords by name; with any, a second listener takes SASL PLAIN and SCRAM."""
+    """Passwords by name; with any, a second listener accepts SASL PLAIN and SCRAM."""
     proxied_as: str | None
-    """The host, `{}` for the node id, that the listeners PROXIED and SASL advertise; None: no PROXIED, SASL on loopback."""
+    """The host, `{}` for the node id, that PROXIED and SASL advertise; None: no PROXIED, SASL on loopback."""
     relayed_as: Mapping[str, str]
-    """Further listeners, and the host that each advertises."""
+    """More listeners, and the host that each advertises."""
     overrides: Mapping[str, str]
 
     def properties(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ def scram_arguments(users: Mapping[str, str]) -> list[str]:
 
 
 def new_cluster_id() -> str:
-    """A base64 UUID; not with a leading dash, which `kafka-storage` would read as an option."""
+    """A base64 UUID without a leading dash, which `kafka-storage` would read as an option."""
     while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return cluster_id

@@ -1,7 +1,8 @@
-"""What the tasks of a mirror do, by the worker's status topic: a dedicated MirrorMaker 2 tells it nowhere else.
+"""Status of a mirror's tasks, from the worker's status topic: the only place where a dedicated MirrorMaker 2 reports
+it.
 
-A worker writes one JSON value per task and change (KafkaStatusBackingStore), under the key `status-task-CONNECTOR-NUMBER`. Connect
-never starts a FAILED task again by itself.
+A worker writes one JSON value per task and change (KafkaStatusBackingStore), under the
+key\n`status-task-CONNECTOR-NUMBER`. Connect never restarts a FAILED task by itself.
 """
 
 import json
@@ -22,13 +23,13 @@ class TaskStatus:
     state: str
     """RUNNING, FAILED, UNASSIGNED, ... (org.apache.kafka.connect.runtime.AbstractStatus)."""
     trace: str
-    """Of a FAILED task: its exception as Java prints it."""
+    """Exception of a FAILED task, as Java prints it."""
     place: tuple[int, int]
-    """Partition and offset in the status topic: another one is another change, whatever it says."""
+    """Partition and offset in the status topic: they identify a change, even to an equal status."""
 
     @property
     def causes(self) -> str:
-        """The exception and what caused it, without the places in the code."""
+        """The exception and its causes, without the stack frames."""
         lines = (line.strip() for line in self.trace.splitlines())
         return " / ".join(line for line in lines if line and not line.startswith(("at ", "...")))
 

@@ -3,5 +3,6 @@
     case -> runner -> stage (topics, Shoal, mirror, brokers) -> facts -> verdicts
     index/ | frames/ -> trace -> sending -> brokers -> ledger (was everything appended once?)
 
-`cli` and `capture_cli` are the command line, `clock` is scenario time, `figures` the file with the results.
+`capture_cli` replays captures for the command line (`../replay_command.py`), `clock` is scenario time, `figures`
+writes\nthe results.
 """

@@ -1,4 +1,4 @@
-"""The brokers of a run: those that were given, or clusters of our own, started when a case first needs them and kept for the next."""
+"""Brokers of a run: existing ones, or temporary clusters, started on first use and kept for the next case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Brokers", "Site"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A cluster; `cluster` is None where its brokers are not ours."""
+    """A cluster; `cluster` is None when we did not start its brokers."""
 
     bootstrap: str
     cluster: Cluster | None
@@ -25,7 +25,7 @@ class Site:
 
 
 class Brokers:
-    """`target`: bootstrap servers that are used instead of our own. Use it as an async context manager."""
+    """`target`: bootstrap servers to use instead of a temporary cluster. Use it as an async context manager."""
 
     def __init__(self, work: Path, kafka: str, target: str | None = None) -> None:
         self._work = work
@@ -50,7 +50,7 @@ class Brokers:
         return await self._site("target")
 
     async def source(self) -> Site:
-        """Of a mirror: always our own."""
+        """The source cluster of a mirror, always temporary."""
         return await self._site("source")
 
     async def _site(self, role: str) -> Site:

@@ -18,7 +18,7 @@ from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.figures import write_figures
 from shoal.scenarios.replay.frames.source import RawRecorded, read_raw
-from shoal.scenarios.replay.runner import FAILURES, told
+from shoal.scenarios.replay.runner import FAILURES, messages_of
 from shoal.scenarios.replay.trace import (
     TraceSettings,
     as_trace_table,
@@ -40,9 +40,9 @@ OK, FAILED = 0, 1
 
 
 def replay_capture(flags: argparse.Namespace, speed: float) -> int:
-    """The exit code. Raises OperatorError; ModuleNotFoundError where pyarrow is not installed."""
+    """The exit code. Raises OperatorError; ModuleNotFoundError when pyarrow is not installed."""
     if len(flags.what) > 1:
-        raise OperatorError.of("shoal replay", "takes one capture at a time, and no scenario with it")
+        raise OperatorError.of("shoal replay", "takes one capture, or scenarios, not both")
     settings = TraceSettings(
         speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics, credentials=credentials(flags)
     )
@@ -56,7 +56,7 @@ def replay_capture(flags: argparse.Namespace, speed: float) -> int:
 
 
 def _run(recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: TraceSettings) -> dict[str, Any]:
-    """Raises OperatorError where the brokers, or a log-in, do not let it."""
+    """Raises OperatorError when the brokers, or authentication, do not allow the replay."""
     failed: list[BaseException] = []
     report: dict[str, Any] = {}
     try:
@@ -64,7 +64,7 @@ def _run(recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: 
     except* FAILURES as group:
         failed.append(group)
     if failed:
-        raise OperatorError.of(flags.what[0], f"could not be replayed: {told(failed[0])}")
+        raise OperatorError.of(flags.what[0], f"could not be replayed: {messages_of(failed[0])}")
     return report
 
 
@@ -81,7 +81,7 @@ def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
         raise OperatorError.of(str(path), str(error)) from None
     if not recorded.partitions:
         left_out = ", ".join(f"{count:,} {why}" for why, count in recorded.left_out.items() if count)
-        raise OperatorError.of(str(path), f"holds nothing that could be replayed (left out: {left_out or 'nothing'})")
+        raise OperatorError.of(str(path), f"holds nothing to replay (left out: {left_out or 'nothing'})")
     return recorded
 
 
@@ -90,7 +90,7 @@ def _listener(flags: argparse.Namespace) -> str:
         if flags.coalescing:
             raise OperatorError.of("--coalescing", "needs --coalesce")
         return ""
-    pairs = [one.partition("=") for one in flags.coalescing]
+    pairs = [pair.partition("=") for pair in flags.coalescing]
     if wrong := [key for key, equals, value in pairs if not equals or not value]:
         raise OperatorError.of("--coalescing", f"{wrong[0]!r}: write KEY=VALUE, for example linger=0.01")
     return coalescing_lines({key: value for key, _, value in pairs})

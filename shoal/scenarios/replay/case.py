@@ -1,4 +1,4 @@
-"""A scenario: what is given, what flows, what goes wrong meanwhile, and what must be true afterwards."""
+"""A scenario: its set-up, its traffic, its faults, and what must be true afterwards."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ __all__ = ["Case", "Fault", "Given"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """`topics` (name -> partitions) are made afresh for each run, under a name of their own. Where a mirror is given, they lie in a
-    source cluster, and the traffic's brokers are its target."""
+    """Set-up of a case.
+
+    `topics` (name -> partitions) are created for each run, under names of its own. With a mirror, they are in a source
+    cluster, and the traffic's brokers are its target.
+    """
 
     topics: Mapping[str, int]
     listener: str = ""  # lines of the listener's table in shoal.toml
@@ -40,4 +43,4 @@ class Case:
     traffic: Callable[[Stage], Awaitable[None]]
     facts: tuple[Fact, ...]
     faults: tuple[Fault, ...] = field(default=())
-    own_brokers: str = ""  # why it cannot run on brokers that somebody else needs; empty: it can
+    own_brokers: str = ""  # why it cannot run on brokers that others use; empty: it can

@@ -1,4 +1,4 @@
-"""Scenario time: what a case or a capture calls a second, and how long that takes here."""
+"""Scenario time: the seconds of a case or a capture, and how long they take in a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse_speed(text: str) -> float:
 
 
 class Clock:
-    """Begins when it is made or restarted. `now` is a clock in seconds that only goes forward."""
+    """Starts when created or restarted. `now` is a monotonic clock in seconds."""
 
     def __init__(self, speed: float, now: Callable[[], float] = trio.current_time) -> None:
         self.speed = speed
@@ -44,7 +44,7 @@ class Clock:
         return self._now() - self._begin
 
     async def until(self, at: float) -> float:
-        """Sleeps until scenario second `at`; returns by how many real seconds it is late (0.0 at the speed `max`)."""
+        """Sleep until scenario second `at`; returns the delay in real seconds (0.0 at speed `max`)."""
         due = at / self.speed
         if (early := due - self.elapsed()) > 0:
             await trio.sleep(early)

@@ -1,4 +1,4 @@
-"""What must be true after a scenario: a name in plain English, and a check that tells what was seen."""
+"""What must be true after a scenario: a name in plain English, and a check that reports the value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Fact", "Seen", "Verdict", "at_least", "at_most", "check", "equals"]
 
 Seen = dict[str, Any]
-"""What a scenario has seen, by name; None: it could not be measured here (brokers that are not ours tell no figures)."""
+"""What a scenario has measured, by name; None: not measurable here (existing brokers give no figures)."""
 
 
 class Verdict(NamedTuple):
@@ -19,12 +19,12 @@ class Verdict(NamedTuple):
 
     fact: str
     holds: bool | None
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """`value`: of what was seen; None: not measured. `holds` judges it, `wanted` says what would be right."""
+    """`value` extracts a value; None: not measured. `holds` judges it, `wanted` describes the right value."""
 
     name: str
     value: Callable[[Seen], Any]
@@ -49,17 +49,17 @@ def at_least(name: str, key: str, limit: float) -> Fact:
 
 
 def check(fact: Fact, seen: Mapping[str, Any]) -> Verdict:
-    """A scenario that has not seen what a fact is about is a fact that does not hold."""
+    """A fact about a value that the scenario did not record does not hold."""
     try:
         value = fact.value(dict(seen))
     except KeyError as error:
-        return Verdict(fact.name, False, f"nothing was seen of {error}")
+        return Verdict(fact.name, False, f"no value for {error}")
     if value is None:
-        return Verdict(fact.name, None, "not measured on brokers that are not ours")
+        return Verdict(fact.name, None, "not measured on existing brokers")
     if fact.holds(value):
-        return Verdict(fact.name, True, _told(value))
-    return Verdict(fact.name, False, f"{_told(value)}, wanted: {fact.wanted}")
+        return Verdict(fact.name, True, _shown(value))
+    return Verdict(fact.name, False, f"{_shown(value)}, wanted: {fact.wanted}")
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

@@ -1,4 +1,4 @@
-"""The file with a replay's figures. They are printed before: a disk without room costs the file only."""
+"""The file of a replay's figures. They are printed first: on a full disk only the file is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["write_figures"]
 
 
 def write_figures(path: Path, figures: object) -> None:
-    """Whole or not at all. Raises OperatorError."""
+    """Written completely or not at all. Raises OperatorError."""
     hidden = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

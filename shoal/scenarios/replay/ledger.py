@@ -1,7 +1,8 @@
-"""What was sent, batch by batch, beside what the topics hold afterwards.
+"""Compares the batches that were sent with what the topics hold afterwards.
 
-Every batch has a number, which its timestamp carries (index/made_up.py). A topic is read from where it ended before; then each number must
-be there once, with all its records side by side, and the numbers of one connection must ascend in each partition.
+Every batch has a number, which its timestamp carries (index/synthetic_batches.py). Each topic is read from its previous
+end; each number must be there once, with all its records in sequence, and the numbers of one connection must ascend in
+each partition.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from shoal.scenarios.kafka.content.topics import Span
-    from shoal.scenarios.replay.index.arrivals import Part
+    from shoal.scenarios.replay.arrivals import ArrivedBatch
 
 __all__ = ["Findings", "Ledger"]
 
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """Of batches, but for `foreign`: records that the replay did not send."""
+    """Counts of batches; `foreign` counts records that the replay did not send."""
 
     complete: int = 0
     missing: int = 0
@@ -40,15 +41,15 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        return not any(getattr(self, one.name) for one in fields(self) if one.name not in ("complete", "foreign"))
+        return not any(getattr(self, field.name) for field in fields(self) if field.name not in ("complete", "foreign"))
 
     def __str__(self) -> str:
-        wrong = [f"{getattr(self, one.name):,} {one.name}" for one in fields(self) if getattr(self, one.name)]
+        wrong = [f"{getattr(self, field.name):,} {field.name}" for field in fields(self) if getattr(self, field.name)]
         return ", ".join(wrong).replace("_", " ") or "nothing"
 
 
 class Ledger:
-    """`epoch`: ms, the timestamp of batch 0, as the Maker has it."""
+    """`epoch`: ms, the timestamp of batch 0, as in `Maker`."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
@@ -57,7 +58,7 @@ class Ledger:
         self._connections = array("Q")
         self._place_numbers: dict[tuple[str, int], int] = {}
 
-    def sent(self, part: Part, connection: int) -> int:
+    def sent(self, part: ArrivedBatch, connection: int) -> int:
         """-> the batch's number."""
         where = part.topic, part.partition
         self._records.append(part.records)
@@ -76,7 +77,7 @@ class Ledger:
     async def audit(
         self, bootstrap: str, before: Mapping[str, Mapping[int, Span]], client: Mapping[str, Any]
     ) -> Findings:
-        """`before`: the spans of each topic before the replay. `client`: librdkafka's settings. Raises TrafficFailed."""
+        """`before`: the spans of each topic before the replay. `client`: librdkafka settings. Raises TrafficFailed."""
         starts = [
             TopicPartition(topic, partition, before[topic][partition].end)
             for topic, partition in sorted(self._place_numbers)
@@ -100,8 +101,9 @@ class _Reader:
         self._epoch = epoch
         self._seen = bytearray(len(records))
         self._found = Findings()
-        self._open: dict[int, tuple[int, int]] = {}  # place -> batch that is being read, and how many of its records
-        self._last: dict[tuple[int, int], int] = {}  # (place, connection) -> the last batch
+        # partition -> batch that is being read, and how many of its records
+        self._open: dict[int, tuple[int, int]] = {}
+        self._last: dict[tuple[int, int], int] = {}  # (partition, connection) -> the last batch
 
     def take(self, messages: list[Message]) -> None:
         for message in messages:

@@ -1,4 +1,4 @@
-"""Runs a case: makes what is given, lets the traffic flow while faults happen, and judges the facts."""
+"""Runs a case: sets it up, runs the traffic while faults happen, and checks the facts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.brokers import Brokers, Site
     from shoal.scenarios.replay.case import Case, Fault
 
-__all__ = ["FAILURES", "Outcome", "run_case", "told"]
+__all__ = ["FAILURES", "Outcome", "messages_of", "run_case"]
 
 FAILURES = (HarnessError, OSError, trio.BrokenResourceError, RemoteProtocolError)
-"""Of brokers, mirrors and clients; all else is our own."""
+"""Failures of brokers, mirrors and clients; all others are our own bugs."""
 _HEARTBEATS = "heartbeats"  # ReplicationPolicy.heartbeatsTopic
-ENVELOPES = "no envelope lies in any topic"
+ENVELOPES = "no topic contains an envelope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ class Outcome:
 
 
 async def run_case(case: Case, brokers: Brokers, work: Path, *, kafka: str, speed: float) -> Outcome:
-    """A case that cannot be played to its end has a verdict that says so; Cancelled and our own errors go on."""
+    """A case that cannot run to its end gets a verdict that says so; Cancelled and our own bugs propagate."""
     begin = time.monotonic()
     try:
         verdicts = await _run(case, brokers, work, kafka, speed)
     except* FAILURES as group:
-        verdicts = (Verdict("it can be played to its end", False, told(group)),)
+        verdicts = (Verdict("it can run to its end", False, messages_of(group)),)
     return Outcome(case=case, verdicts=verdicts, seconds=time.monotonic() - begin)
 
 
-def told(error: BaseException) -> str:
-    """What the errors of a group say; trio wraps what its tasks raise."""
+def messages_of(error: BaseException) -> str:
+    """The messages of an error group; trio wraps what its tasks raise."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(map(told, error.exceptions))
+        return "; ".join(map(messages_of, error.exceptions))
     return str(error) or type(error).__name__
 
 
@@ -109,15 +109,16 @@ async def _inject(fault: Fault, stage: Stage) -> None:
 
 
 async def _envelopes(site: Site, token: str) -> int:
-    """In all topics of a cluster of our own, in those of this run elsewhere."""
+    """Search all topics of a temporary cluster; elsewhere the topics of this run."""
     ours = site.cluster is not None
     return len(await site.scanner.scan(only=lambda topic: ours or token in topic))
 
 
 async def _tidy(site: Site, token: str, before: Collection[str]) -> None:
-    """The topics of this run, and what the mirror has made for itself: all are named after its token but the one of its heartbeats.
+    """Delete the topics of this run and those that the mirror created.
 
-    That one is made even where none are sent, as here; it goes if it was not there `before` and nobody has written to it.
+    All are named after the run's token except the mirror's heartbeats topic, which it creates even where it sends none.
+    That topic is deleted if it did not exist `before` and is empty.
     """
     admin = Topics(site.bootstrap)
     names = await admin.names()

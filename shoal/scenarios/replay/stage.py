@@ -1,4 +1,4 @@
-"""What the traffic of a case has to hand: its topics, its Shoal, its mirror, its brokers, and what it has seen so far."""
+"""What a case's traffic uses: its topics, Shoal, mirror and brokers, and the values that it has measured."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
-from shoal.scenarios.replay.index.made_up import Maker
 from shoal.scenarios.replay.index.player import Player
+from shoal.scenarios.replay.index.synthetic_batches import Maker
 from shoal.scenarios.replay.ledger import Ledger
 from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.shoal_run import totals
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.kafka.broker import Node
     from shoal.scenarios.kafka.mirror import Mirror
+    from shoal.scenarios.replay.arrivals import Arrival
     from shoal.scenarios.replay.brokers import Site
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.facts import Seen
-    from shoal.scenarios.replay.index.arrivals import Arrival
     from shoal.scenarios.replay.sending.played import Played
     from shoal.scenarios.shoal_run import ShoalRun
 
@@ -43,7 +43,7 @@ _COPIED_S = 120.0
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """`token` tells this run's topics and mirror from those of all others. `shoal`: the one for clients, where no mirror is given."""
+    """`token` is unique to this run's topics and mirror. `shoal`: the proxy for clients, in cases without a mirror."""
 
     work: Path
     token: str
@@ -60,34 +60,34 @@ class Stage:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect to Shoal."""
-        assert self.shoal is not None, "a mirror is given, not a listener"
+        """The address of Shoal for clients."""
+        assert self.shoal is not None, "the case has a mirror, not a listener"
         return self.shoal.address
 
     @property
     def through_shoal(self) -> str:
-        """The same as bootstrap servers."""
+        """The same address as bootstrap servers."""
         return f"{self.address[0]}:{self.address[1]}"
 
     async def stop_shoal(self) -> None:
-        """Sees what Shoal says at its end that it did. Raises NotReady where it did not end well."""
+        """Stop Shoal and record its final totals. Raises NotReady when it does not end cleanly."""
         if self.shoal is not None and self.shoal.process.running:
             self.seen.update({name.replace("_", " "): value for name, value in (await self.shoal.stop()).items()})
 
     @property
     def node(self) -> Node:
-        """The broker that faults are for."""
+        """The broker that faults hit."""
         assert self.site.cluster is not None, "these brokers are not ours"
         return self.site.cluster.nodes[1]
 
     async def requests(self, api: str) -> int | None:
-        """That the target's brokers have counted, after less than a second; None where they are not ours."""
+        """Requests counted by the target's brokers, in under a second; None for brokers that we did not start."""
         if self.site.cluster is None:
             return None
         return sum([await requests(node, api) for node in self.site.cluster.nodes.values()])
 
     async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> Played:
-        """Sees: everything of `play_and_audit`, and "broker requests"."""
+        """Records the values of `play_and_audit`, and "broker requests"."""
         before = await self.requests("Produce")
         played = await play_and_audit(arrivals, topics, self.address, self.site.bootstrap, self.clock, self.seen)
         after = await self.requests("Produce")
@@ -96,10 +96,10 @@ class Stage:
 
     @asynccontextmanager
     async def mirroring(self, *topics: str, options: tuple[str, ...] = ()) -> AsyncIterator[Mirror]:
-        """MirrorMaker 2 through `shoal mirror`; sees what Shoal says at its end that it did ("wrapped batches", ...)."""
+        """MirrorMaker 2 through `shoal mirror`; records Shoal's final totals ("wrapped batches", ...)."""
         assert self.source is not None, "no mirror is given"
-        told = ("--log-format", "json", *options)
-        async with running_shoal(self.work, self.source.bootstrap, self.site.bootstrap, told) as shoal:
+        logging = ("--log-format", "json", *options)
+        async with running_shoal(self.work, self.source.bootstrap, self.site.bootstrap, logging) as shoal:
             spec = MirrorSpec(
                 source_alias=self.token,
                 source=self.source.bootstrap,
@@ -115,12 +115,12 @@ class Stage:
             self.seen.update({name.replace("_", " "): value for name, value in totals(shoal.process.output()).items()})
 
     async def copied(self, name: str, records: int, mirror: Mirror) -> None:
-        """Waits until so many records of a topic lie in the target. Raises NotReady."""
+        """Wait until the target holds this many records of a topic. Raises NotReady."""
         copy = mirror.spec.remote_topic(self.topic(name))
         await Topics(self.site.bootstrap).until_total(copy, records, within=_COPIED_S, process=mirror.process)
 
     async def compare(self, name: str, mirror: Mirror) -> None:
-        """Sees "copy": "equal", or the first difference between a topic and its copy."""
+        """Record "copy": "equal", or the first difference between a topic and its copy."""
         assert self.source is not None, "no mirror is given"
         original = await read_copy(self.source.bootstrap, self.topic(name))
         copy = await read_copy(self.site.bootstrap, mirror.spec.remote_topic(self.topic(name)))
@@ -140,10 +140,11 @@ async def play_and_audit(
     credentials: Credentials | None = None,
     client: Mapping[str, Any] = MappingProxyType({}),
 ) -> Played:
-    """Plays through `shoal` to `topics`, which exist, and reads from `brokers` what they hold then.
+    """Replay through `shoal` to `topics`, which exist, then read from `brokers` what they hold.
 
-    Sees "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and what else `Played` has.
-    `client`: librdkafka's settings for `brokers`. `batches`: how many there will be, at most: their timestamps end about now.
+    Records "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and the rest of
+    `Played`. `client`: librdkafka settings for `brokers`. `batches`: the most that there will be: their timestamps end
+    about now.
     """
     admin = Topics(brokers, **client)
     before = {topic: await admin.spans(topic) for topic in topics}

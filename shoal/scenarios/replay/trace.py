@@ -1,4 +1,4 @@
-"""Replays captured traffic through a Shoal of its own, and reports what became of it."""
+"""Replays captured traffic through a Shoal process of its own, and reports the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _JOINED = ("coalesced_taken", "coalesced_requests", "alone")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """`listener`: lines of Shoal's listener in shoal.toml. `keep_topics`: do not delete those that the replay made."""
+    """`listener`: lines of Shoal's listener in shoal.toml. `keep_topics`: keep the topics that the replay creates."""
 
     speed: float = 1.0
     listener: str = ""
@@ -44,7 +44,7 @@ class TraceSettings:
 
     @property
     def client(self) -> dict[str, Any]:
-        """What librdkafka has to be told for them."""
+        """librdkafka's settings for these credentials."""
         if self.credentials is None:
             return {}
         return {
@@ -56,21 +56,21 @@ class TraceSettings:
 
 
 def coalescing_lines(settings: Mapping[str, str]) -> str:
-    """A listener that joins requests; values as TOML writes them."""
+    """A listener that joins requests; values in TOML syntax."""
     values = "\n".join(f"{key} = {value}" for key, value in settings.items())
     return f"coalesce = true\n[listener.coalescing]\n{values}\n"
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """A replay under way; `broker_requests` and `told` are there at its end."""
+    """A running replay; `broker_requests` and `totals` are set at its end."""
 
     shoal: tuple[str, int]
     broker_requests: int | None = None
-    told: dict[str, Any] = field(default_factory=dict)
+    totals: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        joined = {name: self.told[name] for name in _JOINED if name in self.told}
+        joined = {name: self.totals[name] for name in _JOINED if name in self.totals}
         return {"broker_requests": self.broker_requests, "shoal_joined": joined}
 
 
@@ -78,7 +78,7 @@ class _Run:
 async def _staged(
     partitions: Mapping[str, int], site: Site, work: Path, settings: TraceSettings
 ) -> AsyncIterator[_Run]:
-    """A Shoal before the brokers, and the topics; those that were made are deleted again."""
+    """Shoal in front of the brokers, and the topics; those that the replay creates are deleted at the end."""
     admin = Topics(site.bootstrap, **settings.client)
     there = await admin.all_partitions()
     if small := [topic for topic, count in partitions.items() if 0 < there.get(topic, 0) < count]:
@@ -93,7 +93,7 @@ async def _staged(
             yield run
             after = await _produce_requests(site)
             run.broker_requests = None if after is None or before is None else after - before
-            run.told = await shoal.stop()
+            run.totals = await shoal.stop()
     finally:
         if made and not settings.keep_topics:
             await admin.delete(*made)
@@ -127,7 +127,7 @@ async def replay_index(recorded: Recorded, site: Site, work: Path, settings: Tra
 async def replay_raw(
     recorded: RawRecorded, prefix: str, site: Site, work: Path, settings: TraceSettings
 ) -> dict[str, Any]:
-    """The same for a raw capture, with what was fetched."""
+    """`replay_index` for a raw capture, including its fetches."""
     partitions = {prefix + topic: count for topic, count in recorded.partitions.items()}
     admin, ledger = Topics(site.bootstrap, **settings.client), RawLedger()
     async with _staged(partitions, site, work, settings) as run:
@@ -174,7 +174,7 @@ async def _produce_requests(site: Site) -> int | None:
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
-    """Everything was acknowledged, and is there once and in order."""
+    """True when every batch is acknowledged, and is there once and in order."""
     return bool(report["audit"]["clean"] and not report["errors"])
 
 

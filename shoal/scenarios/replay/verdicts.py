@@ -1,4 +1,4 @@
-"""Outcomes for people: a table with a line for each case, and below it each fact that does not hold, by its name."""
+"""Outcomes for people: a table with a line per case, and below it each fact that does not hold."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SIGNS = {True: "ok", False: "FAILED", None: "-"}
 
 
 def as_lines(outcome: Outcome) -> str:
-    """Every fact of one case."""
+    """All facts of one case."""
     return "\n".join(_line(verdict) for verdict in outcome.verdicts)
 
 
 def _line(verdict: Verdict) -> str:
-    return f"  {_SIGNS[verdict.holds]:<7} {verdict.fact}: {verdict.told}"
+    return f"  {_SIGNS[verdict.holds]:<7} {verdict.fact}: {verdict.text}"
 
 
 def as_table(outcomes: Sequence[Outcome]) -> str:
@@ -33,7 +33,7 @@ def as_table(outcomes: Sequence[Outcome]) -> str:
         verdict = "ok" if outcome.good else "FAILED"
         rows.append([outcome.case.name, *map(str, counts), number(outcome.seconds), verdict])
     failed = [
-        f"{outcome.case.name}: {verdict.fact}: {verdict.told}"
+        f"{outcome.case.name}: {verdict.fact}: {verdict.text}"
         for outcome in outcomes
         for verdict in outcome.verdicts
         if verdict.holds is False
@@ -46,7 +46,9 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         outcome.case.name: {
             "good": outcome.good,
             "seconds": round(outcome.seconds, 1),
-            "facts": [{"fact": one.fact, "holds": one.holds, "told": one.told} for one in outcome.verdicts],
+            "facts": [
+                {"fact": verdict.fact, "holds": verdict.holds, "told": verdict.text} for verdict in outcome.verdicts
+            ],
         }
         for outcome in outcomes
     }

@@ -1,9 +1,9 @@
-"""Brokers with the agent. `make test` has the newest and the oldest line of versions, `make test-agent` every release."""
+"""Brokers with the agent. `make test` uses the newest and the oldest version line, `make test-agent` every release."""
 
 import pytest
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
-from tests.support.kafka_clusters import SharedClusters
+from tests.support.kafka.clusters import SharedClusters
 
 USUAL = ("4.3.0", "3.9.1")
 RELEASES = ("3.9.0", "3.9.2", "4.0.0", "4.0.2", "4.1.0", "4.1.1", "4.1.2", "4.2.0", "4.3.1")

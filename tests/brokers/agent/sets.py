@@ -10,7 +10,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.types import write_int32
-from tests.brokers.proxy.frames import Closed, Wire
+from tests.brokers.proxy.rig.frames import Closed, Wire
 
 TIMESTAMP = 1_700_000_000_000
 VERSION = 9  # of Produce: flexible, topics by name, known to all tested brokers

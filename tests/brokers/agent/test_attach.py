@@ -40,7 +40,8 @@ def test_the_jar_is_for_java_11_and_brings_no_package_that_a_broker_may_have() -
 
 async def test_one_line_tells_what_is_patched(cluster: Cluster, version: str) -> None:
     assert said(cluster) == [
-        f"shoal-agent 0.1.0: Kafka {version} takes several batches per partition; patched: {PATCHED}{EPOCHS if version >= '4.1' else ''}"
+        f"shoal-agent 0.1.0: Kafka {version} takes several batches per partition; patched: "
+        f"{PATCHED}{EPOCHS if version >= '4.1' else ''}"
     ]
 
 

@@ -14,7 +14,7 @@ from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.ports import LOOPBACK
 from shoal.scenarios.kafka.process import together
-from tests.brokers.proxy.data import IN_TIME, Record, new_topic, produce, read
+from tests.brokers.proxy.rig.data import IN_TIME, Record, new_topic, produce, read
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ async def test_batches_of_one_partition_travel_in_sets(cluster: Cluster, tmp_pat
 
 
 class Clients:
-    """Producers without ids that stay: only their batches stand in sets. A lost connection may double what was unanswered."""
+    """Producers without ids that stay: only their batches are in sets. A lost connection may double what was
+    unanswered."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         settings: dict[str, str | int] = {"acks": "all", "linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 1}

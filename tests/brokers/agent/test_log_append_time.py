@@ -13,7 +13,7 @@ from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.broker import Cluster, Node
 from shoal.scenarios.kafka.content.reading import read_all
 from shoal.scenarios.kafka.content.topics import Topics
-from tests.brokers.proxy.frames import Closed
+from tests.brokers.proxy.rig.frames import Closed
 from tests.support.batches import consumed
 
 from .logs import log_batches
@@ -39,7 +39,7 @@ def header(batch: bytes) -> BatchHeader:
 
 
 def without_time(batch: bytes) -> bytes:
-    """Two appends happen at different times; the CRC, which covers them, is checked by whoever reads records."""
+    """Two appends happen at different times; consumers check the CRC, which covers them."""
     blank = bytearray(batch)
     blank[CRC], blank[MAX_TIMESTAMP] = bytes(4), bytes(8)
     return bytes(blank)

@@ -1,4 +1,4 @@
-"""A set that a broker refuses for one batch in it, through Shoal: the batch is found by halves, and the order is kept."""
+"""Through Shoal, a broker refuses a set for one batch in it: bisection finds the batch, and the order is kept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.records.batch import NewRecord, encode_batch, read_batch_header
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.content.topics import Topics
-from tests.brokers.mirror.flow import logged
-from tests.brokers.mirror.test_produce import shoal_before
+from tests.brokers.mirror.rig.flow import logged
+from tests.brokers.mirror.unwrap.test_produce import shoal_before
 from tests.support.batches import consumed
 from tests.support.shallow.batches import outer
 from tests.support.shallow.rig import Producer
@@ -103,7 +103,7 @@ async def test_a_batch_that_is_too_large_is_found_and_cut(
 async def test_of_the_others_around_a_batch_that_is_refused_for_good_all_are_there(
     cluster: Cluster, node: Node, topic: str, tmp_path: Path
 ) -> None:
-    """A compacted topic takes no record without a key: so the mirror would be told without Shoal."""
+    """A compacted topic rejects records without a key: the mirror would get this error without Shoal, too."""
     batches = around(some(2 * SMALL, 3, key=None))
     code, offset, asked = await through(cluster, node, tmp_path, topic, batches, cleanup_policy="compact")
     assert (code, offset) == (ErrorCode.invalid_record, -1)

@@ -1,4 +1,5 @@
-"""Idempotence of sets: the broker remembers the last 5 batches of a producer id and never writes one twice, nor loses one."""
+"""Idempotence of sets: the broker remembers the last 5 batches of a producer id and never writes one twice, nor loses
+one."""
 
 from itertools import count
 from typing import NamedTuple
@@ -18,7 +19,7 @@ _IDS = count(1000)
 
 
 class Producer(NamedTuple):
-    """Numbers batches of two records as an idempotent producer does; its id is one that nobody was given."""
+    """Numbers batches of two records like an idempotent producer; no broker has assigned its id."""
 
     producer_id: int
 
@@ -95,7 +96,8 @@ async def test_batches_that_were_written_apart_are_no_repeated_set(
 async def test_sequences_within_a_set_must_follow_each_other(
     cluster: Cluster, node: Node, topic: str, one: Producer, numbers: tuple[int, ...]
 ) -> None:
-    """A broker takes any sequence from a producer that it does not know: of each batch, where it is only asked once per set."""
+    """A broker takes any sequence from a producer that it does not know: of each batch, where it is only asked once per
+    set."""
     await Topics(cluster.bootstrap).create(topic)
     assert produce_one(node.address, topic, one.batches(*numbers)) == Answer(INVALID, -1)
     assert log_batches(node, topic) == []
@@ -130,7 +132,7 @@ async def test_a_known_stamp_before_other_batches_than_then_is_refused(
     for others in ([second], [first, third], [second, first], [first, second, third, third]):
         assert produce_one(node.address, topic, [stamped, *others]) == Answer(INVALID, -1)
     assert produce_one(node.address, topic, [first, stamped]) == Answer(INVALID, -1)
-    for others in ([first], [first, second], [first, second, third]):  # written there, whoever sent it
+    for others in ([first], [first, second], [first, second, third]):  # written there, by any sender
         assert produce_one(node.address, topic, [stamped, *others]) == Answer(0, 0)
     assert log_batches(node, topic) == log
 

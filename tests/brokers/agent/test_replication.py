@@ -1,4 +1,5 @@
-"""Three brokers: followers copy sets, leaders change, brokers are killed and recover, and every copy of the log is the same."""
+"""Three brokers: followers copy sets, leaders change, brokers are killed and recover, and every copy of the log is the
+same."""
 
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
 from tests.support.batches import consumed
-from tests.support.kafka_clusters import SharedClusters
+from tests.support.kafka.clusters import SharedClusters
 
 from .conftest import LINES
 from .logs import as_logged, log_batches, log_bytes
@@ -37,8 +38,8 @@ def leader(cluster: Cluster, topic: str) -> Node:
 
 
 async def until_led(cluster: Cluster, topic: str) -> Node:
-    """The leader that answers as one, with replicas enough: after a change of leaders metadata may name the last one for a
-    moment, and followers that have started need some time to be in sync."""
+    """The leader that answers as one, with replicas enough: after a change of leaders metadata may name the last one
+    for a moment, and followers that have started need some time to be in sync."""
 
     def led() -> bool:
         found = leader_or_none(cluster, topic)

@@ -8,7 +8,7 @@ from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, encode_batch, r
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.broker import Cluster, Node
 from shoal.scenarios.kafka.content.topics import Topics
-from tests.brokers.proxy.frames import Closed
+from tests.brokers.proxy.rig.frames import Closed
 from tests.support.batches import consumed, damaged
 
 from .logs import as_logged, log_batches

@@ -1,4 +1,4 @@
-"""Ordinary traffic with and without the agent: the same calls to both brokers, and answers, logs and copies are equal."""
+"""Ordinary traffic with and without the agent: equal calls to both brokers give equal answers, logs and copies."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Transaction, fill, fill_transactions
 from shoal.scenarios.kafka.java.tools import run_tool
 from tests.support.batches import consumed, damaged
-from tests.support.kafka_clusters import SharedClusters
+from tests.support.kafka.clusters import SharedClusters
 
 from .conftest import LINES
 from .logs import log_batches, log_bytes

@@ -13,7 +13,7 @@ from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
-from tests.brokers.proxy.frames import Body, Closed, Entity, Wire, request, response
+from tests.brokers.proxy.rig.frames import Body, Closed, Entity, Wire, request, response
 from tests.support.batches import damaged
 
 from .logs import as_logged, log_batches
@@ -105,7 +105,7 @@ def produced(transaction: Transaction, topic: str, batches: Sequence[bytes], ver
 
 
 def once_ended(transaction: Transaction, topic: str, batches: Sequence[bytes], version: int = VERSION) -> Answer:
-    """The answer once the coordinator has ended the last transaction; until then it does not confirm or deny another."""
+    """The answer once the coordinator has ended the last transaction; until then it gives no clear answer."""
     for _ in range(_TRIES):
         answer = produced(transaction, topic, batches, version)
         if answer.error not in NOT_YET:

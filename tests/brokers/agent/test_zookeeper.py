@@ -9,7 +9,7 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.java.jvm import agent_option
-from tests.support.zookeeper_cluster import zookeeper_cluster
+from tests.support.kafka.zookeeper import zookeeper_cluster
 
 from .logs import as_logged
 from .sets import Answer, batches, produce_one

@@ -1,6 +1,7 @@
 """Where old clients go: to Kafka 3.9.1, which still speaks with them itself, and to Kafka 4.3.0 through Shoal.
 
-The first shows that a test asks what is right; it is slow tests' business. One process per kind of client serves all tests.
+The first shows that a test asks what is right; it is slow tests' business. One process per kind of client serves all
+tests.
 """
 
 from __future__ import annotations
@@ -13,19 +14,17 @@ import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.ports import LOOPBACK
-from tests.brokers.mirror.relay import RELAY_HOST
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.support.kafka.relay import RELAY_HOST
 from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
-
-from .kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.support.kafka_clusters import SharedClusters
-
-    from .clients import OldClient
-    from .kinds import Kind
+    from tests.brokers.legacy.old_clients.client import OldClient
+    from tests.brokers.legacy.old_clients.kinds import Kind
+    from tests.support.kafka.clusters import SharedClusters
 
 _PORTS = 4
 
@@ -40,15 +39,15 @@ class Shoals(Protocol):
 class Route:
     cluster: Cluster
     bootstrap: str
-    """What old clients are told; modern ones go to `cluster` itself."""
+    """Bootstrap address of old clients; modern ones use `cluster` itself."""
     shoal: ShoalProcess | None = None
 
 
 def legacy_shoal(
     cluster: Cluster, work: Path, bootstrap: str | None = None, /, **options: object
 ) -> tuple[ShoalProcess, str]:
-    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`. `bootstrap`: of
-    the cluster, where it is not that without SASL."""
+    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`.
+    `bootstrap`: of the cluster, where it is not that without SASL."""
     port = free_port_block(_PORTS + 1)
     listener = {
         "name": "old",

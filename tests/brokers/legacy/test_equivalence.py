@@ -1,8 +1,9 @@
-"""The same old requests to Kafka 3.9.1, which still speaks them, and through Shoal to Kafka 4.3.0, which does not: the same answers.
+"""The same old requests to Kafka 3.9.1, which still speaks them, and through Shoal to Kafka 4.3.0, which does not: the
+same answers.
 
-Equal means: every field, once codes that the client's version did not know are said as `legacy/errors.py` says them. Both ways are asked
-and read by the same tables, which are those of Kafka (`protocol/schema/test_language.py`); kio has these versions no more. (Fetch and Produce: by
-the old clients themselves, in this directory.)
+Equal means: every field, once codes that the client's version did not know are said as `legacy/errors.py` says them.
+Both ways are asked and read by the same tables, which are those of Kafka (`protocol/schema/test_language.py`); kio has
+these versions no more. (Fetch and Produce: by the old clients themselves, in this directory.)
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from shoal.protocol.schema.headers import write_request_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.scenarios.kafka.broker import ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
-from tests.brokers.mirror.relay import RELAY_HOST
-from tests.brokers.proxy.equivalence_flows import SUBSCRIPTION
-from tests.brokers.proxy.frames import Closed, Wire, request, response
+from tests.brokers.proxy.equivalence.flows import SUBSCRIPTION
+from tests.brokers.proxy.rig.frames import Closed, Wire, request, response
+from tests.support.kafka.relay import RELAY_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from shoal.protocol.schema.composer import Values
-    from tests.support.kafka_clusters import SharedClusters
+    from tests.support.kafka.clusters import SharedClusters
 
     from .conftest import Route
 
@@ -162,7 +163,8 @@ def test_offsets_that_there_are_not(sides: Sides, body: Mapping[str, object], co
 
 
 def test_a_time_is_found_exactly(sides: Sides) -> None:
-    """3.9.1 knows only when a segment was written, so it finds nothing before now; Shoal never says a later offset than it should."""
+    """3.9.1 knows only when a segment was written, so it finds nothing before now; Shoal never says a later offset than
+    it should."""
     body = offsets_of((0, FIRST_TIME + 9500, 1), (1, FIRST_TIME, 1))
     assert old_offsets(ask(sides.old, "ListOffsets", 0, body)) == {0: (0, []), 1: (0, [])}
     assert old_offsets(ask(sides.new, "ListOffsets", 0, body)) == {0: (0, [10]), 1: (0, [0])}

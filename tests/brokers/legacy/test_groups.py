@@ -1,4 +1,4 @@
-"""Groups of old consumers, of two kinds each: one joins, one leaves, and between them they read every record."""
+"""Groups of two kinds of old consumers: one joins, one leaves, and together they read every record."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.process import until
-
-from .kinds import KINDS
-from .traffic import consumer
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.traffic import consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .clients import OldClient, Seen
+    from tests.brokers.legacy.old_clients.client import OldClient, Seen
+    from tests.brokers.legacy.old_clients.kinds import Kind
+
     from .conftest import Route
-    from .kinds import Kind
 
 pytestmark = pytest.mark.kafka
 PARTITIONS, RECORDS = 4, 200

@@ -1,4 +1,4 @@
-"""Small chunks, a small budget, clients with small limits and many at once: every record all the same."""
+"""Small chunks, a small budget, clients with small limits and many at once: every record arrives anyway."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import trio
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-
-from .kinds import KINDS
-from .sources import source
-from .traffic import consumer
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.sources import source
+from tests.brokers.legacy.old_clients.traffic import consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.scenarios.kafka.broker import Cluster
+    from tests.brokers.legacy.old_clients.client import OldClient
+    from tests.brokers.legacy.old_clients.kinds import Kind
 
-    from .clients import OldClient
     from .conftest import Shoals
-    from .kinds import Kind
 
 pytestmark = pytest.mark.kafka
 PARTITIONS, BATCH, RECORDS = 4, 200, 1_600
-# Of one partition in an answer, in bytes; the records have some 420.
+# Bytes of one partition in an answer; the records have about 420.
 _SMALL: dict[str, dict[str, object]] = {
     "java-0.8.2.2": {"max.partition.fetch.bytes": 10_000},
     "java-0.9.0.1": {"max.partition.fetch.bytes": 10_000},

@@ -12,17 +12,17 @@ from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.content.records import EPOCH_MS, Record
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
-
-from .clients import ClientFailed
-from .kinds import KINDS
-from .traffic import consumer
+from tests.brokers.legacy.old_clients.client import ClientFailed
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.traffic import consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .clients import OldClient
+    from tests.brokers.legacy.old_clients.client import OldClient
+    from tests.brokers.legacy.old_clients.kinds import Kind
+
     from .conftest import Route
-    from .kinds import Kind
 
 pytestmark = pytest.mark.kafka
 RECORDS, GONE, STEP_MS = 10, 3, 1_000
@@ -98,7 +98,8 @@ def test_times_as_08_asks(old_clients: Callable[[Kind], OldClient], route: Route
 
 
 def test_what_08_kept_in_zookeeper(old_clients: Callable[[Kind], OldClient], through_shoal: Route, topic: str) -> None:
-    """Version 0 of OffsetCommit and OffsetFetch: Shoal keeps them in the group as well. Where nothing is kept, ZooKeeper had no node."""
+    """Version 0 of OffsetCommit and OffsetFetch: Shoal keeps them in the group as well. Where nothing is kept,
+    ZooKeeper had no node."""
     kind = KINDS["java-0.8.2.2"]
     client = old_clients(kind)
     route, group = through_shoal, f"g-{topic}"

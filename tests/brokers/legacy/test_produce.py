@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 pytestmark = pytest.mark.kafka
 

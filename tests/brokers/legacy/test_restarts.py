@@ -1,4 +1,5 @@
-"""The broker is killed and comes back, then Shoal: old clients go on, nothing acknowledged is lost or moved, readers miss nothing."""
+"""The broker is killed and comes back, then Shoal: old clients go on, nothing acknowledged is lost or moved, readers
+miss nothing."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ import trio
 
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
-
-from .clients import Record
-from .kinds import KINDS
-from .sources import source
-from .traffic import consumer
+from tests.brokers.legacy.old_clients.client import Record
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.sources import source
+from tests.brokers.legacy.old_clients.traffic import consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .clients import OldClient, Seen
+    from tests.brokers.legacy.old_clients.client import OldClient, Seen
+    from tests.brokers.legacy.old_clients.kinds import Kind
+    from tests.brokers.legacy.old_clients.sources import Source
+
     from .conftest import Route
-    from .kinds import Kind
-    from .sources import Source
 
 pytestmark = pytest.mark.kafka
 _TESTED = ("java-0.8.2.2", "java-0.9.0.1", "java-0.10.2.2", "kafka-python-0.9", "librdkafka-0.9.0")
@@ -114,7 +115,8 @@ class Topic(NamedTuple):
             assert sorted(set(self._read(self.member, len(wanted)))) == wanted, self.name
 
     def _read(self, name: str, number: int) -> list[Seen]:
-        """All that a consumer has read since it began, up to `number` different ones; what it raised while nobody answered is left out."""
+        """All that a consumer has read since it began, up to `number` different ones; what it raised while no one
+        answered is left out."""
         seen: list[Seen] = []
         deadline = monotonic() + _WITHIN
         while len(set(seen)) < number and monotonic() < deadline:

@@ -10,18 +10,18 @@ import pytest
 import trio
 
 from shoal.scenarios.kafka.content.topics import Topics
-from tests.brokers.proxy.data import read as read_modern
-
-from .clients import Record
-from .kinds import KINDS
-from .traffic import as_seen, read, various, write
+from tests.brokers.legacy.old_clients.client import Record
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.traffic import as_seen, read, various, write
+from tests.brokers.proxy.rig.data import read as read_modern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .clients import OldClient
+    from tests.brokers.legacy.old_clients.client import OldClient
+    from tests.brokers.legacy.old_clients.kinds import Kind
+
     from .conftest import Route
-    from .kinds import Kind
 
 pytestmark = pytest.mark.kafka
 
@@ -54,7 +54,7 @@ _NO_ACKS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("kind", [KINDS[name] for name in _NO_ACKS], ids=list(_NO_ACKS))
 def test_without_acknowledgements(kind: Kind, client: OldClient, route: Route, topic: str) -> None:
-    """There is no answer, and one to the next request all the same."""
+    """The request has no answer; the next one has."""
     topics = Topics(route.cluster.bootstrap)
     trio.run(topics.create, topic)
     written = various(50, kind)

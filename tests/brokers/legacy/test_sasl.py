@@ -8,25 +8,25 @@ import pytest
 import trio
 
 from shoal.scenarios.kafka.content.topics import Topics
-from tests.brokers.proxy.data import read as read_modern
-
-from .clients import Record
-from .kinds import KINDS, Kind
-from .traffic import as_seen, consumer, various, write
+from tests.brokers.legacy.old_clients.client import Record
+from tests.brokers.legacy.old_clients.kinds import KINDS, Kind
+from tests.brokers.legacy.old_clients.traffic import as_seen, consumer, various, write
+from tests.brokers.proxy.rig.data import read as read_modern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.scenarios.kafka.broker import Cluster
+    from tests.brokers.legacy.old_clients.client import OldClient
 
-    from .clients import OldClient
     from .conftest import Shoals
 
 pytestmark = pytest.mark.kafka
 USER, PASSWORD = "alice", "right"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _RDKAFKA = Kind(name="librdkafka-0.10.0", family="librdkafka", release="0.10.0")
-# 0.9 had Kerberos only; 0.10.2 was the first Java client that takes a user from its settings. (Its SCRAM runs on Java 8 only.)
+# 0.9 had Kerberos only; 0.10.2 was the first Java client that takes a user from its settings. (Its SCRAM runs on Java 8
+# only.)
 _CASES = [
     (KINDS["java-0.10.2.2"], "PLAIN"),
     (KINDS["kafka-python-0.10"], "PLAIN"),

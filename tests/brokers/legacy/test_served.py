@@ -1,4 +1,5 @@
-"""Raw Fetch v0-v3 to Kafka 4.3.0 through a legacy listener in this process: what a client sees, and what Shoal did for it."""
+"""Raw Fetch v0-v3 to Kafka 4.3.0 through a legacy listener in this process: what a client sees, and what Shoal did for
+it."""
 
 from __future__ import annotations
 
@@ -218,7 +219,7 @@ async def test_a_broker_that_dies_in_the_middle_of_an_answer_leaves_whole_messag
         slow = await taken_back(r, topic)
         connection = r.connection_of(slow)
         node.kill()
-        await until_in_time(lambda: connection.upstream_ended, within=10, what="the broker to be gone")
+        await until_in_time(lambda: connection.state.has_no_broker, within=10, what="the broker to be gone")
         given = (await slow.answer())[topic, 0]
         assert given.messages == megabyte[: len(given.messages)]
         assert given.padding > CHUNK
@@ -248,8 +249,8 @@ async def test_a_leader_that_moves_in_the_middle_of_an_answer_is_told_with_the_n
     addresses = [node.address for node in three_brokers.nodes.values()]
     first, second, _ = sorted(three_brokers.nodes)
     async with legacy_before(*addresses, chunk_bytes=CHUNK, budget_bytes=MIB + 600 * KIB) as r:
-        doors = r.inner.listener.doors
-        await until_in_time(lambda: second in doors, within=10, what="the brokers to be known")
+        bound_ports = r.inner.listener.bound_ports
+        await until_in_time(lambda: second in bound_ports, within=10, what="the brokers to be known")
         slow = await taken_back(r, topic, node=first)
         await move_leaders(three_brokers, topic, tmp_path, turn=1, partitions=1)
         given = (await slow.answer())[topic, 0]

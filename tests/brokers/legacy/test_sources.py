@@ -1,7 +1,7 @@
 """What modern clients wrote is what old ones read: headers are gone, everything else is exact.
 
-Kafka 3.9.1 is no measure for transactions: it gives old clients what was aborted too, some records twice in one answer, and at the end of a
-log an answer of padding alone, from which clients conclude that a message is too large for them.
+Kafka 3.9.1 is no measure for transactions: it gives old clients what was aborted too, some records twice in one answer,
+and at the end of a log an answer of padding alone, from which clients conclude that a message is too large for them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import trio
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-
-from .clients import ClientFailed
-from .kinds import KINDS
-from .sources import make_sources, source
-from .traffic import consumer, read
+from tests.brokers.legacy.old_clients.client import ClientFailed
+from tests.brokers.legacy.old_clients.kinds import KINDS
+from tests.brokers.legacy.old_clients.sources import make_sources, source
+from tests.brokers.legacy.old_clients.traffic import consumer, read
 
 if TYPE_CHECKING:
     from shoal.scenarios.kafka.broker import Cluster
+    from tests.brokers.legacy.old_clients.client import OldClient
+    from tests.brokers.legacy.old_clients.kinds import Kind
+    from tests.brokers.legacy.old_clients.sources import Source
 
-    from .clients import OldClient
     from .conftest import Route, Shoals
-    from .kinds import Kind
-    from .sources import Source
 
 pytestmark = pytest.mark.kafka
 _CORRUPT = "(?i)corrupt|invalid|crc|bad message|error code 2|authoriz"
@@ -82,7 +81,7 @@ _ZSTD_READERS = [kind for kind in KINDS.values() if kind.family != "scala"]  # r
 
 @pytest.mark.parametrize("kind", _ZSTD_READERS, ids=lambda kind: kind.name)
 def test_zstd_is_refused(kind: Kind, client: OldClient, through_shoal: Route, topic: str) -> None:
-    """The client is told in a word that it knows, once; the log says what it is and what to do."""
+    """The client gets one error that it knows; the log names the cause and the fix."""
     trio.run(_in_zstd, through_shoal.cluster.bootstrap, topic)
     name = consumer(client, kind, through_shoal.bootstrap, f"g-{topic}")
     client.ask("assign", name, topic, 0, 0)

@@ -9,8 +9,8 @@ import trio
 
 from shoal.scenarios.kafka.content.topics import Topics
 from tests.brokers.legacy.conftest import legacy_shoal
-from tests.brokers.proxy.frames import Wire
-from tests.support.zookeeper_cluster import zookeeper_cluster
+from tests.brokers.proxy.rig.frames import Wire
+from tests.support.kafka.zookeeper import zookeeper_cluster
 
 from .test_equivalence import address, ask, commit, commit_codes, committed, fetch_offsets
 

@@ -1,4 +1,5 @@
-"""The index of a mirror's two sides: each batch once as the source gave it, once as the target took it, and which is which."""
+"""The index of a mirror's two sides: each batch once as the source gave it, once as the target took it, and which is
+which."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from shoal.protocol.capture.index.columns import Direction, Handling, Kind
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-from tests.brokers.mirror.flow import Wiring, flowing
+from tests.brokers.mirror.rig.flow import Wiring, flowing
 from tests.support.captures.capture_index import whole_index
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 Row = dict[str, Any]
 Range = tuple[int, int, int]  # partition, first offset, last offset

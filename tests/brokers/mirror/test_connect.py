@@ -17,15 +17,15 @@ from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Flow, Wiring, flowing
-from tests.brokers.mirror.steady import PARTITIONS, put, steady, warm_up, wrapped_more
+from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
+from tests.brokers.mirror.rig.steady import PARTITIONS, put, steady, warm_up, wrapped_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 NAME = "mirror"
 PAUSE_S = 75.0  # above evidence-seconds
@@ -42,7 +42,7 @@ def printed(flow: Flow) -> dict[str, str]:
 async def check_by_shoal(flow: Flow, connector: str) -> str:
     """`curl -s localhost:8083/connectors/mirror | shoal check -`"""
     where = [f"--source-listen=127.0.0.1:{flow.source_port}", f"--target-listen=127.0.0.1:{flow.target_port}"]
-    argv = [sys.executable, "-m", "shoal.proxy", "check", "-", *where]
+    argv = [sys.executable, "-m", "shoal", "check", "-", *where]
     done = await trio.to_thread.run_sync(
         partial(subprocess.run, argv, input=connector, capture_output=True, text=True, check=False)
     )
@@ -64,7 +64,7 @@ async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliase
             await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
             await flow.check(topic)
-        # What was not wrapped was compressed by Shoal: nobody else here writes zstd.
+        # Shoal compressed the records that were not wrapped: no other client here writes zstd.
         assert "zstd" not in shape(pair.source.nodes[1].data, topic).codecs
         assert "zstd" in shape(pair.target.nodes[1].data, flow.remote(topic)).codecs
         assert "This mirror can go through Shoal" in await check_by_shoal(flow, await worker.described(NAME))

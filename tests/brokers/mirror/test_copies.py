@@ -14,13 +14,13 @@ from shoal.scenarios.kafka.content.records import EPOCH_MS, Record, oddities, or
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, Transaction, fill, fill_transactions
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Flow, Wiring, flowing
+from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 PARTITIONS = 2
 SILENCE_S = 75.0  # above evidence-seconds
@@ -125,7 +125,7 @@ async def fill_oddly_kept(pair: Pair, topic: str, *, seed: int) -> None:
 
 
 async def compact(pair: Pair, topic: str) -> None:
-    """Fill a compacted topic in which every second key comes again, and wait until the cleaner has really left holes."""
+    """Fill a compacted topic in which every second key repeats, and wait until the cleaner has left gaps."""
     bootstrap = pair.source.bootstrap
     for seed in range(4):
         records = (

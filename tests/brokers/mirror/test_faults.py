@@ -1,4 +1,5 @@
-"""Whatever is killed, restarted or cut: nothing is lost, nothing is out of order, little comes twice, no envelope is left."""
+"""Whatever is killed, restarted or cut: nothing is lost, nothing is out of order, little comes twice, no envelope is
+left."""
 
 from __future__ import annotations
 
@@ -11,9 +12,8 @@ from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Flow, Wiring, flowing
-from tests.brokers.mirror.relay import RELAY_HOST, Faults, relay
-from tests.brokers.mirror.steady import (
+from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
+from tests.brokers.mirror.rig.steady import (
     ENVELOPE_RECORDS,
     PARTITIONS,
     RUN,
@@ -23,12 +23,13 @@ from tests.brokers.mirror.steady import (
     warm_up,
     wrapped_more,
 )
+from tests.support.kafka.relay import RELAY_HOST, Faults, relay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 
 async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliase
             flow.shoal.kill()
             await flow.shoal.start()
             await wrapped_more(flow)
-        # Of each partition at most the run that was in flight when Shoal died.
+        # Per partition, at most the run that was in flight when Shoal died.
         counts = await flow.check_faithful(topic, duplicates=PARTITIONS * ENVELOPE_RECORDS)
 
         async with steady(pair, topic):
@@ -119,14 +120,16 @@ async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Al
             await flow.check_faithful(topic, duplicates=0)
             async with steady(pair, topic):
                 await cut(flow, to_target, "swallow_answers", 3)
-            # The broker has appended what it was sent, and nobody knows: one batch, or one plain outer batch of 16 kB, each.
+            # The broker has appended what it was sent, and the answer is lost: one batch, or one plain outer batch of
+            # 16 kB, each.
             await flow.check_faithful(topic, duplicates=3 * PARTITIONS * RUN)
 
 
 async def test_connections_of_the_mirror_cut_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Between MM2 and Shoal, and by Shoal's own restart: what it knows to be appended is not appended again, so nothing comes twice."""
+    """Between MM2 and Shoal, and by Shoal's own restart: what it knows to be appended is not appended again, so nothing
+    comes twice."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, host=RELAY_HOST)) as flow:
         source, target = flow.ports
@@ -155,7 +158,8 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
 async def test_shoal_is_stopped_many_times_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """SIGTERM while envelopes are taken apart: what is under way comes to its end, and what is known outlives the process."""
+    """SIGTERM while envelopes are taken apart: what is under way comes to its end, and what is known outlives the
+    process."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic)) as flow:
         await warm_up(pair, topic, flow)

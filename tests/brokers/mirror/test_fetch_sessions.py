@@ -1,4 +1,5 @@
-"""A fetch session lives in the broker: a mirror whose connection ends between two requests goes on with it over the next one."""
+"""A fetch session lives in the broker: a mirror whose connection ends between two requests goes on with it over the
+next one."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ import pytest
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Wiring, flowing
-from tests.brokers.mirror.relay import RELAY_HOST, relay
-from tests.brokers.mirror.steady import steady, warm_up, wrapped_more
+from tests.brokers.mirror.rig.flow import WITHIN, Wiring, flowing
+from tests.brokers.mirror.rig.steady import steady, warm_up, wrapped_more
 from tests.brokers.mirror.test_multi_broker import EXTRA, PARTITIONS, both
+from tests.support.kafka.relay import RELAY_HOST, relay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 __all__ = ["both"]
 
@@ -29,10 +30,11 @@ SENT_BACK = "goes on with the fetch session of another connection"
 async def test_wrapping_goes_on_over_another_connection(
     both: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """MirrorMaker 2 sees that the connection to a broker has ended while it asks another one, and has records left to poll.
+    """MirrorMaker 2 sees that the connection to a broker has ended while it asks another one, and has records left to
+    poll.
 
-    It is a matter of moments whether it has asked this broker for more by then (and begins anew by itself), so it is done until
-    it has not.
+    It is a matter of moments whether it has asked this broker for more by then (and begins anew by itself), so it is
+    done until it has not.
     """
     await Topics(both.source.bootstrap).create(topic, PARTITIONS)
     extra = {**EXTRA, f"{aliases.source}.consumer.max.poll.records": "10"}

@@ -1,4 +1,5 @@
-"""Mirrors that choose the partition by the hash of the key (`partition-by-key`): a real MirrorMaker 1, and librdkafka's murmur2."""
+"""Mirrors that choose the partition by the hash of the key (`partition-by-key`): a real MirrorMaker 1, and librdkafka's
+murmur2."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.java.jars import jars
 from shoal.scenarios.kafka.java.jvm import Jvm, write_properties
 from shoal.scenarios.kafka.process import Process
-from tests.brokers.mirror.flow import WITHIN, counted
+from tests.brokers.mirror.rig.flow import WITHIN, counted
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 PARTITIONS = 6
 MM1_VERSION = "3.9.1"  # the last with MirrorMaker 1 in it
@@ -33,7 +34,7 @@ _PORTS = 3  # of a listener
 
 
 def produce_by_key(bootstrap: str, topic: str, records: Iterable[Record]) -> list[int]:
-    """As Java producers do: the partition is the murmur2 of the key. -> the partition of each record, in their order."""
+    """Like Java producers, choose partitions by the key's murmur2. -> the partition of each record, in their order."""
     producer = Producer(client_config(bootstrap, partitioner="murmur2_random", compression_type="zstd", linger_ms=200))
     chosen: dict[int, int] = {}
 
@@ -77,11 +78,11 @@ async def test_another_client_puts_envelopes_into_the_partition_that_they_name(p
 def shoal_between(pair: Pair, work: Path) -> tuple[ShoalProcess, int, int]:
     """A Shoal for the mirror whose group is mm1; -> it (not started) and its two ports."""
     source, target = free_port_block(_PORTS), free_port_block(_PORTS)
+    shallow = {"mirror-clients": r"^mm1-\d+$", "partition-by-key": True}
     modes: tuple[tuple[str, str, int, dict[str, object]], ...] = (
-        ("source", pair.source.bootstrap, source, {"mode": "wrap", "pair": "target",
-                                                   "shallow": {"mirror-clients": r"^mm1-\d+$", "partition-by-key": True}}),
+        ("source", pair.source.bootstrap, source, {"mode": "wrap", "pair": "target", "shallow": shallow}),
         ("target", pair.target.bootstrap, target, {"mode": "unwrap"}),
-    )  # fmt: skip
+    )
     document = {
         "cluster": [{"name": name, "bootstrap": bootstrap} for name, bootstrap, _, _ in modes],
         "listener": [

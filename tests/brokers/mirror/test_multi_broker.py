@@ -1,7 +1,7 @@
 """A mirror whose source and target have three brokers: a connection to each, leaders that move, a broker that dies.
 
-One cluster is both source and target, the copy has another name: what matters here is that Shoal has a listener for every broker on
-either side, and that one partition's records come over several connections, one after the other.
+One cluster is both source and target, the copy has another name: what matters here is that Shoal has a listener for
+every broker on either side, and that one partition's records come over several connections, one after the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import Wiring, flowing
-from tests.brokers.mirror.steady import reconciled, steady, warm_up, wrapped_more
-from tests.support.kafka_clusters import Pair
+from tests.brokers.mirror.rig.flow import Wiring, flowing
+from tests.brokers.mirror.rig.steady import reconciled, steady, warm_up, wrapped_more
+from tests.support.kafka.clusters import Pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tests.conftest import Aliases
 
 PARTITIONS = 6
-# Topics of MM2 outlive a broker, too; and where source and target are one, heartbeats would be copied of copies for ever.
+# Topics of MM2 outlive a broker, too; and where source and target are one, heartbeats would be copied of copies for
+# ever.
 EXTRA = {
     "replication.factor": "3",
     "offset-syncs.topic.replication.factor": "3",

@@ -1,4 +1,5 @@
-"""A small topic is not through before it is proven: most of it goes in envelopes, also where another topic was proven first."""
+"""A small topic is not through before it is proven: most of it goes in envelopes, also where another topic was proven
+first."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-from tests.brokers.mirror.flow import Wiring, flowing
+from tests.brokers.mirror.rig.flow import Wiring, flowing
 
 if TYPE_CHECKING:
     from collections import Counter
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 RECORDS = 112_000
 BATCHES = RECORDS // 350  # of 31 kB: 10 MB

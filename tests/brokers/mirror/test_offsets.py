@@ -12,13 +12,13 @@ from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.process import until
-from tests.brokers.mirror.flow import WITHIN, Wiring, flowing
+from tests.brokers.mirror.rig.flow import WITHIN, Wiring, flowing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 RUN = 100
 # An envelope holds at most 512 KiB; a batch here has about 9 kB.
@@ -58,7 +58,7 @@ async def test_a_group_goes_on_at_the_target_without_skipping(
     for group in groups:
         await in_thread(partial(commit, bootstrap, group, topic, 0))
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, extra=extra)) as flow:
-        # Of what was mirrored before, MM2 translates only the last offset.
+        # MM2 translates only the last offset of earlier records.
         await flow.running.process.until_printed("starting checkpoint and offset sync stores", within=WITHIN)
         for seed in range(4):
             await fill(bootstrap, topic, orders(3_000, seed=seed), layout=Layout(run=RUN), compression_type="zstd")

@@ -1,4 +1,5 @@
-"""A mirror that authenticates: SCRAM at the source, PLAIN at the target, both at the brokers and through Shoal, which has no name there.
+"""A mirror that authenticates: SCRAM at the source, PLAIN at the target, both at the brokers and through Shoal, which
+has no name there.
 
 So Shoal learns brokers, topic ids, names, and that these are two clusters, from what the mirror asks.
 """
@@ -16,8 +17,8 @@ from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from tests.brokers.agent.logs import log_batches
-from tests.brokers.mirror.flow import Wiring, flowing
-from tests.support.kafka_clusters import Pair, SharedClusters
+from tests.brokers.mirror.rig.flow import Wiring, flowing
+from tests.support.kafka.clusters import Pair, SharedClusters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,11 +62,9 @@ async def test_a_mirror_that_authenticates(sasl_pair: Pair, topic: str, aliases:
             await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type="zstd")
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type="lz4")
             await flow.check(topic)
-    assert flow.shoal.log.read_text().count("does not tell its brokers") == 2, (
-        "nobody told Shoal before the mirror came"
-    )
+    assert flow.shoal.log.read_text().count("broker discovery failed") == 2, "Shoal did not know before the mirror came"
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
     copies = (log_batches(sasl_pair.target.nodes[1], flow.remote(topic), partition) for partition in range(4))
     ids = {read_batch_header(batch, 0, len(batch)).producer_id for batches in copies for batch in batches}
-    assert ids - {-1}, "Shoal has asked for an id over the mirror's own connection: nobody else here has one"
+    assert ids - {-1}, "Shoal has asked for an id over the mirror's own connection: no other client here has one"

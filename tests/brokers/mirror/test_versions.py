@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-from tests.brokers.mirror.flow import Wiring, flowing
+from tests.brokers.mirror.rig.flow import Wiring, flowing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Aliases
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 
 async def copy(pair: Pair, topic: str, aliases: Aliases, work: Path, mirror: str) -> None:

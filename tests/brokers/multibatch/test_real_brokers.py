@@ -35,7 +35,7 @@ from tests.support.rig import free_range, request
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.kafka_clusters import Pair, SharedClusters
+    from tests.support.kafka.clusters import Pair, SharedClusters
 
 ALICE, BOB = "alice", "bob"
 AUTHORIZED = ClusterSpec(

@@ -1,7 +1,7 @@
 """One cluster of three real brokers for all tests in this directory, and one Shoal before it.
 
-Brokers advertise to Shoal a name that nothing else on this machine can resolve (see `resolver/`). Tests that stop brokers put
-them back; tests that stop Shoal run one of their own.
+Brokers advertise to Shoal a name that nothing else on this machine can resolve (see `resolver/`). Tests that stop
+brokers put them back; tests that stop Shoal run one of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import pytest
 import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
-
-from .stand import PASSWORD, SIDE_USERS, USER, Stand, own_shoal
+from tests.brokers.proxy.rig.stand import PASSWORD, SIDE_USERS, USER, Stand, own_shoal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +29,8 @@ SPEC = ClusterSpec(
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
         "delegation.token.secret.key": "not a secret",
-        # Numbers without a common divisor: a group and a transactional id of one name may then have any two coordinators.
+        # Numbers without a common divisor: a group and a transactional id of one name may then have any two
+        # coordinators.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "9",
         "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
@@ -42,7 +42,7 @@ SPEC = ClusterSpec(
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = trio.run(Cluster.start, tmp_path_factory.mktemp("cluster"), SPEC)
     yield cluster
-    cluster.kill_all()  # nobody needs its data any more
+    cluster.kill_all()  # its data is not needed any more
 
 
 @pytest.fixture(scope="package")

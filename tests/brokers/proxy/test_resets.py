@@ -1,4 +1,5 @@
-"""A client that resets its connection takes back what the broker has not begun, through Shoal as directly; one that closes does not."""
+"""A client that resets its connection takes back what the broker has not begun, through Shoal as directly; one that
+closes does not."""
 
 from __future__ import annotations
 
@@ -15,17 +16,15 @@ import trio
 from confluent_kafka import Consumer, TopicPartition
 
 from shoal.scenarios.kafka.content.clients import client_config
+from tests.brokers.proxy.rig.data import IN_TIME, new_topic
+from tests.brokers.proxy.rig.frames import Closed, Wire, request, response
 from tests.support.shoal_process import running_shoal
-
-from .data import IN_TIME, new_topic
-from .frames import Closed, Wire, request, response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.scenarios.kafka.broker import Cluster
-
-    from .stand import Stand
+    from tests.brokers.proxy.rig.stand import Stand
 
 pytestmark = pytest.mark.kafka
 in_thread = trio.to_thread.run_sync

@@ -12,20 +12,18 @@ import pytest
 import trio
 
 from shoal.scenarios.kafka.process import until
+from tests.brokers.proxy.rig.data import Record, new_topic, produce, read
+from tests.brokers.proxy.rig.feeder import Feeder
+from tests.brokers.proxy.rig.frames import CORRELATION_ID, Closed, Wire, request, response
 from tests.support.shoal_process import running_shoal
-
-from .data import Record, new_topic, produce, read
-from .feeder import Feeder
-from .frames import CORRELATION_ID, Closed, Wire, request, response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.scenarios.kafka.broker import Cluster
-
-    from .data import Contents
-    from .equivalence import Address
-    from .stand import Stand
+    from tests.brokers.proxy.equivalence.comparison import Address
+    from tests.brokers.proxy.rig.data import Contents
+    from tests.brokers.proxy.rig.stand import Stand
 
     NewStand = Callable[..., Stand]
 
@@ -58,7 +56,7 @@ async def test_a_tls_hello_is_told_and_closed(new_stand: NewStand) -> None:
             pytest.raises((ssl.SSLError, ConnectionError, OSError)),
         ):
             await in_thread(partial(context.wrap_socket, plain, server_hostname="localhost"))
-        await stand.shoal.until_logged("a TLS hello on a plain port")
+        await stand.shoal.until_logged("a TLS hello on a plaintext port")
         assert _works(stand.broker(1))
 
 
@@ -110,7 +108,7 @@ async def test_a_client_that_does_not_read_costs_no_memory(brokers: Cluster, new
         grown = stand.shoal.peak_mib() - before
         for client in deaf:
             client.close()
-        assert grown < 48, f"{grown:.0f} MiB more for 400 MiB that nobody reads"
+        assert grown < 48, f"{grown:.0f} MiB more for 400 MiB that are not read"
 
 
 def _fill(bootstrap: str, topic: str) -> Contents:

@@ -15,18 +15,16 @@ from confluent_kafka.admin import AdminClient
 
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.java.tools import run_tool
+from tests.brokers.proxy.rig.data import IN_TIME, TIMESTAMP, Record, new_topic, produce, read, various
+from tests.brokers.proxy.rig.frames import Closed, Wire, framed, request, response
+from tests.brokers.proxy.rig.stand import PASSWORD, USER
 from tests.support.kafka_python import KafkaConsumer, KafkaProducer
-
-from .data import IN_TIME, TIMESTAMP, Record, new_topic, produce, read, various
-from .frames import Closed, Wire, framed, request, response
-from .stand import PASSWORD, USER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-
-    from .stand import Stand
+    from tests.brokers.proxy.rig.stand import Stand
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -99,7 +97,7 @@ def test_a_wrong_password_gives_the_broker_s_own_error(brokers: Cluster, stand: 
 
 
 def _refusal(bootstrap: str, mechanism: str) -> str:
-    """What librdkafka was told, without its own prefix, which has the address."""
+    """librdkafka's error message, without its own prefix, which has the address."""
     refused: list[KafkaError] = []
     settings: dict[str, Any] = {
         **client_config(bootstrap.split(",")[0]),

@@ -16,22 +16,20 @@ from confluent_kafka.admin import AdminClient
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.ports import LOOPBACK
+from tests.brokers.proxy.rig.batches import batch
+from tests.brokers.proxy.rig.data import IN_TIME, Record, leaders, new_topic, produce, read, various
+from tests.brokers.proxy.rig.feeder import Feeder
+from tests.brokers.proxy.rig.frames import Closed, Entity, Wire, request, response
+from tests.brokers.proxy.rig.stand import NODE_PORTS
 from tests.support.shoal_process import running_shoal
-
-from .batches import batch
-from .data import IN_TIME, Record, leaders, new_topic, produce, read, various
-from .feeder import Feeder
-from .frames import Closed, Entity, Wire, request, response
-from .stand import NODE_PORTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-
-    from .equivalence import Address
-    from .stand import Stand
+    from tests.brokers.proxy.equivalence.comparison import Address
+    from tests.brokers.proxy.rig.stand import Stand
 
     NewStand = Callable[..., Stand]
 
@@ -48,7 +46,7 @@ def _ask(address: Address, api: str, version: int, body: dict[str, Any]) -> Enti
 
 
 def _named(address: Address) -> dict[int, Address]:
-    """The brokers that a client is told of."""
+    """The brokers in a client's metadata."""
     return {one.node_id: (one.host, one.port) for one in _ask(address, "metadata", 12, {"topics": []}).brokers}
 
 
@@ -59,7 +57,8 @@ def _is_node(address: Address, node_id: int) -> bool:
     return bool(result.error_code == 0 and result.configs[0].value == str(node_id))
 
 
-# -- ports ---------------------------------------------------------------------------------------------------------------
+# -- ports
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
@@ -120,7 +119,7 @@ async def test_a_range_that_is_too_small_is_told(brokers: Cluster, new_stand: Ne
 
 @contextmanager
 def _taken(*ports: int) -> Iterator[None]:
-    """Somebody else listens on these."""
+    """Other processes listen on these."""
     others = [socket.create_server((LOOPBACK, port)) for port in ports]
     try:
         yield
@@ -129,7 +128,8 @@ def _taken(*ports: int) -> Iterator[None]:
             other.close()
 
 
-# -- leaders -------------------------------------------------------------------------------------------------------------
+# -- leaders
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(10, 14))
@@ -210,7 +210,8 @@ def _elect(stand: Stand, topic: str, leader: int) -> None:
         admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(IN_TIME)
 
 
-# -- brokers -------------------------------------------------------------------------------------------------------------
+# -- brokers
+# -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_broker_is_killed_and_comes_back(brokers: Cluster, stand: Stand) -> None:
@@ -234,7 +235,7 @@ async def test_a_broker_is_killed_and_comes_back(brokers: Cluster, stand: Stand)
 
 
 def _lead_as_before(brokers: Cluster) -> None:
-    """Until every partition is led by its preferred leader again, coordinators of groups and transactions among them."""
+    """Wait until every partition, coordinators' partitions included, is led by its preferred leader again."""
     admin = AdminClient(client_config(brokers.bootstrap))
     deadline = monotonic() + IN_TIME
     while True:

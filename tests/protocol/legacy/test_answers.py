@@ -1,4 +1,4 @@
-"""Answers that pass to legacy clients, and the versions that they are offered: against kio."""
+"""Responses that pass to legacy clients, and the versions offered to these: against kio."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -73,7 +73,7 @@ def test_damage_is_refused(case: Case, body: bytes) -> None:
 
 def ranges(frame: Any, case: Case) -> dict[int, tuple[int, int]]:
     entity = decode_response(bytes(frame), entity_type(case))
-    return {int(one.api_key): (one.min_version, one.max_version) for one in entity.api_keys}
+    return {int(api.api_key): (api.min_version, api.max_version) for api in entity.api_keys}
 
 
 @for_any("ApiVersionsResponse", examples=30)

@@ -1,12 +1,12 @@
-"""No code reaches a client that did not know it: against the codes of each release, copied from its sources."""
+"""No client receives a code that it does not know: against the codes of each release, copied from its sources."""
 
 import pytest
 
 from shoal.protocol.legacy.errors import CLIENT_VERSIONS, Release, downgrade_error, newest_spoken, spoken_since
 from shoal.protocol.schema.api import ApiKey
 
-# The constants of common/protocol/Errors.java at the tags 0.8.2.2, 0.9.0.1, 0.10.0.1, 0.10.1.1, 0.10.2.2, 0.11.0.2, and of
-# kafka/common/ErrorMapping.scala at 0.8.2.2 and 0.9.0.1 (which alone has 4 there).
+# The constants of common/protocol/Errors.java at the tags 0.8.2.2, 0.9.0.1, 0.10.0.1, 0.10.1.1, 0.10.2.2, 0.11.0.2, and
+# of kafka/common/ErrorMapping.scala at 0.8.2.2 and 0.9.0.1 (the only one with 4 there).
 JAVA_0_8_2 = {-1, 0, 1, 2, 3, 5, 6, 7, 10, 12, 13, 17, 18, 19, 20}
 SCALA_0_8_2 = {-1, *range(21)}
 KNOWN = {
@@ -17,7 +17,7 @@ KNOWN = {
     Release.V0_10_2: {-1, *range(45)},
     Release.V0_11: {-1, *range(56)},
 }
-NEWEST_CODE = 133  # of Kafka 4.3; a few more for what comes
+NEWEST_CODE = 133  # of Kafka 4.3, plus a few future ones
 SAID = [(key, version) for key in CLIENT_VERSIONS for version in range(newest_spoken(key) + 1)]
 
 

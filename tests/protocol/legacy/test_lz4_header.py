@@ -44,7 +44,7 @@ def test_header_may_have_a_size_and_a_dictionary() -> None:
 
 
 def test_library_refuses_what_old_clients_write() -> None:
-    """Else nobody would need `as_standard`."""
+    """Otherwise `as_standard` is not needed."""
     with pytest.raises(RuntimeError):
         lz4.frame.decompress(as_magic_0(lz4.frame.compress(b"data")))
 

@@ -31,7 +31,7 @@ from tests.support.legacy.sets import (
 ONE = Message(5, FIRST, False, b"key", b"value")
 
 
-# What others write
+# Sets of other writers
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -73,14 +73,14 @@ def test_entries_of_any_kind_follow_each_other(parts: list[tuple[int, Codec, lis
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_holes_of_compaction_stay(magic: int) -> None:
-    listed = [one for one in numbered([ONE] * 9, magic, 100) if one.offset not in (101, 104, 105)]
+    listed = [each for each in numbered([ONE] * 9, magic, 100) if each.offset not in (101, 104, 105)]
     assert read(wrapped(magic, Codec.GZIP, listed)) == listed
 
 
 def test_wrapper_at_offset_0_counts_from_0() -> None:
-    """As librdkafka produced it: its last message would lie at 0, the first below."""
+    """As librdkafka produced it: otherwise its last message would be at 0, the first below."""
     inner = singles(1, numbered([ONE] * 3, 1))
-    assert [one.offset for one in read(wrapper(1, Codec.GZIP, inner, offset=0))] == [0, 1, 2]
+    assert [each.offset for each in read(wrapper(1, Codec.GZIP, inner, offset=0))] == [0, 1, 2]
 
 
 def test_offsets_in_a_wrapper_of_magic_0_are_absolute_whatever_its_own() -> None:
@@ -89,14 +89,14 @@ def test_offsets_in_a_wrapper_of_magic_0_are_absolute_whatever_its_own() -> None
 
 
 def test_time_of_the_broker_is_in_the_wrapper_only() -> None:
-    """As LogAppendTime was first written: the messages inside keep what their producer said."""
+    """The first form of LogAppendTime: inner messages keep the producer's timestamps."""
     record_set = wrapper(1, Codec.GZIP, singles(1, [ONE, ONE._replace(offset=6)]), 9, FIRST + 77, LOG_APPEND_TIME)
-    assert [(one.timestamp, one.log_append_time) for one in read(record_set)] == [(FIRST + 77, True)] * 2
+    assert [(each.timestamp, each.log_append_time) for each in read(record_set)] == [(FIRST + 77, True)] * 2
 
 
 def test_offsets_mean_nothing_in_what_is_produced() -> None:
     record_set = singles(1, [ONE, ONE, ONE._replace(offset=-1)])
-    assert [one.offset for one in read(record_set, ordered=False)] == [5, 5, -1]
+    assert [each.offset for each in read(record_set, ordered=False)] == [5, 5, -1]
 
 
 # Hostile sets
@@ -140,7 +140,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "crc in a wrapper": lambda: wrapper(1, Codec.GZIP, damaged(GOOD, len(GOOD) - 1)),
     "zstd": lambda: write_message(1, 0, FIRST, Codec.ZSTD, None, b"\x28\xb5\x2f\xfd"),
     "zstd that can be read": lambda: wrapper(1, Codec.ZSTD, GOOD),
-    "a codec that nobody has": lambda: write_message(1, 0, FIRST, 7, None, GOOD),
+    "an unknown codec": lambda: write_message(1, 0, FIRST, 7, None, GOOD),
     "the same offset twice": lambda: GOOD + GOOD,
     "offsets that go down": lambda: wrapper(1, Codec.GZIP, singles(1, [ONE, ONE._replace(offset=4)]), 9),
     "a negative offset": lambda: singles(0, [ONE._replace(offset=-1)]),
@@ -162,8 +162,8 @@ def test_bomb_is_refused(codec: Codec) -> None:
 
 
 def test_wrappers_share_one_limit() -> None:
-    listed = [one._replace(value=bytes(50_000)) for one in numbered([ONE] * 4, 1)]
-    record_set = b"".join(wrapped(1, Codec.GZIP, [one]) for one in listed)
+    listed = [each._replace(value=bytes(50_000)) for each in numbered([ONE] * 4, 1)]
+    record_set = b"".join(wrapped(1, Codec.GZIP, [each]) for each in listed)
     assert len(read(record_set, limit=201_000, ordered=False)) == 4
     with pytest.raises(TooLarge):
         read(record_set, limit=160_000, ordered=False)
@@ -171,7 +171,7 @@ def test_wrappers_share_one_limit() -> None:
 
 @given(magics, codecs, message_lists, st.data())
 def test_one_wrong_bit_is_found(magic: int, codec: Codec, listed: list[Message], data: st.DataObject) -> None:
-    """In all of an entry but its offset: size and CRC cover that."""
+    """Anywhere in an entry except its offset, which size and CRC do not cover."""
     record_set = wrapped(magic, codec, numbered(listed if codec else listed[:1], magic, 1000))
     at = data.draw(st.integers(8, len(record_set) - 1))
     with pytest.raises(RemoteProtocolError):
@@ -181,7 +181,7 @@ def test_one_wrong_bit_is_found(magic: int, codec: Codec, listed: list[Message],
 @given(magics, codecs, message_lists, st.integers(0, 1 << 20))
 def test_offsets_ascend(magic: int, codec: Codec, listed: list[Message], first: int) -> None:
     found = read(wrapped(magic, codec, numbered(listed, magic, first)))
-    assert all(one.offset < other.offset for one, other in pairwise(found))
+    assert all(each.offset < other.offset for each, other in pairwise(found))
 
 
 def test_log_append_time_is_a_matter_of_magic_1() -> None:

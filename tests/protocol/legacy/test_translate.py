@@ -1,4 +1,4 @@
-"""Conversations: old questions in newer words, and old answers out of what the broker says to them."""
+"""Conversations: older requests in newer versions, and old responses from the broker's newer ones."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ Offsets = dict[tuple[str, int, int], tuple[int, int]]
 
 
 def over_the_wire(name: str, version: int, values: Any) -> dict[str, Any]:
-    """As the other side reads what was written."""
+    """The values that the other side decodes."""
     body = compose(MESSAGES[name], version, values)
     return decompose(MESSAGES[name], version, body, 0, len(body))
 
 
 def converse(key: int, version: int, request: Any, *answers: Any) -> tuple[list[Any], dict[str, Any]]:
-    """-> (the questions, the old answer), both as they are read from the wire."""
+    """Returns the requests and the old response, both as decoded from the wire."""
     name = API[key].name
     conversation = TRANSLATIONS[key](version, over_the_wire(f"{name}Request", version, request))
     questions = []
@@ -50,11 +50,11 @@ def test_every_version_that_becomes_another_has_a_conversation_or_a_handler_of_i
 
 
 def ask_offsets(*partitions: tuple[str, int, int, int]) -> dict[str, Any]:
-    """(topic, partition, timestamp, how many)."""
+    """(topic, partition, timestamp, maximum number of offsets)."""
     topics: dict[str, list[Any]] = {}
     for topic, partition, timestamp, most in partitions:
-        one = {"PartitionIndex": partition, "Timestamp": timestamp, "MaxNumOffsets": most}
-        topics.setdefault(topic, []).append(one)
+        row = {"PartitionIndex": partition, "Timestamp": timestamp, "MaxNumOffsets": most}
+        topics.setdefault(topic, []).append(row)
     return {"ReplicaId": -1, "Topics": [{"Name": topic, "Partitions": of} for topic, of in topics.items()]}
 
 
@@ -62,24 +62,24 @@ def found(*partitions: tuple[str, int, int, int]) -> dict[str, Any]:
     """(topic, partition, error code, offset)."""
     topics: dict[str, list[Any]] = {}
     for topic, partition, error_code, offset in partitions:
-        one = {"PartitionIndex": partition, "ErrorCode": error_code, "Timestamp": -1, "Offset": offset}
-        topics.setdefault(topic, []).append(one)
+        row = {"PartitionIndex": partition, "ErrorCode": error_code, "Timestamp": -1, "Offset": offset}
+        topics.setdefault(topic, []).append(row)
     return {"Topics": [{"Name": topic, "Partitions": of} for topic, of in topics.items()]}
 
 
 def asked(question: dict[str, Any]) -> list[tuple[str, int, int]]:
     return [
-        (topic["Name"], one["PartitionIndex"], one["Timestamp"])
+        (topic["Name"], row["PartitionIndex"], row["Timestamp"])
         for topic in question["Topics"]
-        for one in topic["Partitions"]
+        for row in topic["Partitions"]
     ]
 
 
 def told(answer: dict[str, Any]) -> list[tuple[str, int, int, list[int]]]:
     return [
-        (topic["Name"], one["PartitionIndex"], one["ErrorCode"], one["OldStyleOffsets"])
+        (topic["Name"], row["PartitionIndex"], row["ErrorCode"], row["OldStyleOffsets"])
         for topic in answer["Topics"]
-        for one in topic["Partitions"]
+        for row in topic["Partitions"]
     ]
 
 
@@ -215,7 +215,7 @@ def offsets(*partitions: tuple[int, int, str, int], error_code: int = 0) -> dict
 def fetched(answer: dict[str, Any]) -> list[tuple[int, int, str, int]]:
     ((name, of),) = [(topic["Name"], topic["Partitions"]) for topic in answer["Topics"]]
     assert name == "t"
-    return [(one["PartitionIndex"], one["CommittedOffset"], one["Metadata"], one["ErrorCode"]) for one in of]
+    return [(row["PartitionIndex"], row["CommittedOffset"], row["Metadata"], row["ErrorCode"]) for row in of]
 
 
 @pytest.mark.parametrize(("version", "missing"), [(0, 3), (1, 0)])
@@ -228,7 +228,7 @@ def test_an_offset_that_was_never_committed(version: int, missing: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_an_error_of_the_group_is_said_of_each_partition(version: int) -> None:
-    """Left out, they would look as if nothing had ever been committed."""
+    """If partitions were left out, the client would assume that no offset was ever committed."""
     _, answer = converse(ApiKey.OFFSET_FETCH, version, FETCH_OFFSETS, offsets(error_code=14))
     assert fetched(answer) == [(index, -1, "", 14) for index in (0, 1, 2)]
 
@@ -265,7 +265,7 @@ def test_configurations_say_whether_they_are_defaults() -> None:
     said = {"ThrottleTimeMs": 4, "Results": [{"ResourceType": 2, "ResourceName": "t", "Configs": configs}]}
     (question,), answer = converse(ApiKey.DESCRIBE_CONFIGS, 0, request, said)
     assert question == {**request, "IncludeSynonyms": False}
-    assert [(one["Name"], one["IsDefault"]) for one in answer["Results"][0]["Configs"]] == [("a", True), ("b", False)]
+    assert [(row["Name"], row["IsDefault"]) for row in answer["Results"][0]["Configs"]] == [("a", True), ("b", False)]
     assert answer["ThrottleTimeMs"] == 4
 
 

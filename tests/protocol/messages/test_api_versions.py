@@ -13,8 +13,8 @@ KEYS = st.sampled_from([*ApiKey, 93, 1000])
 
 
 def with_likely_keys(entity: Any, data: st.DataObject) -> Any:
-    """Random keys are hardly ever ours."""
-    keys = [replace(one, api_key=data.draw(KEYS), max_version=data.draw(st.integers(0, 40))) for one in entity.api_keys]
+    """Random keys are rarely in our tables."""
+    keys = [replace(api, api_key=data.draw(KEYS), max_version=data.draw(st.integers(0, 40))) for api in entity.api_keys]
     return replace(entity, api_keys=tuple(keys))
 
 
@@ -29,9 +29,9 @@ def test_only_maxima_of_edited_keys_are_lowered(case: Case, entity: Any, data: s
     if entity.error_code == 35:
         entity = replace(entity, error_code=type(entity.error_code)(0))
     frame = response_frame(entity)
-    keys = [replace(one, max_version=capped(one.api_key, one.max_version)) for one in entity.api_keys]
+    keys = [replace(api, max_version=capped(api.api_key, api.max_version)) for api in entity.api_keys]
     expected = replace(entity, api_keys=tuple(keys))
-    assert offered(frame, case.version) == {one.api_key: one.max_version for one in entity.api_keys}
+    assert offered(frame, case.version) == {api.api_key: api.max_version for api in entity.api_keys}
     made = intersect(frame, case.version)
     assert bytes(made) == response_frame(expected)
     assert (made is frame) == (expected == entity)
@@ -48,7 +48,7 @@ def test_the_unsupported_answer_is_what_a_client_reads() -> None:
     decoded = decode_response(unsupported(77), entity_type(Case("ApiVersionsResponse", 0)))
     assert unsupported(77)[4:8] == (77).to_bytes(4)
     assert decoded.error_code == 35
-    assert [(one.api_key, one.min_version, one.max_version) for one in decoded.api_keys] == [(18, 0, 4)]
+    assert [(api.api_key, api.min_version, api.max_version) for api in decoded.api_keys] == [(18, 0, 4)]
 
 
 def test_produce_still_starts_at_its_own_minimum() -> None:

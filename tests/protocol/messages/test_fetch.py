@@ -124,7 +124,7 @@ UNKNOWN = 999
 
 
 def future_response(record_set: bytes) -> bytes:
-    """Fetch v17 as no version has it yet: unknown tagged fields everywhere, error codes that Kafka does not have."""
+    """A future Fetch v17: unknown tagged fields everywhere, error codes that Kafka does not have."""
     partition = (3).to_bytes(4) + UNKNOWN.to_bytes(2) + (8).to_bytes(8) + bytes(16) + b"\1" + bytes(4)
     topic = TOPIC + b"\2" + partition + bytes([len(record_set) + 1]) + record_set + FUTURE + FUTURE
     tags = write_tagged_fields([(5, [b"??"])])

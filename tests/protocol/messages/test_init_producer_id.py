@@ -1,4 +1,4 @@
-"""Against kio, and against damage."""
+"""Against kio, and against damaged frames."""
 
 from datetime import timedelta
 from typing import Any

@@ -38,14 +38,16 @@ def test_a_request_is_read(case: Case, entity: Any, data: st.DataObject) -> None
     request = read_produce_request(frame, case.version)
     assert (request.transactional_id, request.acks) == (entity.transactional_id, entity.acks)
     assert timedelta(milliseconds=request.timeout_ms) == entity.timeout
-    assert [(one.topic, one.partition, bytes(frame[one.start : one.end])) for one in request.partitions] == [
-        (topic_key(topic), one.index, one.records or b"") for topic in entity.topic_data for one in topic.partition_data
+    assert [(each.topic, each.partition, bytes(frame[each.start : each.end])) for each in request.partitions] == [
+        (topic_key(topic), each.index, each.records or b"")
+        for topic in entity.topic_data
+        for each in topic.partition_data
     ]
 
 
 def topics_of(entity: Any) -> list[tuple[Topic, list[tuple[int, list[Buffer]]]]]:
     return [
-        (topic_key(topic), [(one.index, [one.records or b""]) for one in topic.partition_data])
+        (topic_key(topic), [(each.index, [each.records or b""]) for each in topic.partition_data])
         for topic in entity.topic_data
     ]
 
@@ -105,12 +107,12 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
     assert timedelta(milliseconds=response.throttle_ms) == entity.throttle_time
     assert (response.node_endpoints is not None) == bool(getattr(entity, "node_endpoints", ()))
     assert [partition[:4] for partition in response.partitions] == [
-        (topic_key(topic), one.index, one.error_code, one.base_offset)
+        (topic_key(topic), each.index, each.error_code, each.base_offset)
         for topic in entity.responses
-        for one in topic.partition_responses
+        for each in topic.partition_responses
     ]
-    for one in response.partitions:
-        assert bytes(frame[one.base_offset_at :][:8]) == one.base_offset.to_bytes(8, signed=True)
+    for each in response.partitions:
+        assert bytes(frame[each.base_offset_at :][:8]) == each.base_offset.to_bytes(8, signed=True)
 
 
 @for_any("ProduceResponse")
@@ -121,7 +123,7 @@ def test_an_answer_made_of_its_own_parts_is_the_same(case: Case, entity: Any, da
     topics: list[tuple[Topic, list[Buffer]]] = []
     for topic in entity.responses:
         own = [next(parts) for _ in topic.partition_responses]
-        topics.append((topic_key(topic), [frame[one.start : one.end] for one in own]))
+        topics.append((topic_key(topic), [frame[each.start : each.end] for each in own]))
     start, end = response.node_endpoints or (0, 0)
     made = encode_produce_response(
         case.version, 99, topics, throttle_ms=response.throttle_ms, node_endpoints=frame[start:end]
@@ -136,16 +138,16 @@ def test_a_partition_error_is_what_a_client_reads(case: Case) -> None:
     made = b"".join(encode_produce_response(case.version, 3, [(topic, errors)], throttle_ms=250))
     decoded = decode_response(made, entity_type(case))
     assert decoded.throttle_time.total_seconds() == 0.25
-    assert [topic_key(one) for one in decoded.responses] == [topic]
+    assert [topic_key(each) for each in decoded.responses] == [topic]
     partitions = decoded.responses[0].partition_responses
-    assert [(one.index, one.error_code, one.base_offset) for one in partitions] == [(4, 87, -1), (5, 6, -1)]
+    assert [(each.index, each.error_code, each.base_offset) for each in partitions] == [(4, 87, -1), (5, 6, -1)]
     if case.version >= 8:
-        assert [one.error_message for one in partitions] == ["why", None]
-        assert all(one.record_errors == () for one in partitions)
+        assert [each.error_message for each in partitions] == ["why", None]
+        assert all(each.record_errors == () for each in partitions)
 
 
 def future_partition(base_offset: int) -> bytes:
-    """A partition answer of v13 with an unknown error code and an unknown tag."""
+    """A partition response of v13 with an unknown error code and an unknown tag."""
     fields = (1).to_bytes(4) + (999).to_bytes(2) + base_offset.to_bytes(8) + bytes(16) + b"\1\0"
     return fields + write_tagged_fields([(44, [b"new"])])
 
@@ -154,12 +156,14 @@ def future_partition(base_offset: int) -> bytes:
 def test_unknown_tags_and_errors_keep_their_bytes(answers: list[tuple[bytes, int]]) -> None:
     topics = [
         (topic, [future_partition(offset) for _, offset in group])
-        for topic, group in groupby(answers, lambda one: one[0])
+        for topic, group in groupby(answers, lambda each: each[0])
     ]
     frame = b"".join(encode_produce_response(13, 1, topics, throttle_ms=0))
     partitions = read_produce_response(frame, 13).partitions
-    assert [(one.topic, one.base_offset, one.error_code) for one in partitions] == [(*one, 999) for one in answers]
-    assert [frame[one.start : one.end] for one in partitions] == [future_partition(offset) for _, offset in answers]
+    assert [(each.topic, each.base_offset, each.error_code) for each in partitions] == [
+        (*each, 999) for each in answers
+    ]
+    assert [frame[each.start : each.end] for each in partitions] == [future_partition(offset) for _, offset in answers]
 
 
 def test_topics_are_named_as_the_version_wants() -> None:

@@ -1,4 +1,4 @@
-"""The shortcuts never contradict the walkers, on any message that kio can make; and they do take the usual one."""
+"""The shortcuts never contradict the walkers, on any message of kio; and they answer for the common message."""
 
 from __future__ import annotations
 

@@ -110,12 +110,12 @@ def test_an_id_used_again_takes_no_other_place() -> None:
 
 @dataclass
 class Broker:
-    """KIP-227 from the broker's side: what offset it would really read each partition at."""
+    """The broker's side of KIP-227: the offset at which it would read each partition."""
 
     sessions: dict[int, dict[tuple[Topic, int], int]] = field(default_factory=dict)
 
     def fetch(self, request: FetchRequest, new_id: int) -> tuple[int, dict[tuple[Topic, int], int]]:
-        offsets = {(one.topic, one.partition): one.fetch_offset for one in request.partitions}
+        offsets = {(wanted.topic, wanted.partition): wanted.fetch_offset for wanted in request.partitions}
         if request.session_epoch <= 0:
             self.sessions.pop(request.session_id, None)
             if request.session_epoch == 0 and new_id:
@@ -132,7 +132,11 @@ class Broker:
 
 KEYS = st.tuples(st.sampled_from("ab"), st.integers(0, 3))
 STEP = st.tuples(
-    st.integers(0, 3), st.sampled_from([-1, 0, 1, 1, 1]), st.dictionaries(KEYS, st.integers(0, 9)), st.sets(KEYS), st.integers(0, 3)
+    st.integers(0, 3),
+    st.sampled_from([-1, 0, 1, 1, 1]),
+    st.dictionaries(KEYS, st.integers(0, 9)),
+    st.sets(KEYS),
+    st.integers(0, 3),
 )  # fmt: skip
 
 

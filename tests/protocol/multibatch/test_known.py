@@ -1,4 +1,4 @@
-"""When a broker is asked again, and what is forgotten when its connections are lost."""
+"""When a broker is probed again, and which proofs are dropped when its connections are lost."""
 
 from __future__ import annotations
 

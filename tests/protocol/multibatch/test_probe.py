@@ -1,4 +1,4 @@
-"""The probe against brokers that do every kind of thing with a set of batches."""
+"""The probe against brokers with every behaviour for sets of batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STEPS = 22  # requests of a whole probe
 
 
 def run(broker: BatchBroker, plan: ProbePlan = PLAN, **options: Any) -> Proof:
-    """To the end; a broker that says nothing is one whose connection ends."""
+    """Runs the whole probe; a broker that does not answer closes the connection."""
     probe = Probe(plan, **options)
     step = probe.start()
     for _ in range(200):
@@ -54,8 +54,8 @@ def test_a_broker_that_stores_sets_whole_is_proven(plan: ProbePlan) -> None:
     assert proof.result is Result.PROVEN
     assert proof.stamps
     assert proof.why == (
-        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; batches with sequences are known "
-        "again one by one"
+        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; "
+        "batches with sequences are known again one by one"
     )
     assert proof.identity is not None
     assert (proof.identity.cluster_id, proof.identity.node_id) == ("a-cluster", 1)
@@ -114,27 +114,28 @@ UNSAFE: dict[str, tuple[dict[str, Any], str]] = {
     "in part": ({"in_part": True}, "stores a part of it"),
     "a set known in part is stored in part": (
         {"stamps": "in part"},
-        "answers a set that it knows in part with error 87",
+        "answers a partly known set with error 87",
     ),
-    "the rest of a set is lost": ({"stamps": "stock"}, "loses what is new"),
+    "the rest of a set is lost": ({"stamps": "stock"}, "loses its new batches"),
     "no checks": ({"checks": False}, "does not check batches"),
 }
 
 
 @pytest.mark.parametrize("plan", [PLAN, NAMED], ids=["scratch", "named"])
-@pytest.mark.parametrize(("habits", "told"), UNSAFE.values(), ids=UNSAFE)
-def test_success_with_records_lost_or_wrong_is_unsafe(habits: dict[str, Any], told: str, plan: ProbePlan) -> None:
+@pytest.mark.parametrize(("habits", "why"), UNSAFE.values(), ids=UNSAFE)
+def test_success_with_records_lost_or_wrong_is_unsafe(habits: dict[str, Any], why: str, plan: ProbePlan) -> None:
     proof = judge(plan, **habits)
     assert proof.result is Result.UNSAFE
     if not (plan.topic and "answers_late_by" in habits):
-        assert told in proof.why
+        assert why in proof.why
     assert proof.left_behind == ()
 
 
 UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
     "no right to create": (
         {"create_error": ErrorCode.topic_authorization_failed},
-        "cannot create the scratch topic __shoal-probe-3132333435363738: error 29 (TOPIC_AUTHORIZATION_FAILED): so says the broker",
+        "cannot create the scratch topic __shoal-probe-3132333435363738: error 29 (TOPIC_AUTHORIZATION_FAILED): so "
+        "says the broker",
         "let the client create and delete topics __shoal-probe-*; or create a topic",
     ),
     "a policy": ({"create_error": ErrorCode.policy_violation}, "POLICY_VIOLATION", "name it with probe-topic"),
@@ -145,7 +146,11 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str, str]] = {
         "name it with probe-topic",
     ),
     "no right to write": ({"write_error": ErrorCode.topic_authorization_failed}, "no single batch", "let the client"),
-    "no right to read": ({"read_error": ErrorCode.topic_authorization_failed}, "cannot ask for the end", "let the client"),
+    "no right to read": (
+        {"read_error": ErrorCode.topic_authorization_failed},
+        "cannot ask for the end",
+        "let the client",
+    ),
     "TLS": ({"closes_on": frozenset({ApiKey.API_VERSIONS})}, "asked for ApiVersions", "TLS"),
     "SASL": ({"closes_on": frozenset({ApiKey.METADATA})}, "asked for Metadata", "--sasl-mechanism"),
     "another node": ({"node_ids": (7,)}, "does not name a broker 1", ""),
@@ -187,10 +192,10 @@ def test_a_good_broker_that_is_slow_or_stamps_its_own_time_is_proven(habits: dic
 
 
 STAMPS: dict[str, tuple[dict[str, Any], str]] = {
-    "stored again": ({"stamps": "ignored"}, "a batch with a sequence that came again was stored again"),
+    "stored again": ({"stamps": "ignored"}, "a resent batch with a sequence was stored again"),
     "refused": (
         {"stamps": "refused"},
-        "a batch with a sequence that came again was refused with error 87 (INVALID_RECORD)",
+        "a resent batch with a sequence was refused with error 87 (INVALID_RECORD)",
     ),
     "no more than five": (
         {"stamps": "five only"},
@@ -209,12 +214,12 @@ STAMPS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("plan", [PLAN, NAMED], ids=["scratch", "named"])
-@pytest.mark.parametrize(("habits", "told"), STAMPS.values(), ids=STAMPS)
-def test_a_broker_may_take_sets_and_not_know_sequences(habits: dict[str, Any], told: str, plan: ProbePlan) -> None:
+@pytest.mark.parametrize(("habits", "why"), STAMPS.values(), ids=STAMPS)
+def test_a_broker_may_take_sets_and_not_know_sequences(habits: dict[str, Any], why: str, plan: ProbePlan) -> None:
     proof = judge(plan, **habits)
     assert proof.proven
     assert not proof.stamps
-    assert told in proof.why
+    assert why in proof.why
 
 
 def test_a_broker_may_store_the_rest_of_a_set_that_it_knows_in_part() -> None:
@@ -226,12 +231,12 @@ def test_a_broker_that_has_just_started_is_asked_again_for_a_producer_id() -> No
 
 
 class Shared(BatchBroker):
-    """Others produce to the named topic, too: between any two requests of the probe."""
+    """Other clients produce to the given topic, too: between any two requests of the probe."""
 
     def answer(self, frame: bytes) -> bytes | None:
         answer = super().answer(frame)
         if self.asked[-1] is ApiKey.PRODUCE:
-            probe = Probe(replace(NAMED, token=b"somebody else's"))
+            probe = Probe(replace(NAMED, token=b"another client's"))
             step = probe.start()
             other = BatchBroker().with_topic("shoal-probe")
             while isinstance(step, Ask) and ApiKey.PRODUCE not in other.asked:
@@ -324,7 +329,7 @@ def test_a_connection_that_ends_anywhere_ends_the_probe(at: int) -> None:
     assert isinstance(step, Ask)
     proof = probe.lost()
     assert isinstance(proof, Proof)
-    if proof.proven:  # all had been seen, and only DeleteTopics was unanswered
+    if proof.proven:  # all sets had been checked; only DeleteTopics was unanswered
         assert broker.asked[-1] is ApiKey.DELETE_TOPICS or proof.left_behind
     assert proof.left_behind in ((), (PLAN.scratch,))
     assert proof.closed or proof.proven

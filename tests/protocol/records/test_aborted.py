@@ -47,7 +47,7 @@ def test_one_producer_has_several() -> None:
 
 
 def test_what_is_not_transactional_is_not_aborted() -> None:
-    """An idempotent producer may have the id."""
+    """An idempotent producer may have this id."""
     assert not included(AbortedTransactions([(7, 0)]), 5, 7, bits=0)
 
 

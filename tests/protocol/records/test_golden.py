@@ -1,4 +1,4 @@
-"""Bytes that Kafka's own classes wrote (tests/data/batches/README.md)."""
+"""Bytes written by Kafka's own classes (tests/data/batches/README.md)."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def golden(name: str) -> bytes:
 
 
 def expected(index: int) -> NewRecord:
-    """What GoldenBatches.java put there."""
+    """The record that GoldenBatches.java writes."""
     return NewRecord(
         FIRST_TIMESTAMP + 7 * (index % 50),
         None if index % 5 == 0 else b"key-%d" % index,

@@ -1,4 +1,4 @@
-"""Kafka's own DumpLogSegments reads what we encode, re-stamp, wrap and cut: CRC, codec, every record."""
+"""Kafka's own DumpLogSegments reads the batches that we encode, re-stamp, wrap and split: CRC, codec, every record."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ RECORDS = [
 
 
 def stamped(codec: Codec) -> bytes:
-    """As a transactional producer's batch lies in a source topic."""
+    """A transactional producer's batch as stored in a source topic."""
     return encode_batch(
         RECORDS,
         base_offset=5000,
@@ -54,7 +54,7 @@ def wrapped(inner: bytes) -> bytes:
 
 
 def laid_in_log(batches: list[bytes]) -> bytes:
-    """One after the other, with the offsets a broker would give them (they lie outside the CRC)."""
+    """Concatenated, with the offsets that a broker would assign (the CRC does not cover them)."""
     log, offset = b"", 0
     for batch in batches:
         log += offset.to_bytes(8, "big") + batch[8:]

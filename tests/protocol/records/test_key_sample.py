@@ -49,7 +49,7 @@ def test_an_empty_key_is_a_key(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", Codec)
 def test_a_record_longer_than_what_is_decompressed_still_tells(codec: Codec) -> None:
     assert looked_into([b"k", b"k"], codec, VALUE) is True
-    assert looked_into([None, b"k"], codec, VALUE) is False  # the second one is out of sight
+    assert looked_into([None, b"k"], codec, VALUE) is False  # the second record is not read
 
 
 def test_the_ninth_record_is_out_of_sight() -> None:
@@ -79,7 +79,7 @@ def test_damage_is_harmless(codec: Codec, data: st.DataObject) -> None:
     assert has_keys(codec, payload[:cut]) in (True, False, None)
 
 
-# What is decompressed
+# The bytes that are decompressed
 
 
 @given(codecs, st.builds(lambda chunk, times: chunk * times, st.binary(max_size=60), st.integers(0, 5000)))
@@ -108,7 +108,7 @@ def test_what_gives_nothing_for_ever_ends() -> None:
     assert decompress_start(Codec.GZIP, header + empty_block * 1_000_000 + b"rubbish", 10) == b""
 
 
-# Which batches
+# The batches that are chosen
 
 
 def picked(sampler: KeySampler, sizes: list[int]) -> list[int]:
@@ -133,5 +133,5 @@ def test_one_in_n() -> None:
 
 
 def test_a_pattern_of_the_traffic_does_not_hide() -> None:
-    """Each answer has ten batches of ten partitions: all are seen, though 1 in 10 is looked into."""
+    """Each response has ten batches of ten partitions: all are sampled, though only 1 in 10 batches is."""
     assert {at % 10 for at in picked(KeySampler(10), [10] * 200)} == set(range(10))

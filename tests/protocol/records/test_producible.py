@@ -1,4 +1,4 @@
-"""Many headers at once against one header at a time."""
+"""Many headers at once, compared with one header at a time."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -60,7 +60,7 @@ def test_halves_are_of_bytes_not_of_records() -> None:
 
 
 def test_holes_are_closed() -> None:
-    """What compaction leaves could not be produced at all."""
+    """Batches with gaps, as compaction leaves them, could not be produced."""
     batch = encode_batch([record._replace(offset_delta=3 * index) for index, record in enumerate(TEN)])
     assert joined(split_batch(batch, 0, len(batch), limit=500)) == TEN
 

@@ -1,4 +1,4 @@
-"""Many headers stamped at once against one header at a time, and against what a producer would have made."""
+"""Many headers stamped at once, compared with one header at a time, and with a producer's own."""
 
 from itertools import accumulate
 from typing import Any

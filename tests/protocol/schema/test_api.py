@@ -4,16 +4,16 @@ import pytest
 
 from shoal.protocol.schema.api import API, NEVER, ApiKey, request_header_version, response_header_version
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
-from tests.support.kafka_schemas import KAFKA_VERSIONS, Schema, all_schemas
+from tests.support.kafka.schemas import KAFKA_VERSIONS, Schema, all_schemas
 
 USERS_OWN_ADDRESSES = {"StreamsGroupHeartbeatResponse", "StreamsGroupDescribeResponse"}
-"""They carry what an application's instances say of themselves (application.server), not brokers."""
+"""These contain addresses that application instances state (application.server), not brokers' addresses."""
 
 CONTROLLERS = {"DescribeQuorumResponse"}
-"""No client of brokers connects to a controller, and Shoal has no port that leads there."""
+"""Clients of brokers do not connect to controllers, and Shoal has no port for one."""
 
 RENAMED = {"ListClientMetricsResourcesRequest": "ListConfigResourcesRequest"}
-"""Key 74 got its wider name in 4.1 (KIP-1142)."""
+"""Key 74 was renamed in 4.1 (KIP-1142)."""
 
 
 def requests(kafka: str) -> list[Schema]:

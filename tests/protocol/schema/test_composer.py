@@ -1,4 +1,4 @@
-"""Every message that the tables have, composed from values, is read by kio as those values."""
+"""kio reads every message of the tables, composed from values, as those values."""
 
 import dataclasses
 import uuid
@@ -20,7 +20,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def plain(value: Any) -> Any:
-    """What kio has types of its own for, as the wire has it."""
+    """Values of kio's own types, as on the wire."""
     match value:
         case ErrorCode():
             return value.value
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 def values_of(entity: Any, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
     """kio has the fields of a version in the order of the schema."""
     present = [field for field in fields if version in field.versions]
-    attributes = [getattr(entity, one.name) for one in dataclasses.fields(entity)]
+    attributes = [getattr(entity, each.name) for each in dataclasses.fields(entity)]
     return {
         field.name: value_of(field, value, version)
         for field, value in zip(present, attributes, strict=True)
@@ -48,9 +48,9 @@ def value_of(field: Field, value: Any, version: int) -> Any:
     if value is None and field.type == "int64":
         return -1  # an absent time
     if value is None or field.type != "struct":
-        return [plain(one) for one in value] if isinstance(value, tuple) else plain(value)
+        return [plain(each) for each in value] if isinstance(value, tuple) else plain(value)
     if field.is_array:
-        return [values_of(one, field.fields, version) for one in value]
+        return [values_of(each, field.fields, version) for each in value]
     return values_of(value, field.fields, version)
 
 

@@ -1,4 +1,4 @@
-"""Every message that the tables have is read as kio wrote it; what is damaged is refused, in bounded time and memory."""
+"""Every message of the tables is read as kio wrote it; damage is refused, in bounded time and memory."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.kio_messages import Case, cases, encode, entities, for_any
 
 
 def agrees(found: Any, entity: Any, field: Field, version: int) -> bool:
-    """Whether a value is what kio has for it. (An absent time is -1 on the wire.)"""
+    """True if a value equals kio's. (An absent time is -1 on the wire.)"""
     if entity is None:
         return found is None or found == -1 or found == bytes(16)
     if isinstance(entity, tuple):
@@ -32,7 +32,7 @@ def agrees(found: Any, entity: Any, field: Field, version: int) -> bool:
 
 def all_agree(found: dict[str, Any], entity: Any, fields: tuple[Field, ...], version: int) -> bool:
     present = [field for field in fields if version in field.versions]
-    values = [getattr(entity, one.name) for one in dataclasses.fields(entity)]
+    values = [getattr(entity, each.name) for each in dataclasses.fields(entity)]
     pairs = list(zip(present, values, strict=True))
     assert found.keys() <= {field.name for field in present}
     return all(

@@ -2,7 +2,7 @@ import pytest
 
 from shoal.protocol.schema.language import Field, Message, parse_message
 from shoal.protocol.schema.tables import MESSAGES
-from tests.support.kafka_schemas import KAFKA_VERSIONS, Row, all_schemas, in_version, rows
+from tests.support.kafka.schemas import KAFKA_VERSIONS, Row, all_schemas, in_version, rows
 
 
 def our_rows(fields: tuple[Field, ...], version: int, prefix: str = "") -> list[Row]:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, NewRecord, encode_batch
+from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample, produced_fingerprints, sample_record_set
 from shoal.protocol.wire.compression import Codec
 from tests.protocol.shallow.strategies import log_records, record_sets
@@ -16,7 +17,7 @@ SALT = b"salt" * 4
 
 
 def samples(log: bytes, first_offset: int = 0, partition: int = 3) -> tuple[Sample, ...]:
-    return sample_record_set(log, 0, len(log), salt=SALT, partition=partition, first_offset=first_offset)
+    return sample_record_set(log, scan(log, 0, len(log)), salt=SALT, partition=partition, first_offset=first_offset)
 
 
 def produced(outer: bytes, partition: int = 3, salt: bytes = SALT) -> list[Fingerprint]:

@@ -1,4 +1,6 @@
-"""Batches that the target refuses for good, in the middle of others: these alone are missing, and the source is told which."""
+"""Batches that the target refuses permanently, in the middle of others: these alone are missing, and the source learns
+which.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,20 @@ from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.shallow.refused import MAX_PARTITIONS, MAX_RANGES, Offsets, RefusedRanges, SourceRange, overlaps
-from shoal.protocol.shallow.unwrap.answers import TRY_AGAIN, Outcome
-from shoal.protocol.shallow.unwrap.delivery import AppendedLog
+from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN, BatchRefused, Finding, Outcome
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
-from shoal.protocol.shallow.unwrap.parcel import halves
+from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence import Sequence
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.protocol.shallow.unwrap.test_exactly_once import STEPS, TARGET, World, attempt, mirrored, plan_of
 from tests.support.shallow.partition import TOO_LATE, Partition
 from tests.support.shallow.world import Seen, context, flat, plain, poll
+from tests.support.shallow.wrapping import wrap_record_set
 
 LATEST = 5_000
 LATE = 9_000
@@ -57,7 +59,7 @@ def taken_singly(log: list[bytes]) -> list[NewRecord]:
 
 
 def offsets_of(log: list[bytes]) -> list[Offsets]:
-    """Of what it refuses."""
+    """Counts of refused batches."""
     batches = [poll(one) for one in log]
     return [Offsets(one[0].offset, one[-1].offset) for one in batches if one[-1].record.timestamp > LATEST]
 
@@ -70,19 +72,24 @@ class Side:
     sequence: Sequence | None = field(default_factory=lambda: Sequence(producer_id=7, epoch=0))
     deliveries: AppendedLog = field(default_factory=AppendedLog)
     requests: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def refused(self) -> list[SourceRange]:
+        return [finding.source for finding in self.findings if isinstance(finding, BatchRefused)]
 
     def produce(self, seen: list[Seen]) -> PartitionProgress:
         sets, plan = self.partition.takes_sets, plan_of(seen)
         progress = PartitionProgress(TARGET, plan, self.deliveries, sequence=self.sequence, sets=sets)
         while progress.outcome is None:
             while progress.cut_due is not None:
-                progress.cut(cut(progress))
+                self.findings += progress.cut(cut(progress))
             flying = []
-            while (parcel := progress.next_parcel()) is not None:
-                flying.append(flat(parcel.buffers()))
+            while (record_set := progress.next_record_set()) is not None:
+                flying.append(flat(record_set.buffers()))
             self.requests += len(flying)
             for one in flying:
-                progress.answered(*self.partition.produce(one))
+                self.findings += progress.answered(*self.partition.produce(one))
         return progress
 
 
@@ -110,7 +117,7 @@ def test_one_batch_in_the_middle_is_missing_and_nothing_else(kind: str) -> None:
     assert outcome
     assert outcome.error_code == TOO_LATE
     assert "source-cluster/orders-3 offsets 114..115, 2 records" in str(outcome.message)
-    assert progress.refused == [SourceRange("source-cluster", "orders", 3, Offsets(114, 115))]
+    assert side.refused == [SourceRange("source-cluster", "orders", 3, Offsets(114, 115))]
 
 
 @pytest.mark.parametrize("kind", SIDES)
@@ -141,7 +148,7 @@ def test_refused_plain_records_do_not_keep_back_the_envelope_behind_them() -> No
     assert progress.outcome
     assert progress.outcome.error_code == TOO_LATE
     assert side.partition.log == taken(log)
-    assert progress.refused == []
+    assert side.refused == []
 
 
 def test_many_refused_batches_cost_little_more_than_a_request_each() -> None:
@@ -159,16 +166,16 @@ def test_behind_one_refused_batch_the_sets_grow_again() -> None:
 
 
 def test_what_became_of_those_behind_it_must_be_known_before_the_error_is_final() -> None:
-    """The leader moved while they were under way: the mirror has to send them again, and would not after a final error."""
+    """The leader moved meanwhile: the mirror has to send them again, and would not after a final error."""
     side, log = Side(), log_of(False, True, False, False)
     seen = mirrored(b"".join(log))
     progress = PartitionProgress(TARGET, plan_of(seen), side.deliveries, sequence=side.sequence)
-    first = progress.next_parcel()
+    first = progress.next_record_set()
     assert first
     progress.answered(*side.partition.produce(flat(first.buffers())))
     flying = []
-    while parcel := progress.next_parcel():
-        flying.append(flat(parcel.buffers()))
+    while record_set := progress.next_record_set():
+        flying.append(flat(record_set.buffers()))
     assert len(flying) == 3
     progress.answered(*side.partition.produce(flying[0]))
     progress.answered(NOT_LEADER, -1)
@@ -192,7 +199,7 @@ def test_of_a_batch_only_the_record_that_is_too_large_is_missing() -> None:
     assert progress.outcome
     assert progress.outcome.error_code == 10
     assert "max.message.bytes of the target topic" in str(progress.outcome.message)
-    assert progress.refused == [SourceRange("source-cluster", "orders", 3, Offsets(7, 26))]
+    assert side.refused == [SourceRange("source-cluster", "orders", 3, Offsets(7, 26))]
     assert side.produce(mirrored(encode_batch(records, base_offset=7))).outcome
 
 
@@ -244,13 +251,14 @@ def test_a_mirror_with_stamps_of_its_own_ends_at_the_refused_batch() -> None:
     prepared = MirrorProducers(bytearray(8 * SLOT_SIZE)).prepare(TARGET, outer, 0, len(outer), plan)
     assert isinstance(prepared, Prepared)
     partition = Partition(latest=LATEST)
-    progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries)
-    while (parcel := progress.next_parcel()) is not None:
-        progress.answered(*partition.produce(flat(parcel.buffers())))
+    progress, findings = PartitionProgress(TARGET, prepared.plan, prepared.deliveries), list[Finding]()
+    while (record_set := progress.next_record_set()) is not None:
+        findings += progress.answered(*partition.produce(flat(record_set.buffers())))
     assert progress.outcome
     assert progress.outcome.error_code == TOO_LATE
     assert partition.log == taken(log[:1])
-    assert [one.offsets for one in progress.refused] == offsets_of(log)
+    refused = [finding.source.offsets for finding in findings if isinstance(finding, BatchRefused)]
+    assert refused == offsets_of(log)
 
 
 # What is kept of it
@@ -271,7 +279,9 @@ def test_ranges_that_meet_are_one() -> None:
 
 
 def test_nothing_that_was_refused_in_a_partition_is_forgotten() -> None:
-    """One envelope may be refused in more places than are kept: the mirror has to come to its first one as a plain record."""
+    """One envelope may be refused in more places than are kept: the mirror has to come to its first one as a plain
+    record.
+    """
     ranges = RefusedRanges()
     for at in (*range(0, 20 * MAX_RANGES, 10), 15):
         ranges.add(range_of(at, at))

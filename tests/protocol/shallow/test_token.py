@@ -5,21 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch, open_batch, read_batch_header
+from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.fingerprint import produced_fingerprints
 from shoal.protocol.shallow.token import Tokened, put_token, take_token, token_header
 from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.support.batches import consumed
 from tests.support.shallow.world import context, flat, plain, poll, produced, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 
 TOKEN = bytes(range(16))
 SALT = b"salt" * 4
 
 
 def put(log: bytes, fetch_offset: int = 0, **how: object) -> Tokened | None:
-    return put_token(log, 0, len(log), TOKEN, salt=SALT, partition=3, fetch_offset=fetch_offset, **how)  # type: ignore[arg-type]
+    how |= {"salt": SALT, "partition": 3, "fetch_offset": fetch_offset}
+    return put_token(log, scan(log, 0, len(log)), TOKEN, **how)  # type: ignore[arg-type]
 
 
 def tokened(log: bytes, fetch_offset: int = 0) -> Tokened:
@@ -124,7 +126,7 @@ def test_a_look_alike_is_a_header(name: bytes) -> None:
 
 
 def test_a_stamped_batch_keeps_its_stamps() -> None:
-    """Of an idempotent or exactly-once mirror: for the broker it is the same batch."""
+    """A batch of an idempotent or exactly-once mirror: for the broker it is the same batch."""
     records = [one.record for one in poll(flat(tokened(some_batch(0)).record_set))]
     outer = encode_batch(records, producer_id=7, producer_epoch=1, base_sequence=40, attributes=TRANSACTIONAL)
     plan = plan_record_set(outer, 0, len(outer))

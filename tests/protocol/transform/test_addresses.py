@@ -19,7 +19,7 @@ def is_address(node_id: int, host: str, port: int) -> bool:
 
 
 def addresses_in(entity: Any, node_id: int = -1) -> list[Endpoint]:
-    """Every host and port anywhere in the message, by the names of kio's fields."""
+    """Every host and port in the message, found by kio's field names."""
     if getattr(entity, "endpoint_type", 1) != 1:
         return []
     node_id = getattr(entity, "node_id", getattr(entity, "broker_id", node_id))
@@ -35,7 +35,7 @@ def addresses_in(entity: Any, node_id: int = -1) -> list[Endpoint]:
 
 
 def through_shoal(entity: Any, node_id: int = -1) -> Any:
-    """The message with every address replaced, again by the names of kio's fields."""
+    """The message with every address replaced, again by kio's field names."""
     if getattr(entity, "endpoint_type", 1) != 1:
         return entity
     node_id = getattr(entity, "node_id", getattr(entity, "broker_id", node_id))
@@ -52,7 +52,7 @@ def through_shoal(entity: Any, node_id: int = -1) -> Any:
 
 
 def lookup(node_id: int, host: str, port: int) -> tuple[str, int]:
-    """Hosts of every length, across that at which a compact length takes two bytes; some addresses stay."""
+    """Hosts of every length, across the one from which a compact length takes two bytes; some addresses stay."""
     if node_id % 5 == 0:
         return host, port
     return "h" * (1 + node_id % 200), 1 + (node_id + port) % 65_535
@@ -73,7 +73,7 @@ def test_every_address_is_replaced_and_nothing_else(case: Case, entity: Any, dat
 
 
 def with_likely_values(entity: Any, data: st.DataObject) -> Any:
-    """A random int8 is hardly ever an endpoint type that Kafka knows."""
+    """A random int8 is rarely a valid endpoint type."""
     if hasattr(entity, "endpoint_type"):
         return replace(entity, endpoint_type=data.draw(st.sampled_from([1, 1, 1, 2])))
     return entity

@@ -15,7 +15,7 @@ from tests.support.kio_messages import Case, for_any, response_frame
 
 
 def skim(frame: bytes, sizes: list[int], version: int = 17) -> bytes:
-    """`frame` fed in chunks of `sizes` bytes over and over; what a client gets."""
+    """`frame` fed in chunks of `sizes` bytes, repeatedly; returns the client's bytes."""
     skimmer = FetchSkimmer(version, len(frame))
     passed = bytearray()
     pos = turn = 0
@@ -56,7 +56,7 @@ def replace_endpoints(response: Any) -> Any:
 
 
 def response(record_set: bytes, tags: bytes) -> bytes:
-    """Fetch v17 with one partition, an aborted transaction and unknown tags wherever they may stand."""
+    """Fetch v17 with one partition, an aborted transaction and unknown tags in every allowed place."""
     future = write_tagged_fields([(7, [b"unknown"]), (900, [b""])])
     partition = bytes(30) + b"\2" + bytes(16) + future + bytes(4) + write_uvarint(len(record_set) + 1) + record_set
     topic = bytes(16) + b"\2" + partition + future + future

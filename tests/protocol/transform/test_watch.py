@@ -1,4 +1,4 @@
-"""What is noted of a streamed answer is what its decoder and the held path would say of it."""
+"""The watcher notes the same facts of a streamed response as the decoder and the held path."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from shoal.protocol.messages.fetch import read_fetch_response
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.wrap.wrap import next_offset
-from shoal.protocol.transform import watch
-from shoal.protocol.transform.watch import FetchWatcher, WatchedPartition
+from shoal.protocol.transform.watch import MAX_WATCHED, FetchWatcher, WatchedPartition
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
 from tests.support.kio_messages import Case, for_any, response_frame
 from tests.support.shallow.world import some_batch
+from tests.support.shallow.wrapping import next_offset
 
 BATCHES = some_batch(100, 4) + some_batch(104, 3)
 LEGACY = (7).to_bytes(8) + (22).to_bytes(4) + bytes(4) + b"\1" + bytes(17)
@@ -22,8 +21,8 @@ SETS = [b"", BATCHES, BATCHES[:-1], BATCHES[:70], LEGACY, LEGACY + BATCHES, BATC
 CHUNKS = st.lists(st.integers(1, 9) | st.integers(1, 3000), min_size=1, max_size=6)
 
 
-def watched(frame: bytes, version: int, sizes: list[int]) -> FetchWatcher:
-    watcher, pos, turn = FetchWatcher(version, len(frame)), 0, 0
+def watched(frame: bytes, version: int, sizes: list[int], *, most: int = MAX_WATCHED) -> FetchWatcher:
+    watcher, pos, turn = FetchWatcher(version, len(frame), most=most), 0, 0
     while pos < len(frame):
         chunk = bytearray(frame[pos : pos + sizes[turn % len(sizes)]])
         forward = watcher.feed(chunk)
@@ -36,23 +35,23 @@ def watched(frame: bytes, version: int, sizes: list[int]) -> FetchWatcher:
 
 
 def expected(frame: bytes, version: int) -> list[WatchedPartition]:
-    """As the held path concludes it."""
+    """The held path's result."""
     found = []
-    for one in read_fetch_response(frame, version).partitions:
-        if one.start < one.end:
-            following = next_offset(frame, one.start, one.end, 0)
-            batches = len(split(frame, one.start, one.end).spans) if following >= 0 else -1
+    for row in read_fetch_response(frame, version).partitions:
+        if row.start < row.end:
+            following = next_offset(frame, row.start, row.end, 0)
+            batches = len(split(frame, row.start, row.end).spans) if following >= 0 else -1
             found.append(
-                WatchedPartition(one.topic, one.partition, one.error_code, one.high_watermark, batches, following)
+                WatchedPartition(row.topic, row.partition, row.error_code, row.high_watermark, batches, following)
             )
     return found
 
 
 def with_sets(entity: Any, data: st.DataObject) -> Any:
-    """The same answer with record sets that are, or nearly are, batches."""
+    """The same response with record sets that are batches, or nearly."""
 
-    def filled(one: Any) -> Any:
-        return replace(one, records=data.draw(st.sampled_from(SETS)))
+    def filled(row: Any) -> Any:
+        return replace(row, records=data.draw(st.sampled_from(SETS)))
 
     topics = (replace(topic, partitions=tuple(map(filled, topic.partitions))) for topic in entity.responses)
     return replace(entity, responses=tuple(topics))
@@ -64,15 +63,15 @@ def test_it_sees_what_the_decoder_sees(case: Case, entity: Any, data: st.DataObj
     watcher = watched(frame, case.version, data.draw(CHUNKS))
     response = read_fetch_response(frame, case.version)
     assert (watcher.error_code, watcher.session_id) == (response.error_code, response.session_id)
-    seen = [one if one.next_offset >= 0 else one._replace(batches=-1) for one in watcher.partitions]
+    seen = [row if row.next_offset >= 0 else row._replace(batches=-1) for row in watcher.partitions]
     assert seen == expected(frame, case.version)
 
 
 def response(*, name: bytes = b"\7orders", sets: tuple[bytes, ...] = (BATCHES,)) -> bytes:
-    """Fetch v12, by hand."""
+    """Fetch v12, written by hand."""
     parts = b"".join(
-        bytes(30) + b"\1" + bytes(4) + bytes([len(one) + 1 & 127 | 128, len(one) + 1 >> 7]) + one + b"\0"
-        for one in sets
+        bytes(30) + b"\1" + bytes(4) + bytes([len(row) + 1 & 127 | 128, len(row) + 1 >> 7]) + row + b"\0"
+        for row in sets
     )
     payload = (
         bytes(4)
@@ -102,11 +101,10 @@ def test_a_name_that_is_none_is_refused(name: bytes) -> None:
         watched(response(name=name), 12, [10_000])
 
 
-def test_more_partitions_than_are_noted_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MAX_WATCHED", 2)
-    assert len(watched(response(sets=(BATCHES,) * 2), 12, [10_000]).partitions) == 2
+def test_more_partitions_than_are_noted_are_refused() -> None:
+    assert len(watched(response(sets=(BATCHES,) * 2), 12, [10_000], most=2).partitions) == 2
     with pytest.raises(RemoteProtocolError, match="more than 2"):
-        watched(response(sets=(BATCHES,) * 3), 12, [10_000])
+        watched(response(sets=(BATCHES,) * 3), 12, [10_000], most=2)
 
 
 @pytest.mark.parametrize("version", [3, 19])

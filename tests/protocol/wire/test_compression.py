@@ -58,7 +58,7 @@ def test_nothing_cut_off_is_taken_for_the_whole(codec: Codec) -> None:
 
 
 def test_snappy_cut_between_blocks_is_a_shorter_stream() -> None:
-    """The framing has no end mark, so it is the record count that tells: see `read_records`."""
+    """The framing has no end mark, so only the record count detects it: see `read_records`."""
     blocks = [raw_snappy(b"first"), raw_snappy(b"second")]
     assert decompress(Codec.SNAPPY, xerial(*blocks)[: len(xerial(blocks[0]))], 100) == b"first"
 
@@ -146,7 +146,7 @@ def test_kafka_python_agrees(codec: Codec, plain: bytes, monkeypatch: pytest.Mon
     assert decompress(codec, encode(plain), len(plain)) == plain
 
 
-# Bombs. Each is small, would be at least 64 MiB, and must be refused within a few MiB of memory.
+# Bombs. Each is small, would decompress to at least 64 MiB, and must be refused within a few MiB of memory.
 LIMIT = 1 << 20
 ZEROS = bytes(64 << 20)
 RLE_BLOCK = (128 << 10 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"  # 4 bytes that become 128 KiB
@@ -161,7 +161,8 @@ def streamed(compressor: zstandard.ZstdCompressor) -> bytes:
 
 
 def forged_lz4_size() -> bytes:
-    """A frame whose stated content size is 2^40 (the header's checksum byte is xxh32's, taken from the library itself)."""
+    """A frame whose stated content size is 2^40 (its header checksum byte, from xxh32, is taken from the library
+    itself)."""
     context = lz4.frame.create_compression_context()
     header: bytes = lz4.frame.compress_begin(context, source_size=1 << 40, block_linked=False)
     body: bytes = lz4.frame.compress(b"shoal", block_linked=False)[7:]

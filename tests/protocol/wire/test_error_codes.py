@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
-from tests.support.kafka_schemas import KAFKA_VERSIONS, kafka_lib
+from tests.support.kafka.schemas import KAFKA_VERSIONS, kafka_lib
 
 NEWEST, *OLDER = KAFKA_VERSIONS
 
@@ -20,12 +20,12 @@ def kafkas_codes(kafka: str) -> dict[str, int]:
 
 
 def test_codes_are_those_of_the_newest_kafka() -> None:
-    assert {one.name: one.value for one in ErrorCode} == kafkas_codes(NEWEST)
+    assert {member.name: member.value for member in ErrorCode} == kafkas_codes(NEWEST)
 
 
 @pytest.mark.parametrize("kafka", OLDER)
 def test_older_kafkas_have_a_part_of_them(kafka: str) -> None:
-    assert kafkas_codes(kafka).items() <= {one.name: one.value for one in ErrorCode}.items()
+    assert kafkas_codes(kafka).items() <= {member.name: member.value for member in ErrorCode}.items()
 
 
 @pytest.mark.parametrize(

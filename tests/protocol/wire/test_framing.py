@@ -16,9 +16,9 @@ def check(first: bytes, limit: int = DEFAULT_FRAME_LIMIT) -> None:
 @pytest.mark.parametrize(
     ("first", "message"),
     [
-        (bytes.fromhex("160301020001000200"), "a TLS hello on a plain port"),
-        (bytes.fromhex("16030100c8010000c4"), "a TLS hello on a plain port"),
-        (bytes.fromhex("15030300020228"), "a TLS alert on a plain port"),
+        (bytes.fromhex("160301020001000200"), "a TLS hello on a plaintext port"),
+        (bytes.fromhex("16030100c8010000c4"), "a TLS hello on a plaintext port"),
+        (bytes.fromhex("15030300020228"), "a TLS alert on a plaintext port"),
         (b"GET / HTTP/1.1\r\n", "speaks HTTP"),
         (b"POST /", "speaks HTTP"),
         (b"CONNECT host:9092", "speaks HTTP"),

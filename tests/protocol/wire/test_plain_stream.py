@@ -140,7 +140,7 @@ def test_the_largest_of_many_parts_counts_and_one_in_front_of_damage_too() -> No
     )
     small, large = (zstandard.ZstdCompressor(level=level, write_content_size=False) for level in (1, 19))
     streams = [small.compress(PLAIN), large.compress(PLAIN)]
-    assert working_bytes(Codec.ZSTD, b"".join(streams)) == max(working_bytes(Codec.ZSTD, one) for one in streams)
+    assert working_bytes(Codec.ZSTD, b"".join(streams)) == max(working_bytes(Codec.ZSTD, each) for each in streams)
     skipped = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"
     assert working_bytes(Codec.ZSTD, skipped + streams[1]) == working_bytes(Codec.ZSTD, streams[1])
     assert working_bytes(Codec.ZSTD, skipped) == 0

@@ -1,4 +1,4 @@
-"""Tokens as the RFCs' own examples have them, and servers that are not what they say."""
+"""Tokens as in the examples of the RFCs, and servers that fail to prove their identity."""
 
 from __future__ import annotations
 

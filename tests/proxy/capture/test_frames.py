@@ -214,7 +214,8 @@ def frame(number: int, size: int = 3000) -> CapturedFrame:
 def test_a_full_disk_has_every_frame_that_counts_as_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, full_at_the_start: bool
 ) -> None:
-    """A hundred turns of writing and flushing while it is full: one line, no files without content, and afterwards it goes on."""
+    """A hundred turns of writing and flushing while it is full: one line, no files without content, and afterwards it
+    goes on."""
     now = [0.0]
     monkeypatch.setattr("shoal.proxy.capture.frame_files.time.monotonic", lambda: now[0])
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk, caplog.at_level(logging.INFO, "shoal.capture"):
@@ -242,5 +243,5 @@ def test_a_full_disk_has_every_frame_that_counts_as_written(
 
 
 def test_a_directory_that_is_not_there_is_the_operators_mistake(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match=r"capture.raw.directory: .*/none is no directory"):
+    with pytest.raises(OperatorError, match=r"capture.raw.directory: .*/none is not a directory"):
         capture(tmp_path / "none")

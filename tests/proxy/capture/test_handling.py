@@ -1,4 +1,5 @@
-"""What the index says of requests that Shoal joins, answers or asks itself. Wrapping and unwrapping: tests/brokers/mirror/test_capture.py."""
+"""What the index says of requests that Shoal joins, answers or asks itself. Wrapping and unwrapping:
+tests/brokers/mirror/test_capture.py."""
 
 from __future__ import annotations
 

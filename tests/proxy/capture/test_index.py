@@ -235,17 +235,17 @@ async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match=r"capture\.directory: .* is no directory"):
+    with pytest.raises(OperatorError, match=r"capture\.directory: .* is not a directory"):
         new_capture(tmp_path / "missing")
     for flag in ("--capture", "--capture-raw"):
         told = shoal("mirror", *CLUSTERS, flag, str(tmp_path / "missing"))
         assert (told.returncode, told.stdout) == (2, "")
-        assert f"shoal: error: {flag}: {tmp_path / 'missing'} is no directory: create it" in told.stderr
+        assert f"shoal: error: {flag}: {tmp_path / 'missing'} is not a directory: create it" in told.stderr
     file = tmp_path / "shoal.toml"
     file.write_text(f'{GOOD}\n[capture]\ndirectory = "missing"\n')
     checked = shoal("check", "-c", str(file))
     assert checked.returncode == 2
-    assert f"shoal: error: capture.directory: {tmp_path / 'missing'} is no directory" in checked.stderr
+    assert f"shoal: error: capture.directory: {tmp_path / 'missing'} is not a directory" in checked.stderr
 
 
 async def test_a_file_ends_with_too_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ async def test_an_error_of_shoals_own_ends_the_index_and_nothing_else(
         nursery.start_soon(capture.run)
         fill(capture, 1)
         monkeypatch.setattr(capture_module, "_row_blocks", broken)
-        await until(lambda: "the index ends here" in caplog.text)
+        await until(lambda: "the index stops" in caplog.text)
         fill(capture, 3, 2)
         nursery.cancel_scope.cancel()
     capture.close()

@@ -1,4 +1,5 @@
-"""What a tapped transport puts off makes the rows that the walkers make of the same bytes at once, whatever passes and however it is cut."""
+"""What a tapped transport puts off makes the rows that the walkers make of the same bytes at once, whatever passes and
+however it is cut."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from bench.index import TOPIC, Nothing, fetch_answer
 from shoal.protocol.capture.index import tap as tap_module
 from shoal.protocol.capture.index.again import Lane
 from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Treatment
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.stream import is_whole
 from shoal.protocol.capture.index.tap import Tap
 from shoal.protocol.wire.compression import Codec
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-PLACE = Place(connection=7, listener="here", cluster="there", node=3)
+PLACE = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)
 VIEW = memoryview(bytearray(32 * 1024 * 1024))
 
 
 class Socket(Nothing):
-    """Takes all it is given, and gives what it is told to."""
+    """Takes all it is given, and gives what it is set to."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -103,7 +104,8 @@ def is_amid(rig: Rig) -> bool:
     return rig.tap.ahead.begun is not None
 
 
-# -- what is put off -----------------------------------------------------------------------------------------------------
+# -- what is put off
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -429,7 +431,8 @@ async def test_the_index_reads_what_was_put_off_before_it_writes(
     assert (found.written, found.unread, len(whole_index(tmp_path))) == ((1, 1, 1) if fails else (6, 0, 6))
 
 
-# -- the same rows -------------------------------------------------------------------------------------------------------
+# -- the same rows
+# -------------------------------------------------------------------------------------------------------
 
 BATCHES = {
     "small": a_batch(), "one byte": a_batch(records=1, size=1), "large": a_batch(records=30, size=1000),
@@ -463,7 +466,9 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
         return Exchange(request=bytes(hello), answer=(8).to_bytes(4) + correlation_id.to_bytes(4) + bytes(4))
     if kind == "fetch":
         asked, answered = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch() * draw(st.integers(0, 40)))
-        asked, answered = (frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4)))  # fmt: skip
+        asked, answered = (
+            frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4))
+        )
         return Exchange(
             request=asked, answer=answered, note=draw(st.sampled_from([None, RequestAnnotation(judged=True)]))
         )
@@ -501,7 +506,7 @@ Event = tuple[str, Any]
 
 @st.composite
 def an_exchange_like_the_others(draw: st.DrawFn, correlation_id: int, version: int) -> Exchange:
-    """Of one producer, with long requests."""
+    """Requests of one producer, long ones among them."""
     sets = draw(st.dictionaries(st.sampled_from(["orders", "others", LONG_NAME]), SETS, min_size=1))
     acks = draw(st.sampled_from([-1] * 30 + [0]))
     asked = request_of(version, correlation_id, sets, acks=acks)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         (["--help"], ["shoal mirror --source a1:9092 --target b1:9092", "shoal check mm2.properties", "exit codes:"]),
         (
             ["mirror", "--help"],
-            ["--source HOST:PORT", "examples:", "next: shoal check", "as before, and Shoal says why"],
+            ["--source HOST:PORT", "examples:", "next: shoal check", "mirrors as before, and Shoal logs why"],
         ),
         (["run", "--help"], ["[[cluster]]", 'mode = "wrap"', "docs/configuration.md"]),
         (
@@ -56,7 +56,7 @@ def test_the_small_file_of_the_help_is_a_good_file(tmp_path: Path) -> None:
 
     done = shoal("check", "-c", str(tmp_path / "shoal.toml"))
 
-    assert done.stdout.endswith("in order: 2 listeners (source, target)\n")
+    assert done.stdout.endswith("OK: 2 listeners (source, target)\n")
     assert done.returncode == 0
 
 
@@ -70,18 +70,27 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "shoal: error: the following arguments are required: {mirror,run,check,probe}"),
+        ([], "shoal: error: the following arguments are required: {mirror,run,check,probe,capture,replay,spark}"),
         (["miror"], "invalid choice: 'miror'"),
         (["mirror"], "shoal mirror: error: the following arguments are required: --source, --target"),
         (["mirror", *CLUSTERS, "--advertize", "x"], 'unknown argument --advertize; did you mean "--advertise"?'),
-        (["mirror", "--source", "a1", "--target", "b:1"], "argument --source: 'a1' has no port: write host:port, for example a1:9092"),
-        (["mirror", *CLUSTERS, "--source-listen", "19092"], "'19092' has no port: write host:port, for example 127.0.0.1:19092"),
+        (
+            ["mirror", "--source", "a1", "--target", "b:1"],
+            "argument --source: 'a1' has no port: write host:port, for example a1:9092",
+        ),
+        (
+            ["mirror", *CLUSTERS, "--source-listen", "19092"],
+            "'19092' has no port: write host:port, for example 127.0.0.1:19092",
+        ),
         (["mirror", *CLUSTERS, "--run-limit", "big"], "argument --run-limit: 'big' is not a size"),
         (["mirror", *CLUSTERS, "--deep-topics", "("], "argument --deep-topics: '(' is not a regular expression"),
         (["mirror", *CLUSTERS, "--tag", "x"], "argument --tag: 'x': write NAME=VALUE"),
         (["mirror", *CLUSTERS, "--report-every", "often"], "'often' is not a number of seconds"),
         (["mirror", *CLUSTERS, "--source-ports", "1"], "argument --source-ports: '1' is not a range"),
-        (["mirror", *CLUSTERS, "--target-listen", "127.0.0.1:19100"], "--target-listen (19100): port 19100 is taken by --source-ports (19093-19192) too"),
+        (
+            ["mirror", *CLUSTERS, "--target-listen", "127.0.0.1:19100"],
+            "--target-listen (19100): port 19100 is also used by --source-ports (19093-19192)",
+        ),
         (["mirror", *CLUSTERS, "--run-limit", "1KiB"], "--min-batch-bytes: 4096 is above run-limit (1024)"),
         (["run"], "the following arguments are required: -c/--config"),
         (["run", "-c", "none.toml"], "shoal: error: none.toml: cannot be read: No such file or directory"),
@@ -93,7 +102,7 @@ def test_the_version_is_told() -> None:
         (["probe", "b1:9092", "--sasl-username", "x"], "log-in: needs all three: --sasl-mechanism, --sasl-username"),
         (["check", "-"], "standard input: is not a MirrorMaker 2 configuration"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_without_a_traceback(arguments: list[str], told: str) -> None:
     done = shoal(*arguments)
 
@@ -152,9 +161,32 @@ def test_the_flags_of_captures_go_without_each_other(tmp_path: Path) -> None:
 
 def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: Path) -> None:
     flags = parse_arguments(
-        ["mirror", "--source", "a1:1,[::1]:2", "--target", "b1:3", "--target-ports", "30000-30010", "--state-dir", str(tmp_path),
-         "--deep-topics", "^x$", "--deep-topics", "y", "--run-limit", "256KiB", "--tag", "site=north", "--min-batch-bytes", "0", "--plain-compression", "zstd", "--producer-slots", "50000"]
-    )  # fmt: skip
+        [
+            "mirror",
+            "--source",
+            "a1:1,[::1]:2",
+            "--target",
+            "b1:3",
+            "--target-ports",
+            "30000-30010",
+            "--state-dir",
+            str(tmp_path),
+            "--deep-topics",
+            "^x$",
+            "--deep-topics",
+            "y",
+            "--run-limit",
+            "256KiB",
+            "--tag",
+            "site=north",
+            "--min-batch-bytes",
+            "0",
+            "--plain-compression",
+            "zstd",
+            "--producer-slots",
+            "50000",
+        ]
+    )
 
     settings = mirror_settings(flags)
 
@@ -180,7 +212,7 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
 
 
 def test_a_host_more_keeps_the_state() -> None:
-    """Of which cluster the files are stands in them, and is asked of the brokers."""
+    """The files name their cluster; the brokers are asked for theirs."""
     files = set()
     for source, target in (("a1:1,a2:1", "b1:1"), ("a2:1", "b1:1,b2:1")):
         wrap, unwrap = mirror_settings(parse_arguments(["mirror", "--source", source, "--target", target])).listeners
@@ -229,7 +261,9 @@ def test_check_finds_a_state_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text(GOOD, encoding="utf-8")
     done = shoal("check", "-c", "shoal.toml", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("shoal: error: state-dir: state cannot be written to: state is no directory: choose")
+    assert done.stderr.startswith(
+        "shoal: error: state-dir: state cannot be written to: state is not a directory: choose"
+    )
 
 
 def test_flags_that_do_not_fit_together_are_named() -> None:
@@ -255,7 +289,9 @@ def test_check_ends_with_1_where_something_must_change() -> None:
     done = shoal("check", "-", "--source-listen", "shoal.example:19092", stdin=WIRED)
 
     assert done.returncode == 1
-    assert "Lines to have in standard input:\n\n    A.consumer.bootstrap.servers = shoal.example:19092\n" in done.stdout
+    assert (
+        "Set these lines in standard input:\n\n    A.consumer.bootstrap.servers = shoal.example:19092\n" in done.stdout
+    )
     assert done.stderr == ""
 
 

@@ -70,7 +70,7 @@ def test_strimzi_lines_are_a_fragment_of_the_v1_resource() -> None:
 
 
 def test_a_loopback_address_is_pointed_out_for_strimzi() -> None:
-    assert strimzi(WIRING).startswith("# 127.0.0.1 leads to Shoal only inside one pod")
+    assert strimzi(WIRING).startswith("# 127.0.0.1 reaches Shoal only inside the same pod")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -91,7 +91,7 @@ CONNECTOR = {
 
 
 def yaml_paths(text: str) -> dict[str, str]:
-    """dotted path -> value, of the little YAML that `strimzi` writes: mappings, one-element lists, quoted or bare text."""
+    """Dotted path -> value of the YAML that `strimzi` writes: mappings, one-element lists, quoted or bare text."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []  # indent and key of the mappings around a line
     for line in text.splitlines():
@@ -109,7 +109,7 @@ def yaml_paths(text: str) -> dict[str, str]:
 
 
 def strimzi_connector(text: str) -> dict[str, str]:
-    """The connector that the operator makes of the resource: aliases from source and target, and `config` as it stands."""
+    """The operator's connector of the resource: aliases from source and target, and `config` as it stands."""
     paths = yaml_paths(text)
     assert paths["kind"] == "KafkaMirrorMaker2"
     place = "spec/mirrors/sourceConnector/config/"
@@ -157,7 +157,7 @@ ADDRESSES = st.sampled_from(("127.0.0.1", "0.0.0.0", "[::1]", "shoal"))
 
 @st.composite
 def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """Of `shoal mirror`, and those of `shoal check` among them."""
+    """The flags of `shoal mirror`, and those of `shoal check` among them."""
     shared = [
         f"--source-listen={draw(ADDRESSES)}:19092",
         f"--target-listen={draw(ADDRESSES)}:29092",
@@ -236,5 +236,5 @@ def test_a_run_limit_that_cannot_work_is_refused(
     said = capsys.readouterr()
     assert said.out == ""
     assert "--run-limit: " in said.err
-    assert "is too large: a response with such an envelope could not be held" in said.err
-    assert "At most 33550336" in said.err
+    assert "is too large: at most 33550336" in said.err
+    assert "at most 33550336" in said.err

@@ -122,7 +122,7 @@ async def test_a_broker_that_wants_sasl_is_told() -> None:
         report = await here.probe()
         assert report.result is Result.UNKNOWN
         assert report.brokers[0].node_id is None
-        assert "way out: does this port want SASL (--sasl-mechanism)?" in to_text(report)
+        assert "remedy: the port may require SASL (--sasl-mechanism)" in to_text(report)
 
 
 async def test_with_credentials_it_logs_in_on_every_connection() -> None:

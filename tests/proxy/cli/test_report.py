@@ -69,7 +69,8 @@ def test_a_wrap_listener_tells_what_was_wrapped_and_what_not_and_why() -> None:
 
 def test_an_unwrap_listener_tells_what_was_appended() -> None:
     assert told(START, snapshot(105.0, listener("target", active=1, in_flight=3), target=OPENED)) == (
-        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 requests; "
+        "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 "
+        "requests; "
         "1 connection, 3 requests in flight"
     )
 

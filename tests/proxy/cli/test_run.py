@@ -38,7 +38,7 @@ def test_mirror_prints_its_lines_when_its_ports_are_open_and_ends_in_order(tmp_p
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> None:
-    flags, (*_, nobody) = mirror_flags(tmp_path)
+    flags, (*_, unused) = mirror_flags(tmp_path)
 
     with running("mirror", *flags, "--form", "dedicated", "--log-format", "json") as process:
         assert process.stderr is not None
@@ -49,8 +49,8 @@ def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> Non
 
     for name, entry in zip(("source", "target"), sorted(told, key=lambda entry: entry["event"]), strict=True):
         assert (
-            f"cluster '{name}': cannot reach the broker: 127.0.0.{1 if name == 'source' else 2}:{nobody}: Connection refused"
-            in entry["event"]
+            f"cluster '{name}': cannot reach the broker: 127.0.0.{1 if name == 'source' else 2}:{unused}: Connection "
+            "refused" in entry["event"]
         )
 
 
@@ -96,7 +96,7 @@ def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) 
         _, errors = process.communicate(timeout=DEADLINE)
 
     told = [
-        entry for entry in map(json.loads, errors.splitlines()) if "only this machine can connect" in entry["event"]
+        entry for entry in map(json.loads, errors.splitlines()) if "remote clients cannot connect" in entry["event"]
     ]
     assert [(entry["level"], entry["listener"]) for entry in told] == [("warning", "source"), ("warning", "target")]
 
@@ -117,12 +117,15 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_run_takes_its_file_and_flags_win(tmp_path: Path) -> None:
-    _, (source, target, first, second, nobody) = mirror_flags(tmp_path)
+    _, (source, target, first, second, unused) = mirror_flags(tmp_path)
     text = (
-        GOOD.replace("a1:9092,[::1]:9092", f"127.0.0.1:{nobody}").replace('"b1:9092", "b2:9092"', f'"127.0.0.2:{nobody}"')
-        .replace("19092", str(source)).replace('"19093-19192"', f'"{first}-{first}"').replace("0.0.0.0:29092", f"127.0.0.1:{target}")
+        GOOD.replace("a1:9092,[::1]:9092", f"127.0.0.1:{unused}")
+        .replace('"b1:9092", "b2:9092"', f'"127.0.0.2:{unused}"')
+        .replace("19092", str(source))
+        .replace('"19093-19192"', f'"{first}-{first}"')
+        .replace("0.0.0.0:29092", f"127.0.0.1:{target}")
         .replace("{ 1 = 29093, 2 = 29094 }", f"{{ 1 = {second} }}")
-    )  # fmt: skip
+    )
     (tmp_path / "shoal.toml").write_text(text, encoding="utf-8")
 
     with running("run", "-c", str(tmp_path / "shoal.toml"), "--log-level", "info") as process:

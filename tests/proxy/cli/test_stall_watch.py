@@ -34,7 +34,7 @@ def watch(exits: list[int]) -> StallWatch:
 
 def look(watch: StallWatch, times: int) -> None:
     for _ in range(times):
-        watch.look()
+        watch.check()
 
 
 def test_a_loop_that_turns_is_left_alone(watch: StallWatch, exits: list[int], caplog: pytest.LogCaptureFixture) -> None:
@@ -53,10 +53,10 @@ def test_it_says_so_once_and_ends_once_the_time_has_come(
     assert not caplog.records
     look(watch, 6)
     assert [record.getMessage() for record in caplog.records[:2]] == [
-        "the event loop stands still, nobody is served", "stack",
+        "the event loop is blocked: no client is served", "stack",
     ]  # fmt: skip
     assert not exits
-    watch.look()
+    watch.check()
     assert exits == [STALLED]
     assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
 
@@ -66,9 +66,9 @@ def test_a_loop_that_goes_on_is_forgiven(watch: StallWatch, exits: list[int], ca
     watch.beats += 1
     look(watch, 10)
     assert not exits
-    assert [record.getMessage() for record in caplog.records].count("the event loop turns again") == 1
+    assert [record.getMessage() for record in caplog.records].count("the event loop runs again") == 1
     assert [record.getMessage() for record in caplog.records].count(
-        "the event loop stands still, nobody is served"
+        "the event loop is blocked: no client is served"
     ) == 2
 
 
@@ -103,7 +103,7 @@ async def test_tasks_can_be_read_while_the_loop_goes_on(caplog: pytest.LogCaptur
 
     def read() -> None:
         for _ in range(30):
-            watch._stands(2.0)
+            watch._blocked(2.0)
 
     watch._root = trio.lowlevel.current_root_task()
     async with trio.open_nursery() as nursery:
@@ -119,7 +119,7 @@ async def test_tasks_can_be_read_while_the_loop_goes_on(caplog: pytest.LogCaptur
                 nursery.start_soon(short, number)
             await trio.lowlevel.checkpoint()
     messages = {record.getMessage() for record in caplog.records}
-    assert messages == {"the event loop stands still, nobody is served", "stack"}
+    assert messages == {"the event loop is blocked: no client is served", "stack"}
 
 
 HANGING = """

@@ -1,4 +1,4 @@
-"""Proofs in the running proxy: made over a client's own connection, bound to connections, forgotten when one is lost."""
+"""Proofs in the running proxy: made over a client's own connection, bound to connections, dropped when one is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from shoal.proxy.config.settings import ClusterSettings, Limits, MultiBatch
 from shoal.proxy.connection.routes import Route, table
-from shoal.proxy.plain import PLAIN_ROUTES, PlainPath
+from shoal.proxy.listener.plain import PLAIN_ROUTES, PlainPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.multibatch.broker import BatchBroker, Habits
 from tests.support.multibatch.brokers import Behind
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 ASK = ApiKey.OFFSET_COMMIT  # answered by `ProvingPath` with what `ensure` says
 LOOK = ApiKey.OFFSET_FETCH  # ... with what `may_send_sets` says
@@ -270,8 +270,8 @@ async def test_a_withdrawn_proof_is_withdrawn_for_every_connection(caplog: pytes
         assert not await say(second)
         warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         assert warnings == [
-            "cluster 'c': broker 1 no longer takes several batches per request: error 87 to a set of 12 batches for t1-0; "
-            "one by one again"
+            "cluster 'c': broker 1 no longer takes several batches per request: error 87 to a set of 12 batches "
+            "for t1-0; one by one again"
         ]
         here.now[0] += 600
         assert await say(second)

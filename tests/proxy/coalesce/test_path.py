@@ -1,4 +1,4 @@
-"""Many producers through a coalescing listener, before a strict broker: what is joined, and that nobody notices."""
+"""Many producers through a coalescing listener, before a strict broker: what is joined, and that no client notices."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_batch_that_is_broken_hurts_only_its_owner() -> None:
 
 async def test_brokers_named_in_an_answer_are_shoals_own() -> None:
     async with coalesce_rig() as r:
-        leader = r.server.listeners["test"].doors[7].port
+        leader = r.server.listeners["test"].bound_ports[7].port
         host, port = r.fake.address
         r.broker.scripts[0] = Script(errors={0: ErrorCode.not_leader_or_follower}, leader=(7, host, port))
         client = await r.producer()
@@ -193,7 +193,7 @@ async def test_what_a_client_sent_with_acks_0_arrives_though_it_has_gone() -> No
 
 
 async def test_behind_a_request_with_acks_0_that_went_alone_nothing_is_joined() -> None:
-    """Nobody says when the broker has worked on it: only its own connection keeps the order."""
+    """No answer says when the broker has worked on it: only its own connection keeps the order."""
     async with coalesce_rig() as r:
         client = await r.producer()
         large = "x" * 100_000

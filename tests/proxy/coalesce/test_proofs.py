@@ -1,6 +1,8 @@
-"""A coalescing listener and the proof of sets: none goes to a broker that was not proven to store them, over whatever connection.
+"""A coalescing listener and the proof of sets: none goes to a broker that was not proven to store them, over whatever
+connection.
 
-Clients come and go, the broker's habits change, and of its connections some or all end. What arrives is checked with the broker's own eyes.
+Clients come and go, the broker's habits change, and of its connections some or all end. What arrives is checked with
+the broker's own eyes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from tests.support.coalesce_rig import NODE, ORDERS, CoalesceRig, batch, coalesc
 from tests.support.multibatch.broker import Habits
 from tests.support.multibatch.brokers import Behind
 from tests.support.multibatch.unproven import Watching, bad
-from tests.support.rig import api_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,7 +57,7 @@ class Stage:
 
     async def _client(self) -> Producer:
         client = await self.rig.producer()
-        client.client_id = f"client-{next(self.numbers)}"  # one that was told of no error
+        client.client_id = f"client-{next(self.numbers)}"  # one without errors
         return client
 
     async def _send(self, place: int, value: str) -> None:
@@ -91,7 +92,8 @@ class Stage:
         return [value for _, one in self.target.topics[ORDERS][0].stored for value in values(one)]
 
     def check(self) -> None:
-        """Nothing was sent in sets that should not, and all that was acknowledged is there. (A lost connection may double.)"""
+        """Nothing was sent in sets that should not, and all that was acknowledged is there. (A lost connection may
+        double.)"""
         assert self.target.early == 0
         assert set(self.sent) <= set(self.stored())
 
@@ -100,11 +102,12 @@ class Stage:
 async def stage(habits: Habits) -> AsyncIterator[Stage]:
     target = Watching(habits, good=(STORES, OTHER))
     target.with_topic(ORDERS)
-    behind, carriers = Behind(target), []
+    behind, carriers, known = Behind(target), [], set[object]()
 
     async def answer(side: BrokerSide, frame: bytes) -> None:
-        if api_key(frame) == ApiKey.PRODUCE and b"client-" not in frame[:40] and side not in carriers:
+        if side not in known and b"client-" not in frame[:40]:  # its first request is not a client's
             carriers.append(side)
+        known.add(side)
         await behind.answer(side, frame)
 
     async with coalesce_rig(answer=answer, ignore_client_ids=True, linger=LINGER) as r:
@@ -131,7 +134,7 @@ async def test_a_proven_broker_gets_sets_and_has_every_record() -> None:
 
 @pytest.mark.parametrize("habits", [BAD["loses"], OTHER], ids=["loses", "good, of another cluster"])
 async def test_where_a_lane_s_connection_was_lost_sets_wait_for_another_proof(habits: Habits) -> None:
-    """The connection that the broker was proven over is half dead: nobody has told it that its broker is no more."""
+    """The connection that the broker was proven over is half dead: it does not know yet that its broker is gone."""
     async with stage(STORES) as here:
         await here.waves_with_sets()
         await here.become(habits, carriers_only=True)

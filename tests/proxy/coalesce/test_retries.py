@@ -1,4 +1,5 @@
-"""What a coalescing listener never joins: possible retries; and what it joins only where it is proven: sets of one partition."""
+"""What a coalescing listener never joins: possible retries; and what it joins only where it is proven: sets of one
+partition."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ async def test_the_first_batch_of_a_producer_that_is_not_known_travels_alone() -
 
 
 async def test_a_client_that_comes_back_sends_again_alone_and_behind_what_is_still_on_its_way() -> None:
-    """Its first connection was lost with a request unanswered: the same batch again, over a new one, is not appended twice."""
+    """Its first connection was lost with a request unanswered: the same batch again, over a new one, is not appended
+    twice."""
     async with coalesce_rig() as r:
         gate = trio.Event()
         r.broker.scripts[0] = Script(gate=gate)
@@ -160,5 +162,5 @@ async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bo
         assert answers == [{0: (NONE, 0)}, {0: middle}, {0: (NONE, 1 if takes_sets else 2)}]
         assert r.broker.log() == (["a", "c"] if takes_sets else ["a", "bad", "c"])
         assert r.path.tally.split_sets == 1
-        assert r.path.sets.allowed(r.server.listeners["test"].doors[7]) is takes_sets
+        assert r.path.sets.allowed(r.server.listeners["test"].bound_ports[7]) is takes_sets
         assert r.path.held_bytes == 0

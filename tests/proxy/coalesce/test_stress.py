@@ -1,4 +1,5 @@
-"""Many producers, whatever happens: each gets exactly its own answers, and the log holds what was acknowledged, once, in order."""
+"""Many producers, whatever happens: each gets exactly its own answers, and the log holds what was acknowledged, once,
+in order."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ RETRIABLE = (ErrorCode.not_enough_replicas, ErrorCode.out_of_order_sequence_numb
 
 @dataclass
 class Idempotent:
-    """As a real producer: one partition, up to five batches in flight, everything unacknowledged again after a failure."""
+    """A real producer: one partition, up to five batches in flight, all unacknowledged ones again after a failure."""
 
     rig: CoalesceRig
     number: int

@@ -1,5 +1,5 @@
-"""A coalescing listener knows a partition by its name, whether a client says that or the topic's id (Produce v13): a producer whose
-broker is upgraded sends the same batch again under another version."""
+"""A coalescing listener knows a partition by its name, whether a client says that or the topic's id (Produce v13): a
+producer whose broker is upgraded sends the same batch again under another version."""
 
 from __future__ import annotations
 

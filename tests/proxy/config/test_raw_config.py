@@ -46,7 +46,7 @@ def test_everything_that_is_written_arrives() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('apis = ["produce"]', 'capture.raw.apis: "produce" is not known; did you mean "Produce"?'),
+        ('apis = ["produce"]', 'capture.raw.apis: unknown value "produce"; did you mean "Produce"?'),
         ("queue-bytes = 0", "capture.raw.queue-bytes"),
         ('max-bytes = "1MiB"', "capture.raw.max-bytes: 1048576 is below twice max-file-bytes"),
         ('topic = "orders"', 'capture.raw.topic: unknown key; did you mean "topics"?'),

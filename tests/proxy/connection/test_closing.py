@@ -13,15 +13,16 @@ import trio.testing
 
 from shoal.proxy.config.settings import MIB, Address, Limits
 from shoal.proxy.connection.routes import Route, table
+from shoal.proxy.connection.state import State
+from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.connect import UpstreamUnreachable, connect
-from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import DEADLINE, BrokerSide, api_key, correlation_id, echo, request, response, rig, silent, until
 
 if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -41,7 +42,7 @@ async def test_a_client_that_closes_its_sending_side_gets_what_is_due() -> None:
         await client.send(request(UNKNOWN_KEY, 0, 1, b"question"))
         await until(lambda: len(r.broker.received) == 1)
         await client.stream.send_eof()
-        await until(lambda: r.connection.requests_ended)
+        await until(lambda: r.connection.state is State.CLIENT_DONE)
         closed.set()
         assert api_key(r.broker.received[0]) == UNKNOWN_KEY
         assert (await client.frame())[8:] == r.broker.received[0][12:]
@@ -71,7 +72,7 @@ async def test_a_reset_is_passed_on_as_a_reset_and_a_fin_as_a_fin(reset: bool, s
 
 
 async def test_what_a_client_has_sent_right_before_its_reset_reaches_the_broker() -> None:
-    """As directly: it lies in the broker's kernel, and can be read there."""
+    """As without Shoal: it is in the broker's kernel, and can be read there."""
     async with rig(silent) as r:
         client = await r.client()
         for number in range(3):
@@ -167,7 +168,7 @@ async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixt
             await unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
             cluster.bootstrap = (cluster.bootstrap[0]._replace(port=port),)
-            for number in range(5):  # clients come again and again; the first is told of, the others are counted
+            for number in range(5):  # clients reconnect; only the first is logged
                 client = await r.client()
                 await client.send(request(18, 0, number))
                 assert await client.at_end()
@@ -178,7 +179,7 @@ async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeout() -> None:
-    """A listening socket that nobody accepts from, with its backlog full, is a host that swallows every packet."""
+    """A listening socket without an accept, and with a full backlog, is like a host that drops every packet."""
     with ExitStack() as sockets:
         deaf = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = Address(*deaf.getsockname())
@@ -249,7 +250,7 @@ async def test_a_drained_client_gets_its_last_answer_even_if_it_went_on_sending(
         await until(lambda: len(r.broker.received) == 1)
         connection = r.connection
         r.server.drain()
-        await until(lambda: connection.requests_ended)
+        await until(lambda: connection.state is State.CLIENT_DONE)
         await client.send(request(UNKNOWN_KEY, 0, 2, bytes(1000)))
         go_on.set()
         await until(lambda: connection.cause is CloseCause.DRAINED)

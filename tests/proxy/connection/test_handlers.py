@@ -11,11 +11,11 @@ import trio.testing
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import MIB, Limits
-from shoal.proxy.connection.in_flight import Hold
+from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Decision, Route, table
 from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.transport import BUFFER_SIZE
-from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, correlation_id, echo, request, response, rig, silent, until
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.in_flight import PendingAnswer
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.connection.pending import PendingAnswer
+    from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -224,6 +224,29 @@ async def test_a_lost_broker_is_told_to_the_handler() -> None:
         "the connection to the broker ended before it had answered",
         "the connection to the broker has ended",
     ]
+
+
+async def test_an_abort_of_our_own_is_no_lost_broker_to_a_handler_that_was_just_woken() -> None:
+    """Otherwise a proof of multi-batch sets, under way, would end with a false verdict on the broker."""
+    seen: list[str] = []
+    gate = trio.Event()
+
+    async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        await gate.wait()
+        try:
+            await connection.ask([frame])
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+
+    async with rig(silent, path=path(handle)) as r:
+        client = await r.client()
+        await client.send(request(12, 0, 1))
+        await until(lambda: bool(r.broker.sides) and r.connection.handling)
+        gate.set()
+        r.connection.abort(CloseCause.ABANDONED)
+        await r.closed()
+    assert seen == ["Cancelled"]
 
 
 async def test_a_handler_that_finds_a_broken_request_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Requests of all kinds in one packet through a coalescing listener: each waits for what stands before it, and nobody waits for ever."""
+"""Requests of all kinds in one packet through a coalescing listener: each waits for those before it, none for ever."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.connection import pump
 from shoal.proxy.connection.routes import Route, Wait, table
 from shoal.proxy.legacy.path import LegacyPath
-from shoal.proxy.plain import PlainPath
+from shoal.proxy.listener.plain import PlainPath
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
 from tests.support.rig import request, response, rig, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
 

@@ -1,6 +1,6 @@
-"""Requests of all kinds in any order, cut anywhere: every pump comes to its end, in a bounded number of steps of its tasks.
+"""Requests of all kinds in any order, cut anywhere: every pump ends, in a bounded number of steps of its tasks.
 
-A pump that goes round without giving way would hang the test: an alarm interrupts it.
+A pump that loops without yielding would hang the test: an alarm interrupts it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.legacy.path import LegacyPath
+from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net import fast_lane
-from shoal.proxy.plain import PlainPath
 from tests.support.coalesce_rig import ORDERS, CoalesceRig, KafkaLike, batch, coalesce_rig
 from tests.support.rig import api_key, correlation_id, request, response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shoal.proxy.listeners import Listener
-    from shoal.proxy.plain import Path
+    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.listener.listener import Listener
     from tests.support.rig import BrokerSide
     from tests.support.shallow.rig import Producer
 
@@ -109,7 +109,7 @@ async def exchange(path: str, kinds: list[str], cuts: list[int], slowness: list[
             nursery.start_soon(send, client, b"".join(frames), cuts)
             for number in due:
                 assert correlation_id(b"    " + await client.frame()) == number
-        # With acks=0 nobody says when: another request behind it is answered when it is done.
+        # An acks=0 request has no answer: the answer to the next request shows that it is done.
         await client.send(request(HEARTBEAT, 3, 0))
         await client.frame()
     for partition in (0, 1):

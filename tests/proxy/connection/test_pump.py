@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection import pump as pump_module
-from shoal.proxy.connection.in_flight import Edit, Hold, OwnRequest, PendingAnswer
+from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
@@ -86,8 +86,6 @@ def connection(**more: Any) -> Any:
         in_flight=deque(),
         limits=Limits(),
         requests=asker,
-        requests_ended=False,
-        stopping=False,
         client_id=None,
         **more,
     )
@@ -145,7 +143,7 @@ requests = st.lists(st.tuples(st.sampled_from((12, 13, 14, 300)), st.binary(max_
 def test_requests_of_every_kind_come_out_whole_and_in_order(
     requests: list[tuple[int, bytes]], receives: list[int], sends: list[int]
 ) -> None:
-    """Key 12 is held and sent twice by its handler, 13 is held and swallowed, 14 wants its last byte before it passes."""
+    """Key 12 is held and sent twice by its handler, 13 is held and swallowed, 14 passes once its last byte is there."""
     frames = [request(key, 0, number, body) for number, (key, body) in enumerate(requests)]
     wire = Wire(b"".join(frames), receives, sends)
     out = SendSide(wire)

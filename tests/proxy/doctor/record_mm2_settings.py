@@ -1,6 +1,8 @@
-"""Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.doctor.record_mm2_settings` (needs a JDK).
+"""Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.doctor.record_mm2_settings`
+(needs a JDK).
 
-`data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of `test_doctor_files.py`.
+`data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of
+`test_doctor_files.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ SETTINGS = {
 # setting -> (where it may be written, what may be written)
 SPOTS = {
     "bootstrap.servers": (
-        "{} consumer.{} producer.{} A.consumer.{} A.producer.{} B.consumer.{} B.producer.{} A->B.consumer.{} A->B.producer.{} "
+        "{} consumer.{} producer.{} A.consumer.{} A.producer.{} B.consumer.{} B.producer.{} A->B.consumer.{} "
+        "A->B.producer.{} "
         "A->B.source.consumer.{} A->B.producer.override.{}",
         "h1:9092 h2:9092 h3:9092 h4:9092",
     ),
@@ -59,7 +62,8 @@ SPOTS = {
     "emit.heartbeats.enabled": ("{} B->A.{} A->B.{}", "true false"),
     "replication.policy.class": (
         "{} A->B.{}",
-        "org.apache.kafka.connect.mirror.IdentityReplicationPolicy org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
+        "org.apache.kafka.connect.mirror.IdentityReplicationPolicy "
+        "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
     ),
 }
 

@@ -1,4 +1,5 @@
-"""`shoal check`: flows, connectors, files that are something else, how it is told, and MirrorMaker 2 itself as the oracle."""
+"""`shoal check`: flows, connectors, files that are something else, how it is reported, and MirrorMaker 2 itself as the
+oracle."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_two_targets_of_which_one_goes_through_shoal() -> None:
     finding = the_one(report := check(text))
 
     assert finding.flow == "A->C"
-    assert "whose producer does not go through it: give the line to A->B alone" in finding.why
+    assert "but its producer does not use Shoal: set the line for A->B only" in finding.why
     assert finding.write == (
         ("A->B.source.consumer.bootstrap.servers", "127.0.0.1:19092"),
         ("A->C.source.consumer.bootstrap.servers", "127.0.0.1:9092"),
@@ -65,7 +66,7 @@ def test_a_key_that_stands_twice_is_found() -> None:
     finding = the_one(check(WIRED + "tasks.max = 5\n"))
 
     assert finding.at == Entry("tasks.max", "4", 9)
-    assert "written again in line 23, which counts: tasks.max = 5" in finding.why
+    assert "overridden by line 23: tasks.max = 5" in finding.why
 
 
 # -- Connect -------------------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def test_a_connector_that_is_to_be_exactly_once_is_told_what_its_worker_needs() 
     report = check_json(**{"exactly.once.support": "required", "source.consumer.isolation.level": "read_committed"})
 
     assert [finding.severity for finding in grave(report)] == [SHOULD]
-    assert "the worker's own bootstrap.servers must be this very list" in grave(report)[0].why
+    assert "the worker's own bootstrap.servers (not visible here) must equal this list" in grave(report)[0].why
     assert [finding.severity for finding in grave(check_json(**{"exactly.once.support": "required"}))] == [MUST, SHOULD]
 
 
@@ -107,8 +108,8 @@ def test_a_connector_without_converters_is_told_once_with_all_three() -> None:
 
     finding = the_one(report := check_json(**dict.fromkeys(converters)))
 
-    assert finding.at == "key.converter and value.converter and header.converter are not written"
-    lines = render(report, "c.json").partition("Lines to have in c.json:\n")[2].rpartition("\n\n")[0]
+    assert finding.at == "key.converter and value.converter and header.converter are not set"
+    lines = render(report, "c.json").partition("Set these lines in c.json:\n")[2].rpartition("\n\n")[0]
     assert json.loads("{" + lines + "}") == dict.fromkeys(converters, BYTES)
 
 
@@ -125,9 +126,9 @@ def test_a_connector_names_its_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is no line such as clusters = A, B"),
-        ("bootstrap.servers = a:9092", "there is no line such as clusters = A, B"),
-        ("clusters = A, B", "there is no line such as A->B.enabled = true"),
+        ("", "it has no line such as clusters = A, B"),
+        ("bootstrap.servers = a:9092", "it has no line such as clusters = A, B"),
+        ("clusters = A, B", "it has no line such as A->B.enabled = true"),
         ("clusters = A, B\nA->B.enabled = false", "enables no replication flow"),
         ('[[cluster]]\nname = "source"\n', "is a configuration of Shoal: give it with -c"),
         ("apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\n", "is a Strimzi resource"),
@@ -171,19 +172,20 @@ def test_properties_are_read_as_java_reads_them() -> None:
     ]
 
 
-# -- how it is told ------------------------------------------------------------------------------------------------
+# -- how it is reported ------------------------------------------------------------------------------------------------
 
 
 def test_a_report_tells_line_reason_and_what_to_write() -> None:
     told = render(check(wired("B.producer.compression.type = zstd")), "mm2.properties")
 
     assert told.startswith(
-        "mm2.properties: dedicated MirrorMaker 2, checked A->B against Shoal at 127.0.0.1:19092 (source) and 127.0.0.1:29092 (target)\n"
+        "mm2.properties: dedicated MirrorMaker 2, checked A->B against Shoal at 127.0.0.1:19092 (source) and "
+        "127.0.0.1:29092 (target)\n"
     )
     assert "  must change   line 6: B.producer.compression.type = zstd\n" in told
     assert "                => B.producer.compression.type = none\n" in told
-    assert "Lines to have in mm2.properties:\n\n    B.producer.compression.type = none\n" in told
-    assert told.endswith("1 must change, 0 should change, 1 note. Change these, then check again.\n")
+    assert "Set these lines in mm2.properties:\n\n    B.producer.compression.type = none\n" in told
+    assert told.endswith("1 must change, 0 should change, 1 note. Change these lines, then check again.\n")
     assert max(map(len, told.splitlines())) <= 140
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Owner:
-    """Whoever wants a lease: a task that notes when it gets it, and when it is taken back."""
+    """A task that wants a lease, and notes when it gets it and when it is evicted."""
 
     def __init__(self, budget: Budget, record: list[str], name: str, size: int) -> None:
         self.budget, self.record, self.name, self.size = budget, record, name, size
@@ -185,7 +185,7 @@ async def test_a_lease_grows_by_what_is_free_where_nobody_waits() -> None:
         assert first.has.grow(10)  # it never gets smaller
         assert stage.budget.statistics().leased == 90
         late = await stage.owner("late", 20)
-        assert not first.has.grow(51)  # 10 are free, and who waits comes first
+        assert not first.has.grow(51)  # 10 are free, and the waiting one is first
         assert first.has.grow(50)
         other.has.release()
         assert not other.has.grow(1)  # it is no more

@@ -1,4 +1,5 @@
-"""Old and new producers on one listener with `legacy = true` and `coalesce = true`: only the new ones' requests are joined."""
+"""Old and new producers on one listener with `legacy = true` and `coalesce = true`: only the new ones' requests are
+joined."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.support.rig import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
 

@@ -1,4 +1,5 @@
-"""Fetch v0-v3 through a legacy listener, before a scripted broker: what clients get, and what is asked of the broker for it."""
+"""Fetch v0-v3 through a legacy listener, before a scripted broker: what clients get, and what is asked of the broker
+for it."""
 
 from __future__ import annotations
 
@@ -152,11 +153,12 @@ async def test_a_batch_that_is_huge_when_opened_does_not_keep_others_waiting() -
         for _ in range(20):
             given = await consumer.fetch({huge: at[huge]}, most=50_000)
             at[huge] = given[huge].messages[-1].offset + 1
-        assert len(r.broker.fetches) <= alone + 1  # with nobody else, what is left over serves to its end
+        assert len(r.broker.fetches) <= alone + 1  # with no other client, what is left over serves to its end
 
 
 async def test_a_partition_named_twice_is_answered_once_and_a_question_for_none_too() -> None:
-    """As a broker does it (FetchRequest.fetchData), so that nothing is given at an offset at which it was not asked for."""
+    """As a broker does it (FetchRequest.fetchData), so that nothing is given at an offset at which it was not asked
+    for."""
     async with legacy_rig() as r:
         r.broker.log().append(records(0, 10))
         consumer = await r.consumer()

@@ -1,4 +1,5 @@
-"""The gate of an answer to a request of Shoal's own: what comes behind its prefix stays at the broker until the gate opens."""
+"""The gate of an answer to a request of Shoal's own: what comes behind its prefix stays at the broker until the gate
+opens."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import trio.testing
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.connection.routes import Route, table
 from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.transport import BUFFER_SIZE
-from shoal.proxy.plain import PlainPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, correlation_id, echo, request, response, rig, until
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
 

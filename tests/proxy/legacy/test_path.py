@@ -1,4 +1,4 @@
-"""A legacy listener, as an old client and a broker of today see it: what is translated, what passes, what is told."""
+"""A legacy listener, for an old client and a new broker: what is translated, what passes, what is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.rig import BrokerSide, FakeBroker, Peer, Rig, api_key, correl
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
     from tests.support.rig import Answer
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -200,7 +200,7 @@ async def test_addresses_are_still_ours() -> None:
         said = await told(client, 3, 0, 1)
         assert [one["ErrorCode"] for one in said["Topics"]] == [5, 5]
         (one,) = said["Brokers"]
-        assert (one["Host"], one["Port"]) == ("127.0.0.1", r.listener.doors[1].port)
+        assert (one["Host"], one["Port"]) == ("127.0.0.1", r.listener.bound_ports[1].port)
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -270,7 +270,7 @@ async def test_a_legacy_client_is_told_once(caplog: pytest.LogCaptureFixture) ->
             assert isinstance(path, LegacyPath)
             path.tick(float("inf"))
             (line,) = lines()
-            assert "'old' at 127.0.0.1 speaks as Kafka 0.9 does" in line
+            assert "'old' at 127.0.0.1 uses the protocol of Kafka 0.9" in line
             assert "OffsetFetch v1 are translated" in line
             await client.send(asked(9, 2, 5, OFFSETS))
             await client.frame()

@@ -268,7 +268,7 @@ async def test_an_error_after_the_first_half_is_what_the_client_is_told() -> Non
 
 
 async def test_nothing_is_sent_behind_a_half_that_failed() -> None:
-    """It would stand in front of what the client sends again."""
+    """It would be in front of what the client sends again."""
     broker = Broker(most=250_000, errors={("t", 0): [0, 6]})
     async with legacy(broker) as r:
         found = await produced(await r.client(), 2, {"t": [(0, singles(1, numbered(told(*LARGE), 1)))]})

@@ -28,7 +28,7 @@ def test_each_thing_that_happened_has_its_words() -> None:
     assert list(more.details()) == [
         "converted 1 record set for old consumers (3 records, 2.0 kB to 3.0 kB, 1 chunk, 0.00 s)",
         "converted 2 message sets of old producers (5 records, 0.1 kB to 0.1 kB, 1.50 s)",
-        "3 waits for the budget (2.2 s), 1 source taken back",
+        "3 waits for the budget (2.2 s), 1 source evicted",
         "7 record headers dropped",
         "2 partitions with records that could not be converted",
     ]

@@ -1,4 +1,5 @@
-"""Legacy clients that do not read: what is held for them, what is taken from them, and that they get the same records all the same."""
+"""Legacy clients that do not read: what is held for them, what is taken from them, and that they get the same records
+anyway."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ async def test_what_cannot_be_gone_on_with_is_padded_to_the_promised_size(troubl
         else:
             for side in r.broker.sides:
                 await side.stream.aclose()
-            await until(lambda: connection.upstream_ended)
+            await until(lambda: connection.state.has_no_broker)
         given = (await slow.answer())[PLACE]
         got = given.messages
         assert got == sent[: len(got)]
@@ -178,7 +179,8 @@ async def test_a_drained_proxy_does_not_ask_on_for_who_waits() -> None:
 
 
 def mixed(r: LegacyRig, rng: random.Random) -> list[Message]:
-    """All that a log may have: every codec, batches of all sizes, holes, markers, aborted transactions; -> what is to be read."""
+    """All that a log may have: every codec, batches of all sizes, holes, markers, aborted transactions; -> what is to
+    be read."""
     log, sent = r.broker.log(), []
     for number in range(25):
         made = records(number * 500, rng.choice((1, 5, 60, 400)), rng.choice((8, 100, 1000)))
@@ -263,7 +265,7 @@ async def brought_into(r: LegacyRig, state: str) -> OldConsumer:
 async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(
     state: str, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.proxy.connection.watchdog._PERIOD", 0.02)
+    monkeypatch.setattr("shoal.proxy.connection.timeouts._PERIOD", 0.02)
     async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=900 * KIB, limits=HASTY) as r:
         client = await brought_into(r, state)
         if who == "client":

@@ -1,4 +1,5 @@
-"""What converting for legacy clients takes beside the answer: it is paid for before it is taken, and what is large is given in parts."""
+"""What converting for legacy clients takes beside the answer: it is paid for before it is taken, and what is large is
+given in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays in the lane's epoll set while tasks are awake, and which file a descriptor stands for."""
+"""What stays in the epoll set of the lane while tasks are awake, and which file a descriptor refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What Shoal does with the ids of clusters: nothing is mirrored into itself, and what was kept of one cluster is not believed of another."""
+"""What Shoal does with the ids of clusters: nothing is mirrored into itself, and what was kept of one cluster is not
+believed of another."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from shoal.proxy.cluster.ports import Nodes, State, read_state, write_state
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.shallow.files.producers import ProducersFile
-from tests.proxy.shallow.test_producers_file import discarded
+from tests.proxy.shallow.unwrap.test_producers_file import discarded
 from tests.support.rig import Peer, free_range, rig, until
 from tests.support.shallow.batches import BATCHES, NONE, OTHERS, envelope, outer, records
 from tests.support.shallow.brokers import ORDERS, Script, SourceBroker, TargetBroker
@@ -99,7 +100,8 @@ async def test_a_cluster_that_is_known_later_ends_it_before_anything_is_wrapped(
     assert not rigs[0].wrap.tally.envelopes
 
 
-# -- what was kept of another cluster ------------------------------------------------------------------------------------
+# -- what was kept of another cluster
+# ------------------------------------------------------------------------------------
 
 
 async def produced(r: ShallowRig, *batches: bytes, sequence: int) -> tuple[object, int]:

@@ -1,4 +1,5 @@
-"""Batches below min-batch-bytes: left to the mirror, or wrapped where the target is proven to take many of them at once."""
+"""Batches below min-batch-bytes: left to the mirror, or wrapped where the target is proven to take many of them at
+once."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.support.shallow.rig import shallow_rig
 from tests.support.shallow.world import poll, produced
 
 if TYPE_CHECKING:
-    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.cluster.multi_batch import Askable
 
 
 async def test_tiny_batches_stay_raw_until_the_target_is_proven(clock: object) -> None:
@@ -42,7 +43,7 @@ class Asking(Vouched):
         self.holds = False
         self.asked, self.answered = trio.Event(), trio.Event()
 
-    async def ensure(self, connection: Connection) -> bool:
+    async def ensure(self, connection: Askable) -> bool:
         self.asked.set()
         await self.answered.wait()
         return self.holds

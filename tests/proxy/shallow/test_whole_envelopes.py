@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.proxy.config.settings import KIB, MIB, ShallowSettings
 from tests.support.shallow.world import context
+from tests.support.shallow.wrapping import wrap_record_set
 
 
 @pytest.mark.parametrize(

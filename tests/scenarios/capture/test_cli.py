@@ -15,7 +15,7 @@ import pytest
 
 from shoal.cli import main as shoal
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
-from shoal.protocol.capture.frames.withheld import WITHHELD, Part
+from shoal.protocol.capture.frames.redaction import WITHHELD, Part
 from shoal.protocol.capture.index.blocks import BlockType, encode_block, encode_names, encode_object
 from shoal.protocol.schema.api import API
 from shoal.scenarios.capture import compact
@@ -274,14 +274,14 @@ def test_what_was_compacted_may_be_removed_but_nothing_else(
 
     assert sorted(directory.iterdir()) == [torn, live]
     assert parquet(out) == list(range(9))
-    assert f"{live}: is still written to" in told
+    assert f"{live}: is still open for writing" in told
     assert f"{torn}: is kept: it is damaged or torn" in told
 
 
 def test_one_compaction_at_a_time(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with compact.locked(tmp_path):
         assert main(["compact", str(directory), "--out", str(tmp_path)]) == 2
-    assert "another compaction is at work" in capsys.readouterr().err
+    assert "another compaction is running" in capsys.readouterr().err
 
 
 def raw(directory: Path, proxy: str, times: Sequence[int], topic: bytes) -> None:

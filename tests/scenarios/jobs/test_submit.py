@@ -1,4 +1,5 @@
-"""`shoal spark`, in process and on another machine's terms: an executor of its own that has the zip and nothing else of ours."""
+"""`shoal spark`, in process and on another machine's terms: an executor of its own that has the zip and nothing else of
+ours."""
 
 import json
 import os
@@ -128,7 +129,10 @@ def test_without_java_the_command_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_without_the_extra_the_command_says_so() -> None:
-    run = "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['spark', 'audit', 'a', 'b']; import shoal.__main__ as m; m.main()"
+    run = (
+        "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['spark', 'audit', 'a', 'b']; import "
+        "shoal.__main__ as m; m.main()"
+    )
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "shoal spark: needs pyspark" in done.stderr

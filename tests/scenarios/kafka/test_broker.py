@@ -15,7 +15,7 @@ from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
 from shoal.scenarios.kafka.java.jars import VERSIONS
 from shoal.scenarios.kafka.metrics import requests
-from tests.support.kafka_clusters import Pair
+from tests.support.kafka.clusters import Pair
 
 pytestmark = pytest.mark.kafka
 

@@ -1,4 +1,5 @@
-"""The harness itself on real brokers: a plain MirrorMaker 2 makes a true copy, and the comparer would see it if it did not."""
+"""The harness itself on real brokers: a plain MirrorMaker 2 makes a true copy, and the comparer would see it if it did
+not."""
 
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from tests.conftest import Aliases
-from tests.support.kafka_clusters import Pair
+from tests.support.kafka.clusters import Pair
 
 RECORDS = 50_000
 

@@ -17,8 +17,8 @@ from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
-from shoal.scenarios.replay.cli import main as replay
 from shoal.scenarios.replay.facts import equals
+from shoal.scenarios.replay_command import main as replay
 from shoal.scenarios.shoal_run import running_shoal_run
 from tests.support.captures.raw_frames import PROXY, short_recording
 from tests.support.captures.synthetic import Client, Traffic, chunks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
-    from tests.support.kafka_clusters import Pair
+    from tests.support.kafka.clusters import Pair
 
 CLIENTS = (
     Client(name="many", topic="orders", weight=10, records=2, record_bytes=200, connections=6),
@@ -64,15 +64,12 @@ def test_a_mirror_copies_to_the_brokers_that_are_given_and_leaves_nothing_there(
     assert names(pair) == before
 
 
-def test_a_false_fact_fails_by_name(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_false_fact_fails_by_name(pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     honest = CASES["oldest-consumer"]
     wrong = equals("Fetch v4 reads one record too many", "v4", 5_001)
     liar = replace(honest, name="liar", facts=(*honest.facts, wrong))
-    monkeypatch.setattr("shoal.scenarios.replay.cli.CASES", {"liar": liar})
 
-    assert replay(["liar", "--target", pair.target.bootstrap, "--out", str(tmp_path)]) == 1
+    assert replay(["liar", "--target", pair.target.bootstrap, "--out", str(tmp_path)], known={"liar": liar}) == 1
 
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == "liar: Fetch v4 reads one record too many: 5,000, wanted: 5001"
@@ -116,7 +113,7 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
 
 
 def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Cluster, tmp_path: Path) -> None:
-    """Of a trace that names other brokers, through a Shoal that has a port for each of these."""
+    """A trace that names other brokers is replayed through a Shoal that has a port for each of these."""
     traffic = Traffic(rows=1_000, seconds=10, partitions=9, clients=CLIENTS)
     (tmp_path / "capture").mkdir()
     IndexFiles(directory=tmp_path / "capture").write(chunks(traffic))
@@ -136,7 +133,7 @@ def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Clus
 
 
 async def captured(bootstrap: str, work: Path, topic: str) -> None:
-    """Traffic of librdkafka, which names topics by id, through a Shoal that writes its frames: in two codecs, and read."""
+    """Traffic of librdkafka, which uses topic ids, through a Shoal that writes its frames: in two codecs, and read."""
     await Topics(bootstrap).create(topic, 2)
     async with running_shoal_run(work, bootstrap, capture=work / "capture", raw=True) as shoal:
         for seed, codec in enumerate(("lz4", "none")):

@@ -1,4 +1,5 @@
-"""The parts of `shoal replay` that need no broker: facts, verdicts, time, what is found in topics, and the command line."""
+"""The parts of `shoal replay` that need no broker: facts, verdicts, time, what is found in topics, and the command
+line."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from shoal.cli import main
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.errors import NotReady
+from shoal.scenarios.replay.arrivals import ArrivedBatch
 from shoal.scenarios.replay.brokers import Brokers, Site
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.clock import MAX, Clock, parse_speed
 from shoal.scenarios.replay.facts import at_least, at_most, check, equals
-from shoal.scenarios.replay.index.arrivals import Part
 from shoal.scenarios.replay.ledger import Findings, Ledger, _Reader
 from shoal.scenarios.replay.runner import Outcome, run_case
 from shoal.scenarios.replay.sending.played import Played, percentile
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         (at_least("busy", "requests", 1_000), {"requests": 1_963}, True, "1,963"),
         (at_least("busy", "requests", 1_000), {"requests": 7}, False, "7, wanted: at least 1000"),
         (at_most("soon", "behind", 15.0), {"behind": 15.5}, False, "15.5, wanted: at most 15"),
-        (at_most("soon", "behind", 15.0), {}, False, "nothing was seen of 'behind'"),
+        (at_most("soon", "behind", 15.0), {}, False, "no value for 'behind'"),
         (at_most("few", "broker requests", 5), {"broker requests": None}, None, "not measured"),
     ],
 )
@@ -46,7 +47,7 @@ def test_a_fact_is_judged_by_what_was_seen(fact: Any, seen: dict[str, Any], hold
     verdict = check(fact, seen)
 
     assert (verdict.fact, verdict.holds) == (fact.name, holds)
-    assert verdict.told.startswith(told)
+    assert verdict.text.startswith(told)
 
 
 def outcome(*facts: Any, seen: dict[str, Any]) -> Outcome:
@@ -57,14 +58,14 @@ def outcome(*facts: Any, seen: dict[str, Any]) -> Outcome:
 
 
 def test_a_false_fact_fails_its_case_and_names_itself() -> None:
-    true, false = equals("it rains", "rain", True), equals("nobody is wet", "wet", 0)
+    true, false = equals("it rains", "rain", True), equals("no one is wet", "wet", 0)
 
     bad = outcome(true, false, seen={"rain": True, "wet": 2})
 
     assert not bad.good
-    assert "a-case: nobody is wet: 2, wanted: 0" in as_table([bad])
+    assert "a-case: no one is wet: 2, wanted: 0" in as_table([bad])
     assert "it rains:" not in as_table([bad])
-    assert as_json([bad])["a-case"]["facts"][1] == {"fact": "nobody is wet", "holds": False, "told": "2, wanted: 0"}
+    assert as_json([bad])["a-case"]["facts"][1] == {"fact": "no one is wet", "holds": False, "told": "2, wanted: 0"}
 
 
 def test_what_is_not_measured_fails_nothing_and_is_counted() -> None:
@@ -92,7 +93,7 @@ async def test_a_case_that_cannot_be_played_fails_with_the_reason(error: Excepti
     result = await run_case(case, NoBrokers(tmp_path, "4.3.0"), tmp_path, kafka="4.3.0", speed=1.0)
 
     assert not result.good
-    assert result.verdicts == (("it can be played to its end", False, "no broker"),)
+    assert result.verdicts == (("it can run to its end", False, "no broker"),)
 
 
 # -- time ----------------------------------------------------------------------------------------------------------
@@ -146,10 +147,11 @@ class Told:
 
 
 def found(*records: tuple[int, int]) -> Findings:
-    """Batches 0 (2 records, partition 0), 1 (1 record, partition 0), 2 (2 records, partition 1), all of one connection, were sent."""
+    """Batches 0 (2 records, partition 0), 1 (1 record, partition 0), 2 (2 records, partition 1), all of one connection,
+    were sent."""
     ledger = Ledger(EPOCH)
     for partition, count in ((0, 2), (0, 1), (1, 2)):
-        ledger.sent(Part("t", partition, count, 100, None, Codec.NONE), connection=1)
+        ledger.sent(ArrivedBatch("t", partition, count, 100, None, Codec.NONE), connection=1)
     reader = _Reader(
         array("I", [2, 1, 2]), array("I", [0, 0, 1]), array("Q", [1, 1, 1]), {("t", 0): 0, ("t", 1): 1}, EPOCH
     )
@@ -202,12 +204,12 @@ def test_totals_of_all_listeners_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["no-such-case"], "no-such-case: is no scenario; there are bursty-night, "),
+        (["no-such-case"], "no-such-case: is not a scenario; there are bursty-night, "),
         (["bursty-night", "--speed", "fast"], "'fast' is not a speed: write 1x, 10x or max"),
         (["bursty-night", "--target", "b1"], "'b1' has no port"),
         (["broker-restart", "--target", "b1:9092"], "needs brokers of its own: it kills a broker; leave --target out"),
         (["none.kxb"], "none.kxb: cannot be read: No such file or directory"),
-        (["none.kxb", "bursty-night"], "takes one capture at a time, and no scenario with it"),
+        (["none.kxb", "bursty-night"], "takes one capture, or scenarios, not both"),
     ],
 )
 def test_what_is_wrong_is_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

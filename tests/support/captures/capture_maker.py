@@ -1,4 +1,5 @@
-"""A process that fills an index as fast as it can, until it is killed: `python -m tests.support.captures.capture_maker DIRECTORY`."""
+"""A process that fills an index as fast as it can, until it is killed: `python -m tests.support.captures.capture_maker
+DIRECTORY`."""
 
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from shoal.proxy.config.settings import CaptureSettings
 
 
 def a_row(capture: Capture, number: int) -> bytes:
-    """Of request `number`, by a client of its own out of ten."""
+    """A row of request `number`, by one of ten clients."""
     client = capture.number(f"client-{number % 10}")
     context = CONTEXT.pack(number, -1, 1, number, client, *[0] * 6, -1, -1, -1, 0, -1, -1, 0, 0, -2, 0, 0, 2, 0, 0)
     return context + NO_RECORDS

@@ -1,4 +1,5 @@
-"""Rows and files of the index, written with the format's own structs and without numpy, and what a reader has to show of a row."""
+"""Rows and files of the index, written with the format's own structs and without numpy, and what a reader has to show
+of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short raw capture: one connection that produces, one that fetches in a session, one that logs in and joins a group."""
+"""A short raw capture: a connection that produces, one that fetches in a session, one that joins a group after SASL."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def produce(topic: str | bytes, batches: dict[int, bytes], transactional_id: str
 
 def fetch(epoch: int, session: int, offsets: dict[int, int]) -> dict[str, Any]:
     partitions = [
-        {"Partition": partition, "CurrentLeaderEpoch": -1, "FetchOffset": offset, "LastFetchedEpoch": -1, "LogStartOffset": -1, "PartitionMaxBytes": 1 << 20}
+        {"Partition": partition, "CurrentLeaderEpoch": -1, "FetchOffset": offset, "LastFetchedEpoch": -1,
+         "LogStartOffset": -1, "PartitionMaxBytes": 1 << 20}
         for partition, offset in offsets.items()
     ]  # fmt: skip
     return {
@@ -83,7 +84,8 @@ def metadata_answer(recording: Recording, connection: int, number: int) -> None:
 
 
 def short_recording(fetching: int = 2) -> Recording:
-    """Eight batches to two partitions are produced so that they can come again; connection `fetching` fetches them in a session."""
+    """Eight batches to two partitions are produced so that they can come again; connection `fetching` fetches them in a
+    session."""
     recording = Recording()
     number = recording.ask(1, ApiKey.API_VERSIONS, 3, {"ClientSoftwareName": "x", "ClientSoftwareVersion": "1"})
     recording.answer(1, ApiKey.API_VERSIONS, 3, number, {})

@@ -6,15 +6,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.capture.index.columns import FIELDS, ROW_SIZE, Direction, Handling, Kind
-from shoal.protocol.capture.index.names import Names
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
+from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.capture.index.tap import Tap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from enum import IntEnum
 
-    from shoal.protocol.wire.types import Topic
 
 __all__ = ["IDS", "Kept", "in_chunks", "new_tap", "read_row"]
 
@@ -37,45 +36,30 @@ def read_row(row: bytes, names: Mapping[int, str]) -> dict[str, Any]:
     return values
 
 
-class Kept:
-    """A Sink."""
+class Kept(MemorySink):
+    """Its rows one by one."""
 
     def __init__(self) -> None:
-        self._names = Names(lambda _, topic_id: IDS.get(topic_id))
-        self.raw: list[bytes] = []
-        self.dropped = 0
-
-    @property
-    def epoch(self) -> int:
-        return self._names.epoch
-
-    def number(self, name: str) -> int:
-        return self._names.number(name)
-
-    def topic(self, cluster: str, topic: Topic) -> int:
-        return self._names.topic(cluster, topic)
-
-    def knows(self, cluster: str, topic: Topic) -> bool:
-        return self._names.knows(cluster, topic)
+        super().__init__(lambda _, topic_id: IDS.get(topic_id))
 
     def add(self, rows: bytes) -> None:
         assert rows
         assert len(rows) % ROW_SIZE == 0
-        self.raw += [rows[at : at + ROW_SIZE] for at in range(0, len(rows), ROW_SIZE)]
+        super().add(rows)
 
-    def drop(self, rows: int) -> None:
-        self.dropped += rows
+    @property
+    def raw(self) -> list[bytes]:
+        rows = b"".join(self.pieces)
+        return [rows[at : at + ROW_SIZE] for at in range(0, len(rows), ROW_SIZE)]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        names = self._names.taken()
-        self._names.put_back(names)
-        return [read_row(row, names) for row in self.raw]
+        return [read_row(row, self.names) for row in self.raw]
 
 
 def new_tap() -> tuple[Tap, Kept]:
     kept = Kept()
-    return Tap(Place(connection=7, listener="here", cluster="there", node=3), kept), kept
+    return Tap(ConnectionInfo(connection=7, listener="here", cluster="there", node=3), kept), kept
 
 
 def in_chunks(data: bytes, sizes: Iterable[int]) -> Iterable[memoryview]:

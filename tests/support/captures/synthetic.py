@@ -1,7 +1,7 @@
-"""Traffic that nobody sent: rows of the index by the million, for tests and measurements of what reads them.
+"""Synthetic traffic: rows of the index by the million, for tests and measurements of their readers.
 
-The same seed gives the same rows. Each chunk is a slice of the time, so any number of rows needs the memory of one chunk; offsets,
-sequences and request numbers go on from chunk to chunk as a broker and its clients would count them.
+The same seed gives the same rows. Each chunk is a slice of the time, so any number of rows needs the memory of one
+chunk; offsets, sequences and request numbers go on from chunk to chunk as a broker and its clients would count them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SEQUENCES = 1 << 31
 class Client:
     """`weight`: its share of all requests. `ratio`: compressed size of its records to their raw size.
 
-    `bursts`: (period in seconds, the share of it in which everything is sent). `runaway`: (from, to, factor): between these shares
-    of the time it sends so many times its weight.
+    `bursts`: (period in seconds, the share of it in which everything is sent). `runaway`: (from, to, factor): between
+    these shares of the time it sends so many times its weight.
     """
 
     name: str
@@ -257,7 +257,8 @@ def _fill_counts(rows: Array, traffic: Traffic, who: Array, counters: _Counters)
 
 
 def running(keys: Array, steps: Array, following: Array) -> Array:
-    """For each element the sum of the steps before it that have its key, from `following[key]` on, which goes on by them all."""
+    """For each element the sum of the steps before it that have its key, from `following[key]` on, which goes on by
+    them all."""
     order = np.argsort(keys, kind="stable")
     key, step = keys[order], steps[order]
     before = np.cumsum(step) - step

@@ -22,7 +22,8 @@ ROWS_PER_BLOCK: Final = 4096
 
 @dataclass(slots=True, kw_only=True)
 class IndexFiles:
-    """`proxy`: eight hexadecimal digits, another one for each process that is pretended. `rows_per_file`: then the next file begins."""
+    """`proxy`: eight hexadecimal digits, another one for each process that is pretended. `rows_per_file`: then the next
+    file begins."""
 
     directory: Path
     proxy: str = "00c0ffee"

@@ -1,4 +1,5 @@
-"""What a mirror makes of synthetic traffic: the batches as it fetches them and as they reach the target, with faults on request."""
+"""What a mirror makes of synthetic traffic: the batches as it fetches them and as they reach the target, with faults on
+request."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """`fetched` and `target` are in the order of their time. The fields named as faults: those batches, as source rows."""
+    """`fetched` and `target` are in the order of time. Fields named after faults have those batches' source rows."""
 
     fetched: Chunk
     target: Chunk
@@ -49,7 +50,8 @@ class Mirrored:
 
 
 def mirrored(source: Chunk, faults: Faults | None = None, *, wrapped: bool = True, seed: int = 1) -> Mirrored:
-    """`source`: produced batches. Not `wrapped`: the mirror decompresses, and joins each two batches of a partition to one."""
+    """`source`: produced batches. Not `wrapped`: the mirror decompresses, and joins each two batches of a partition to
+    one."""
     faults = faults or Faults()
     names = (*source.names, "mirror", "target")
     mirror, target = len(source.names) + 1, len(source.names) + 2

@@ -22,7 +22,7 @@ def converting(
     aborted: list[tuple[int, int]] | tuple[()] = (),
     **options: Any,
 ) -> DownConversion:
-    """The set as it lies in a frame."""
+    """The set as in a frame."""
     end = len(FRONT) + len(record_set)
     return DownConversion(
         FRONT + record_set + b"behind", len(FRONT), end, magic=magic, offset=offset, aborted=aborted, **options

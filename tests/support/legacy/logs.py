@@ -1,4 +1,4 @@
-"""Logs as a broker may hold them, what it answers from them, and what an old client must get: strategies and readers."""
+"""Possible broker logs, the answers from them, and what an old client must get: strategies and readers."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -53,7 +53,8 @@ class Log:
         return [message for message in self.all if message.offset not in self._hidden]
 
     def answer(self, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """What a broker gives to who asks for `offset`: from the entry with it on, and the aborted transactions that reach so far."""
+        """The answer of a broker for `offset`: from the entry with it on, and the aborted transactions that
+        reach so far."""
         record_set = b"".join(entry.data for entry in self.entries if entry.last_offset >= offset)
         return record_set, [(one.producer, one.first) for one in self.aborted if one.last >= offset]
 
@@ -150,7 +151,8 @@ def as_magic(messages: Sequence[Message], magic: int) -> list[Message]:
 
 
 def seen(record_set: bytes, magic: int) -> list[Message]:
-    """As kafka-python reads it, and our reader the same. LZ4 of magic 0 it reads only with a package that is not here."""
+    """The set as kafka-python reads it, and our reader agrees. kafka-python reads LZ4 of magic 0 only with another
+    package."""
     ours = read(record_set)
     theirs: list[Message] = []
     spans, tail = split(record_set, 0, len(record_set))

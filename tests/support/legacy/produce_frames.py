@@ -1,4 +1,5 @@
-"""Produce v0-v2 as old clients put it on the wire, and what they understand of the answer; written from the protocol guide."""
+"""Produce v0-v2 as old clients put it on the wire, and what they understand of the answer; written from the protocol
+guide."""
 
 import struct
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """A legacy listener between raw old clients and a scripted broker that has logs and answers Fetch v10 as Kafka does.
 
-Requests, answers and messages are written and read by hand here, so nothing of Shoal's code is its own judge. (Batches are made by
-Shoal's encoder; what is compared is the records that went in.)
+Requests, answers and messages are written and read by hand here, so nothing of Shoal's code is its own judge. (Batches
+are made by Shoal's encoder; what is compared is the records that went in.)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import trio
 from shoal.protocol.legacy.lz4_header import as_standard
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import (
     KIB,
     Address,
@@ -56,11 +57,11 @@ if TYPE_CHECKING:
 
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.legacy.budget import BudgetStatistics
-    from shoal.proxy.listeners import Listener
+    from shoal.proxy.listener.listener import Listener
 
 FETCH = 1
 Place = tuple[str, int]
-PLACE = ("t", 0)
+PLACE = TopicPartition("t", 0)
 _INT64 = struct.Struct(">q")
 
 
@@ -97,7 +98,8 @@ class Log:
         self.append([NewRecord(0, key, bytes(6))], attributes=0x30, producer_id=producer_id, producer_epoch=0)
 
     def read(self, offset: int, room: int, *, whole: bool) -> bytes:
-        """From the batch that has `offset`: what fits, cut where the room ends; one batch at least where it is to be `whole`."""
+        """From the batch that has `offset`: what fits, cut where the room ends; one batch at least where it is to be
+        `whole`."""
         found = [batch.content for batch in self.batches if batch.last >= offset]
         data = b"".join(found)
         return data[: max(room, len(found[0]))] if found and whole else data[: max(room, 0)]
@@ -357,7 +359,7 @@ class OldConsumer(Peer):
     async def consume(
         self, offsets: Mapping[Place, int], ends: Mapping[Place, int], **fields: int
     ) -> dict[Place, list[Message]]:
-        """As a client does: until it has what lies before `ends`. Messages below what it asked for are skipped."""
+        """Read like a client until everything before `ends` has arrived. Messages below the offset are skipped."""
         at = dict(offsets)
         got: dict[Place, list[Message]] = {place: [] for place in offsets}
         while any(at[place] < end for place, end in ends.items()):
@@ -385,7 +387,7 @@ class LegacyRig:
         """Its kernel takes little of what it does not read. `node`: at the port of this broker."""
         sock = trio.socket.socket()
         sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 8 * KIB)
-        await sock.connect(("127.0.0.1", self.inner.listener.doors[node].port))
+        await sock.connect(("127.0.0.1", self.inner.listener.bound_ports[node].port))
         consumer = OldConsumer(await self.inner.clients.enter_async_context(trio.SocketStream(sock)))
         consumer.version = version
         return consumer
@@ -433,7 +435,7 @@ def _path(settings: LegacySettings, listener: Listener) -> LegacyPath:
 
 
 def records(first: int, number: int, size: int = 100, *, seed: int = 0) -> list[NewRecord]:
-    """Of `size` bytes each that hardly compress; timestamps and keys follow from the number."""
+    """Messages of `size` bytes each that hardly compress; timestamps and keys follow from the number."""
     source = zlib.crc32
     made = []
     for at in range(first, first + number):

@@ -92,7 +92,7 @@ def by_kafka_python(magic: int, codec: Codec, listed: Sequence[Message]) -> byte
 
 
 def seen_by_kafka_python(magic: int, record_set: bytes) -> list[Message]:
-    """Of a set of one entry."""
+    """The message of a set with one entry."""
     batch: Any = LegacyRecordBatch(record_set, magic)
     assert batch.validate_crc()
     return [

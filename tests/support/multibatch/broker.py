@@ -52,11 +52,12 @@ class Habits:
     answers_late_by: int = 0  # the base offset of a set in the answer is too large by this
     reverses: bool = False  # the batches of a set
     alters: bool = False  # the last record of a set
-    in_part: bool = False  # what stands before a bad batch is stored: Tansu
+    in_part: bool = False  # batches before a bad one are stored: Tansu
     checks: bool = True  # CRCs
     stamps: Literal["agent", "stock", "rest", "ignored", "refused", "in part", "five only"] = "agent"
-    # a set that is known in part is refused; acknowledged, and its new batches are lost; the new ones are stored; all is stored again;
-    # known batches are refused, alone too; the new ones of a set are stored and it is refused; sets of more than five are refused
+    # a set that is known in part is refused; acknowledged, and its new batches are lost; the new ones are stored; all
+    # is stored again; known batches are refused, alone too; the new ones of a set are stored and it is refused; sets of
+    # more than five are refused
     stamped_error: ErrorCode = ErrorCode.none  # of sets with a producer id
     producer_error: ErrorCode = ErrorCode.none  # of InitProducerId
     loading: int = 0  # first InitProducerIds that are answered with error 14, as by a broker that has just started

@@ -29,7 +29,8 @@ def bad(stores: Habits) -> dict[str, Habits]:
 
 @dataclass
 class Watching(BatchBroker):
-    """`early`: sets for other topics than the probe's that came before all of a probe was answered, or to bad habits. `good`: the others."""
+    """`early`: sets for other topics than the probe's that came before all of a probe was answered, or to bad habits.
+    `good`: the others."""
 
     good: tuple[Habits, ...] = ()
     proven: bool = False

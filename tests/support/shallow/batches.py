@@ -9,9 +9,9 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import NewRecord
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from tests.support.rig import until
 from tests.support.shallow.world import Seen, context, flat, plain, poll, produced, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 
 if TYPE_CHECKING:
     from tests.support.shallow.rig import Producer, ShallowRig
@@ -59,7 +59,7 @@ def records(*batches: bytes) -> list[NewRecord]:
 
 
 def payloads(rig: ShallowRig, partition: int = 0) -> list[bytes]:
-    """Of the batches that came to the target, in order: all but the header, which is stamped anew."""
+    """The target's batches in order, without the header, which is rewritten."""
     return [batch[61:] for sent in rig.target.requests for (_, index), batch in sent.items() if index == partition]
 
 

@@ -58,7 +58,7 @@ _VERSIONS = struct.pack(">hi", 0, 2) + struct.pack(">hhh", 0, 3, 13) + struct.pa
 
 
 def make(like: type[Entity], kind: str, **fields: Any) -> Entity:
-    """An entity called `kind` of the same message and version as `like`; fields that this version has not are left out."""
+    """An entity named `kind` of the message and version of `like`; fields that this version lacks are left out."""
     entity = getattr(sys.modules[like.__module__], kind)
     return entity(**{one.name: fields[one.name] for one in dataclasses.fields(entity) if one.name in fields})
 
@@ -103,7 +103,8 @@ class Script:
 
 @dataclass
 class TargetBroker:
-    """`requests`: of each produce request, its partitions and their record sets, in order. Topics by the names of `topics`."""
+    """`requests`: of each produce request, its partitions and their record sets, in order. Topics by the names of
+    `topics`."""
 
     topics: dict[UUID, str] = field(default_factory=lambda: {ORDERS_ID: ORDERS})
     scripts: dict[int, Script] = field(default_factory=dict)  # by the number of the produce request

@@ -55,7 +55,8 @@ class Mirror:
         return cls(r, await r.consumer(), await r.producer(agrees=node is not None, node=node))
 
     async def fetch(self) -> list[Seen]:
-        """The next answer. A record with a token that comes instead is produced at once, and the rest of the answer is fetched."""
+        """The next answer. A record with a token that comes instead is produced at once, and the rest of the answer is
+        fetched."""
         seen = poll(await self.consumer.fetch(SIZE * self.number))
         if has_token(seen):
             await self.produce(seen)

@@ -44,8 +44,8 @@ class Producer:
 
 @dataclass
 class Partition:
-    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after `latest`, or
-    before `earliest`."""
+    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after
+    `latest`, or before `earliest`."""
 
     latest: int = 1 << 62
     earliest: int = -(1 << 62)
@@ -58,8 +58,8 @@ class Partition:
     copies: list[tuple[int, dict[int, Producer]]] = field(default_factory=list)  # end and producers behind each batch
 
     def fail_over(self, lost: int, acknowledged: int) -> None:
-        """Another broker leads, whose log lacks up to `lost` of the last batches, wherever sets began; but nothing before the offset
-        `acknowledged`."""
+        """Another broker leads, whose log lacks up to `lost` of the last batches, wherever sets began; but nothing
+        before the offset `acknowledged`."""
         ends = [(0, {}), *self.copies]
         while lost and len(ends) > 1 and ends[-2][0] >= acknowledged:
             ends.pop()
@@ -130,8 +130,8 @@ class Partition:
         return OK, base
 
     def _known_again(self, batches: list[bytes], known: Kept) -> tuple[int, int]:
-        """As a stock broker would that merely took sets: a known batch makes a repetition of the whole set, and what of it is new
-        is lost without a word."""
+        """As a stock broker would that merely took sets: a known batch makes a repetition of the whole set, and what of
+        it is new is lost without a word."""
         return OK, known.offset
 
     def _repeated(self, stamped: Stamped) -> Kept | None:

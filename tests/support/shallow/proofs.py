@@ -8,7 +8,7 @@ from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from tests.support.shallow.brokers import ORDERS
 
 if TYPE_CHECKING:
-    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.cluster.multi_batch import Askable
     from tests.support.shallow.brokers import Topic
     from tests.support.shallow.rig import ShallowRig
 
@@ -22,23 +22,23 @@ class Vouched(MultiBatchProofs):
         self.holds, self.stamps = True, stamps
         self.why: list[str] = []
 
-    def may_send_sets(self, connection: Connection) -> bool:
+    def may_send_sets(self, connection: Askable) -> bool:
         return self.holds
 
     def is_proven(self, node_id: int) -> bool:
         return self.holds
 
-    async def ensure(self, connection: Connection) -> bool:
+    async def ensure(self, connection: Askable) -> bool:
         return self.holds
 
-    def stamps_are_known(self, connection: Connection) -> bool:
+    def stamps_are_known(self, connection: Askable) -> bool:
         return self.stamps
 
-    def withdraw(self, connection: Connection, why: str) -> None:
+    def withdraw(self, connection: Askable, why: str) -> None:
         self.holds = False
         self.why.append(why)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Askable) -> None:
         pass
 
 

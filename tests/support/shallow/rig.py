@@ -1,6 +1,7 @@
 """A pair of shallow listeners in one server between two scripted brokers, and a mirror's two clients in raw bytes.
 
-kio writes what the clients say and reads what they are told, so nothing of Shoal's produce or fetch path is its own judge.
+kio writes what the clients say and reads what they get, so nothing of Shoal's produce or fetch path is its own
+judge.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from kio.index import load_request_schema, load_response_schema
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.config.settings import ClusterSettings, Limits, ListenerSettings, Mode, Settings, ShallowSettings
 from shoal.proxy.server import Server
-from shoal.proxy.shallow.fetch_path import WrapPath
 from shoal.proxy.shallow.paths import shallow_paths
-from shoal.proxy.shallow.produce_path import UnwrapPath
+from shoal.proxy.shallow.unwrap.path import UnwrapPath
+from shoal.proxy.shallow.wrap.path import WrapPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.kio_messages import decode_response, request_frame
 from tests.support.rig import FakeBroker, Peer, free_range, until
@@ -98,14 +99,14 @@ class Producer(Peer):
         await self.send(self.request({(topic, index): one for index, one in enumerate(sets)}, acks))
 
     async def send_only(self, sets: Mapping[int, bytes], acks: int = -1, topic: Topic = ORDERS) -> None:
-        """Record sets by partition; nobody waits for the answer."""
+        """Send record sets by partition, without waiting for the answer."""
         await self.send(self.request({(topic, index): one for index, one in sets.items()}, acks))
 
     async def answer(self) -> Entity:
         return decode_response(await self.frame(), load_response_schema(0, self.version))
 
     async def answers(self) -> dict[int, tuple[ErrorCode, int]]:
-        """Of each partition: error code and base offset."""
+        """Error code and base offset by partition."""
         answer = await self.answer()
         return {
             one.index: (one.error_code, one.base_offset)
@@ -175,7 +176,7 @@ class Consumer(Peer):
         }
 
     async def record_set(self) -> bytes:
-        """Of the answer's only partition."""
+        """The only partition of the answer."""
         (records,) = (await self.record_sets()).values()
         return records
 
@@ -193,7 +194,8 @@ class ShallowRig:
     clients: AsyncExitStack
 
     async def producer(self, *, agrees: bool = False, node: int | None = None, address: str | None = None) -> Producer:
-        """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker. `address`: its own."""
+        """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker. `address`: its
+        own."""
         port = None
         if node is not None:
             _, port = self.server.listeners["to"].advertise(self.brokers[1].address, node, "127.0.0.1")
@@ -242,7 +244,8 @@ async def shallow_rig(
     second: SourceBroker | None = None,
     **shallow: Any,
 ) -> AsyncIterator[ShallowRig]:
-    """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may be."""
+    """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may
+    be."""
     source, target = source or SourceBroker(), target or TargetBroker()
     target.scripts.update(scripts or {})
     brokers = FakeBroker(source.answer), FakeBroker(target.answer)

@@ -23,7 +23,7 @@ LEADER = 7, "broker-7.example", 9092
 
 
 def keys(record_set: bytes) -> list[EnvelopeKey | None]:
-    """Of each record that a mirror would be given: the envelope's key, None = a plain record."""
+    """For each record that a mirror would get: the envelope's key, None = a plain record."""
     found = []
     for seen in poll(record_set):
         key = seen.record.key

@@ -1,6 +1,7 @@
 """A source log, a mirror and a target broker, as simple as they can be and as strict as the real ones.
 
-The broker checks what `LogValidator` and `UnifiedLog` check of a produced batch (facts: multi-batch 1.4), with code of its own.
+The broker checks what `LogValidator` and `UnifiedLog` check of a produced batch (facts: multi-batch 1.4), with code of
+its own.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """What the frames of one client connection are: a request says its API, an answer only which request it belongs to.
 
-Frames without a Kafka header are SASL tokens, behind a SaslHandshake v0 whose mechanism the broker takes. They count from the request
-on, until an answer says that the broker refused: what might be a token is never taken for a request.
+Frames without a Kafka header are SASL tokens, behind a SaslHandshake v0 whose mechanism the broker takes. They count
+from the request on, until an answer says that the broker refused: what might be a token is never taken for a request.
 """
 
 from collections import deque
@@ -40,7 +40,8 @@ class Asked(NamedTuple):
 
 
 class Exchanges(Generic[T]):
-    """Of one connection. `waiting`: requests without an answer so far, and what the caller keeps with each; it bounds them."""
+    """The exchanges of one connection. `waiting`: unanswered requests, and what the caller keeps with each; it bounds
+    them."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Asked, T]] = deque()
@@ -63,7 +64,8 @@ class Exchanges(Generic[T]):
         return Asked(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
 
     def answer(self, frame: bytes) -> Iterator[tuple[Asked, T]]:
-        """Requests that this answer ends: those passed over, and last the one that it belongs to. None: it belongs to none we know."""
+        """Requests that this answer ends: those passed over, and last the one that it belongs to. None: it belongs to
+        none we know."""
         position = self._position(frame)
         for _ in range(position + 1):
             asked, kept = self.waiting.popleft()

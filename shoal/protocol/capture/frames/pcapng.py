@@ -1,15 +1,18 @@
-"""Raw captures: whole frames as packets of a pcapng file, so that Wireshark and tshark read topic, client and batch from them.
+"""Raw captures: whole frames as packets of a pcapng file, so that Wireshark and tshark read topic, client and batch
+from them.
 
-    file    := section ...            repeated every few MB: a place where a reader can begin; files may be joined by `cat`
+    file    := section ...            repeated every few MB: a start for readers; files may be joined by `cat`
     section := SHB (who wrote it), IDB (raw IPv4, nanoseconds), EPB ...
     EPB     := time, IPv4 header, TCP header, at most MAX_SEGMENT bytes of a frame; direction; a comment
 
-Wireshark finds Kafka by TCP port 9092, reassembles segments, and matches answers to requests by connection. So every client
-connection is one TCP connection, from 10.x.x.x (its number) to port 9092 of 172.16-31.x.x (the broker's node id), with sequence
-numbers that count what is in the file. They begin anew with a SYN in every file. PSH is set on the last segment of a frame and on no
-other, so a reader finds the next frame's beginning behind damage. TCP checksums are 0: a capture on the sending machine has none.
+Wireshark finds Kafka by TCP port 9092, reassembles segments, and matches answers to requests by connection. So every
+client connection is one TCP connection, from 10.x.x.x (its number) to port 9092 of 172.16-31.x.x (the broker's node
+id), with sequence numbers that count what is in the file. They begin anew with a SYN in every file. PSH is set on the
+last segment of a frame and on no other, so a reader finds the next frame's beginning behind damage. TCP checksums are
+0: a capture on the sending machine has none.
 
-Link type 252 (upper PDU) would need no fake headers, but tells Wireshark's Kafka dissector nothing about direction: it shows no field.
+Link type 252 (upper PDU) would need no fake headers, but tells Wireshark's Kafka dissector nothing about direction: it
+shows no field.
 """
 
 from enum import IntEnum
@@ -24,7 +27,7 @@ MAX_SEGMENT: Final = 65_495
 SECTION_EVERY: Final = 4 * 1024 * 1024
 """Bytes between two section headers."""
 UNKNOWN_NODE: Final = -1
-"""Node ids are told apart below 2^20 - 1."""
+"""Node ids are distinct below 2^20 - 1."""
 
 SHB, IDB, EPB = 0x0A0D0D0A, 1, 6
 LINKTYPE_IPV4: Final = 228
@@ -62,7 +65,7 @@ class Sender(IntEnum):
 
 
 class CapturedFrame(NamedTuple):
-    """`frame` is as the client sent or got it, with its size. `withheld`: why it is cut (`withheld.py`), or None.
+    """`frame` is as the client sent or got it, with its size. `withheld`: why it is cut (`redaction.py`), or None.
 
     `proxy` is the id of the process, `connection` its number there, and `node` the broker that it leads to.
     """
@@ -122,7 +125,7 @@ class Encoder:
         return connection in self._flows
 
     def frame(self, frame: CapturedFrame) -> bytes:
-        """A frame of any size, in as many packets as it takes. A connection that was not `opened` is, without comment."""
+        """A frame of any size, in as many packets as needed. Opens an unknown connection, without comment."""
         before = b"" if frame.connection in self._flows else self.opened(frame.time_ns, frame.connection, frame.node)
         flow, other = self._flows[frame.connection], Sender(3 - frame.sender)
         pieces = [before]

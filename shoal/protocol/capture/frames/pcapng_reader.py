@@ -1,8 +1,8 @@
 """Reads what `pcapng.Encoder` wrote: packets become frames again. Nothing of a file is trusted.
 
-Only raw captures of Shoal are read (also joined ones, and those that Wireshark has saved): another link type, byte order or clock is
-an error, and so is damage. A file's end may be torn: what is whole before it is read. A frame of which segments are missing (someone
-filtered packets) is counted and left out; the next frame begins behind a PSH.
+Only raw captures of Shoal are read (also joined ones, and those that Wireshark has saved): another link type, byte
+order or clock is an error, and so is damage. A file's end may be torn: what is whole before it is read. A frame of
+which segments are missing (someone filtered packets) is counted and left out; the next frame begins behind a PSH.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ _WITHOUT_FRAME: Final = pcapng.SYN | pcapng.FIN
 
 @dataclass(slots=True)
 class _Half:
-    """One direction of a connection: the number of the next byte, what has come of a frame, and whether that is all of its beginning."""
+    """One direction of a connection: the number of the next byte, what has come of a frame, and whether that is all of
+    its beginning."""
 
     following: int | None = None
     frame: bytearray = field(default_factory=bytearray)
@@ -36,8 +37,9 @@ class _Half:
 class Decoder:
     """Feed it a file piece by piece. `incomplete` counts frames that were left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_held: int = MAX_HELD) -> None:
         self.incomplete = 0
+        self._max_held = max_held
         self._data = bytearray()
         self._at = 0  # where `_data` begins in the file
         self._proxy: str | None = None
@@ -154,8 +156,8 @@ class Decoder:
         half.following = number + len(data) & 0xFFFFFFFF
         half.frame += data
         self._held += len(data)
-        if self._held > MAX_HELD:
-            raise self._error(pos, f"more than {MAX_HELD} bytes of frames that do not end")
+        if self._held > self._max_held:
+            raise self._error(pos, f"more than {self._max_held} bytes of frames that do not end")
         if not flags & pcapng.PSH:
             return None
         frame, is_whole = bytes(half.frame), half.is_whole

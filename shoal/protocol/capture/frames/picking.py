@@ -1,8 +1,10 @@
-"""Which frames a raw capture writes, and what is cut out of them: the same rules for the proxy and for `shoal capture to-pcap`.
+"""Which frames a raw capture writes, and what is cut out of them: the same rules for the proxy and for `shoal capture
+to-pcap`.
 
-An answer says neither API nor client, and a request of a fetch session no topic. So with a filter on topics, a request waits for its
-answer, and both are written if one of them mentions a topic: by its name with the length in front (as Kafka writes strings), or by its
-id, which passing Metadata answers have told. This takes no decoding; a mention inside of records is at worst one exchange too many.
+An answer says neither API nor client, and a request of a fetch session no topic. So with a filter on topics, a request
+waits for its answer, and both are written if one of them mentions a topic: by its name with the length in front (as
+Kafka writes strings), or by its id, which is known from Metadata answers. This takes no decoding; a mention inside
+of records is at worst one exchange too many.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.capture.frames.exchanges import TOKEN, UNREADABLE, Asked, Exchanges
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.withheld import Part, cut_answer, cut_request, withheld
+from shoal.protocol.capture.frames.redaction import Part, cut_answer, cut_request, withheld
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import write_compact_string, write_string
 
@@ -45,7 +47,7 @@ class Wanted:
 
 
 class _Held(NamedTuple):
-    """Of a request: `frame` as it is to be written, unless it has been, or is not wanted."""
+    """The `frame` of a request to write, unless it was written or is not selected."""
 
     is_wanted: bool
     mentions: bool
@@ -53,13 +55,16 @@ class _Held(NamedTuple):
 
 
 class FrameFilter:
-    """Takes every frame of every connection, in their order, and gives those to write: with a filter on topics, later than they came.
+    """Takes every frame of every connection, in their order, and gives those to write: with a filter on topics, later
+    than they came.
 
     A frame of which only the beginning could be kept comes with `withheld` set: it is cut, and keeps the order.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, *, max_held: int = MAX_HELD, max_waiting: int = MAX_WAITING) -> None:
         self._wanted = wanted
+        self._max_held = max_held
+        self._max_waiting = max_waiting
         self._connections: dict[tuple[str, int], Exchanges[_Held]] = {}
         self._names = [encode(name) for name in wanted.topics for encode in (write_string, write_compact_string)]
         self._ids: set[bytes] = set()
@@ -96,7 +101,7 @@ class FrameFilter:
             yield from self._settled(held)
             return
         exchanges.waiting.append((asked, held))
-        while len(exchanges.waiting) > MAX_WAITING or (self._held > MAX_HELD and exchanges.waiting):
+        while len(exchanges.waiting) > self._max_waiting or (self._held > self._max_held and exchanges.waiting):
             yield from self._settled(exchanges.waiting.popleft()[1])
 
     def _answer(self, exchanges: Exchanges[_Held], captured: CapturedFrame) -> Iterator[CapturedFrame]:
@@ -125,7 +130,7 @@ class FrameFilter:
         return any(name in frame for name in self._names) or any(topic_id in frame for topic_id in self._ids)
 
     def _learn(self, frame: bytes) -> None:
-        """The id stands behind the name (MetadataResponse.json)."""
+        """The id follows the name (MetadataResponse.json)."""
         for name in self._names[1::2]:
             at = frame.find(name)
             topic_id = frame[at + len(name) : at + len(name) + _ID_SIZE] if at >= 0 else b""

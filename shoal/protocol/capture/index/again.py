@@ -1,20 +1,20 @@
-"""The same Produce request once more: most of a producer's requests differ in a few numbers only, and those have their places.
+"""Repeated Produce requests: most requests of a producer differ only in a few numbers at fixed positions.
 
-A request of one batch that the walkers have read leaves a *form*: all bytes between its correlation id and the index of its partition
-(client id, acks, topic). A further frame that has these bytes is read at once, and so is its answer; what all rows of a partition
-have in common is packed once, and kept in a *lane*:
+After the walkers have read a request with one batch, its *template* is kept: all bytes between its correlation id and
+the index of its partition (client id, acks, topic). A later frame with these bytes is read in one step, and so is its
+answer. The common part of all rows of a partition is packed once and kept in a *lane*:
 
     size  api  correlation id  [form]  index  length  [header of the batch ... records]  [no tags]
     size  correlation id  [topic  index  no error]  base offset  ...  [no errors  no throttle  no tags]
 
-Every byte that is not a number to be read, or of a record, is compared; whatever is different in anything (two batches, a codec that
-says its size elsewhere, tags, an error with a text) is left to the walkers, which read it as ever. So this adds nothing that could
-be understood in another way; it takes a twentieth of the time. FORMS of a connection are kept, for a producer of some topics.
+Every byte except those numbers and the records is compared. A frame with any difference (two batches, a codec that
+states its size elsewhere, tags, an error with a text) is left to the walkers. So the result is the same, in a twentieth
+of the time. Each connection keeps FORMS templates, for a producer of some topics.
 
-Of a long frame that is to be read later all is kept that stands in front of its records, where the lengths show that it has one batch.
+Only the part before the records of a long frame is kept for later, if the lengths show that it has one batch.
 
-What makes it fast: one `unpack` for a frame and one `pack` for a row, with all that is constant in one piece each; plain tuples
-instead of objects; lengths are not decoded but compared with what they must be.
+It is fast because of one `unpack` per frame and one `pack` per row, with constants in one piece each; plain tuples
+instead of objects; and lengths that are compared with the expected value instead of decoded.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Frame = bytes | bytearray | memoryview
 
 FORMS: Final = 4
 _MOST_LANES: Final = 256
-"""Partitions of a form; beyond them all are begun anew."""
+"""Maximum partitions per template; beyond it all are forgotten."""
 _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _NEWEST = 3, 13
 _START_FROM, _ERRORS_FROM, _COMPACT_FROM, _BY_ID_FROM = 5, 8, 9, 13
@@ -57,7 +57,8 @@ _ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
 _MORE: Final = 18  # bytes at most of a zstd frame that say its size
 _NONE, _LZ4 = 0, 3
 _Long = tuple[Callable[[Frame], tuple[int, int, int]], int, Callable[[Frame], tuple[bytes]]]
-"""What reads the size of the frame, the length of the batch and its attributes; bytes around that length's; what copies all that is no record."""
+"""Reader of the frame's size, the batch's length and attributes; bytes around that length; copier of the non-record
+part."""
 _ROW: Final = Struct("<qqII44si16sq16sib61s").pack
 """CONTEXT, BATCH and the header, with fields that are the same each time in one piece."""
 _NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
@@ -69,12 +70,12 @@ assert Struct("<qqII44si16sq16sib61s").size == ROW_SIZE
 assert Struct("<qqII44si16s").size == CONTEXT.size
 
 Sent = tuple["Lane", int, int, int, int, int, bytes]
-"""A request that waits for its answer: lane, correlation id, when (ns), number, size of the frame, plain size of the records, the header
-of the batch. No NamedTuple: making one takes three times as long."""
+"""A request that waits for its answer: lane, correlation id, time (ns), number, frame size, uncompressed size of the
+records, batch header. Not a NamedTuple: creating one takes three times as long."""
 
 
 def as_request(sent: Sent) -> Request:
-    """For those who read its answer byte by byte."""
+    """The request as an object, for the walkers of its answer."""
     lane, correlation_id, sent_ns, number, size, raw, header = sent
     form = lane.form
     request = Request(_PRODUCE, form.version, correlation_id, size, number)
@@ -85,7 +86,7 @@ def as_request(sent: Sent) -> Request:
 
 
 class Lane:
-    """A partition of a form. `names` and `connection` are what `RowMaker.name` has put there, good while `epoch` is the sink's."""
+    """A partition of a template. `RowMaker.name` sets `names` and `connection`, valid while `epoch` is the sink's."""
 
     __slots__ = ("_always", "_end", "_length", "_start", "_unpack", "connection", "epoch", "form", "names", "partition")
 
@@ -97,7 +98,7 @@ class Lane:
         self.epoch, self.connection, self.names = -1, 0, b""
 
     def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
-        """None: it is not the answer to this, or says something that is not usual (`answers.read_whole`)."""
+        """None: not the answer to this request, or an unusual one (`answers.read_whole`)."""
         if len(frame) != self._length:
             return None
         size, answered, start, base_offset, end = self._unpack(frame)
@@ -166,9 +167,9 @@ class ProduceTemplate:
         self._lanes: dict[int, Lane] = {}
 
     def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
-        """Of a frame of `size` bytes, not a short one, all that `read` needs. None: all of it may be needed.
+        """The part of a long frame of `size` bytes that `read` needs. None: all of it may be needed.
 
-        Where the batch ends with the frame, there is nothing in between but its records.
+        If the batch ends with the frame, the rest is only records.
         """
         if size > self._longer_from:
             peek, around, copy = self._longer
@@ -182,7 +183,7 @@ class ProduceTemplate:
         return copy(frame)
 
     def read(self, frame: Frame, size: int, now_ns: int, number: int) -> Sent | None:
-        """`frame`: all of its `size` bytes, or what was kept of them. None: it is something else."""
+        """`frame`: all of its `size` bytes, or the kept part. None: another kind of request."""
         room = size - self._around  # for the length of the records, and these
         if room < _LEAST:
             return None
@@ -215,7 +216,7 @@ class ProduceTemplate:
 
 
 def form_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceTemplate | None:
-    """Of a Produce request that is this frame, or what was kept of it, and has one batch. None: its like cannot be read so."""
+    """The template of a Produce request with one batch; `frame` is whole or the kept part. None: not possible."""
     [tail] = only.tails
     if not _OLDEST <= request.api_version <= _NEWEST or not request.acks:
         return None
@@ -252,7 +253,7 @@ def _long_layout(middle: int, width: int, tail: int) -> _Long:
 
 
 def _around(version: int, topic: Topic) -> tuple[bytes, bytes]:
-    """What stands before and behind the numbers of the one partition in an answer. Behind: no record errors, no text, no tags."""
+    """The bytes before and after the numbers of the partition in an answer. After: no record errors, text or tags."""
     name = topic if isinstance(topic, bytes) else topic.encode()
     if version >= _BY_ID_FROM:
         return b"\0\2" + name + b"\2", b"\1\0\0\0"
@@ -265,9 +266,9 @@ def _around(version: int, topic: Topic) -> tuple[bytes, bytes]:
 
 
 def _answer_layout(version: int, start: int, end: int) -> Struct:
-    """Index and error, throttle time and tags are parts of what is around the base offset.
+    """Index, error, throttle time and tags are in the bytes around the base offset.
 
-    Log append time, and the log's first offset from v5 on, are passed over.
+    Log append time and, from v5 on, the log start offset are skipped.
     """
     passed, tags = 16 if version >= _START_FROM else 8, int(version >= _COMPACT_FROM)
     return Struct(f">ii{start + 6}sq{passed}x{end + 4 + tags}s")

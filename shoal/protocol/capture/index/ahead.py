@@ -1,14 +1,16 @@
-"""Produce requests of many partitions, or cut into chunks, read as they pass: ahead of what was put off in front of them.
+"""Reads Produce requests of many partitions, or in several chunks, as they pass: ahead of deferred requests before
+them.
 
-The walkers see all in its order, so what was put off had to be read before each request that is too long to be copied. This reader needs
-nothing of what is in front. It knows what the requests of a producer begin with, takes the header of each batch, and gives a request
-as a whole when its last byte has passed:
+The walkers read everything in order, so deferred requests would have to be read before each request that is too long to
+copy. This reader does not depend on earlier requests. It knows the beginning of a producer's requests, takes each
+batch's header, and returns a request when its last byte has passed:
 
-    size  api  correlation id  [known]  topics  topic  partitions  index  length  [header ... records]  no tag  index ...  no tags
+    size  api  correlation id  [known]  topics  topic  partitions  index  length  [header ... records]  no tag  index
+    ...  no tags
 
-A chunk may end in the midst of records. Where it ends elsewhere, or anything is not as usual (two batches in a set, tags, another client id
-or acks, a batch of gzip or snappy that is cut off), nothing is read of that chunk: the walker takes over where it begins (`Begun`).
-So this adds nothing that could be understood in another way.
+A chunk may end within records. If it ends elsewhere, or anything is unusual (two batches in a set, tags, another client
+id or acks, an incomplete gzip or snappy batch), this reader ignores the chunk, and the walker continues at its start
+(`Begun`). So the result is the same.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MOST_KNOWN", "NOTHING", "AheadReader", "Begun", "Known", "Read", "as_request", "known_of"]
 
 MOST_PARTITIONS: Final = 4096
-"""Of a request: what has been read of it waits."""
+"""Maximum per request, because its read part is kept."""
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _COMPACT_FROM, _BY_ID_FROM, _NEWEST = 3, 9, 13, 13
@@ -52,9 +54,9 @@ _SETS: Final[dict[int, Callable[[memoryview, int], _Set]]] = {
     3: Struct(f">iHB{HEADER_SIZE}s").unpack_from,
     _PLAIN: Struct(f">ii0s{HEADER_SIZE}s").unpack_from,
 }
-"""By how many bytes the length of the records takes."""
+"""By the number of bytes of the record set's length."""
 _SAYS: Final = (0, 1 << 7, 1 << 14, 1 << 21, 1 << 31)
-"""How much less than this they say."""
+"""Upper bound of the length, by its number of bytes."""
 
 
 _Beginning = Callable[[memoryview, int], tuple[int, bytes, int, bytes]]
@@ -76,7 +78,7 @@ class Known(NamedTuple):
     client: bytes
     acks: int
     tag: int  # bytes of tagged fields, where there are none
-    size: int  # of what is known, with what is in front of it
+    size: int  # of the known bytes and those before them
 
     def begins(self, frame: memoryview) -> bool:
         return frame[4:8] == self.api and frame[_HEAD : self.size] == self.middle
@@ -86,7 +88,7 @@ NOTHING: Final = Known(b"", b"", _beginning(0), 0, b"", 0, 0, 0)
 
 
 class Begun(NamedTuple):
-    """A request of which some has passed; what comes now is the rest of some records."""
+    """A request that has partly passed, up to somewhere within records."""
 
     known: Known
     correlation_id: int
@@ -112,14 +114,14 @@ def as_request(read: Read, number: int, sent_ns: int) -> Request:
 
 
 class _Otherwise(Exception):
-    """Something is not as usual."""
+    """The request differs from the expected form."""
 
 
 _OTHERWISE: Final = (_Otherwise, More, Abandon, IndexError, struct_error)
 
 
 class AheadReader:
-    """Of one connection. `begun`: what the next chunk goes on with. `batches`: of those that were `read` last, all together."""
+    """Reader of one connection. `begun`: the request that the next chunk continues. `batches`: in the last `read`."""
 
     __slots__ = (
         "_correlation_id",
@@ -144,7 +146,8 @@ class AheadReader:
         self.known = NOTHING
         self.begun: Begun | None = None
         self._cut: Begun | None = None
-        # What the last request began with: what was known, the number of topics, the first one, the number of its partitions;
+        # What the last request began with: what was known, the number of topics, the first one, the number of its
+        # partitions;
         self._first = b""
         self._said: tuple[int, Topic, int] | None = None  # the last three as what they say;
         self._unpack = _beginning(0)  # and what reads so much of the next
@@ -156,7 +159,7 @@ class AheadReader:
             self.known, self._said = known, None
 
     def read(self, chunk: memoryview) -> list[Read] | None:
-        """The requests that have passed with this chunk, which is only lent. None: nothing of it was read."""
+        """The requests that end in this chunk, which is only borrowed. None: the chunk was not read."""
         end, begun = len(chunk), self.begun
         self._cut, self.batches = None, 0
         try:
@@ -174,7 +177,7 @@ class AheadReader:
         return found
 
     def _walk(self, chunk: memoryview, pos: int, end: int) -> list[Read]:
-        """Up to the end of the chunk, which may be in the midst of some records (`_cut`)."""
+        """Read to the end of the chunk, which may be within records (`_cut`)."""
         found: list[Read] = []
         while True:
             pos = self._read_sets(chunk, pos, end)
@@ -230,7 +233,7 @@ class AheadReader:
         return pos + tag
 
     def _count(self, chunk: memoryview, pos: int) -> tuple[int, int]:
-        """Of an array; -> where it begins."""
+        """The size of an array, and its start."""
         count, pos = read_length(chunk, pos, compact=bool(self._known.tag))
         if not 0 < count <= MOST_PARTITIONS:
             raise _Otherwise
@@ -250,14 +253,14 @@ class AheadReader:
         return pos
 
     def _read_sets(self, chunk: memoryview, pos: int, end: int) -> int:
-        """Of all partitions that are left of a topic."""
+        """Read all remaining partitions of a topic."""
         tag, topic, add, left = self._known.tag, self._topic, self._usual.append, self._partitions
         width = self._width if tag else _PLAIN
         read_set = _SETS[width]
         while left:
             index, first, last, header = read_set(chunk, pos)
             length, magic, attributes = _BATCH_START(header, _BATCH_AT)
-            size = length + _LENGTH_END + tag  # as the length of the records says it
+            size = length + _LENGTH_END + tag  # as the record set's length states it
             if width == 3:
                 is_said = last == size >> 14 < 0x80 and first == (size & 0x7F) << 8 | size >> 7 & 0x7F | 0x8080
             else:
@@ -299,7 +302,7 @@ def _width(chunk: memoryview, pos: int) -> int:
 
 
 def known_of(frame: memoryview, request: Request) -> Known | None:
-    """What further requests may begin with, after this one, of which MOST_KNOWN bytes are here. None: its like cannot be read so."""
+    """The beginning of further requests like this one, of which MOST_KNOWN bytes are given. None: not possible."""
     version = request.api_version
     if not _OLDEST <= version <= _NEWEST:
         return None

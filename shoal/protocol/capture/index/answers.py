@@ -1,4 +1,4 @@
-"""Answers on their way from the broker: v0-v18 of Fetch looked into as they pass, Produce held (it is short), the others counted.
+"""Answers from the broker: Fetch v0-v18 is parsed as it passes, Produce is held (it is short), others are counted.
 
 Fetch  v1 throttle time   v4 last stable offset, aborted transactions   v5 log start offset   v7 error and session
        v11 preferred replica   v12 flexible   v13 topics by id
@@ -32,7 +32,7 @@ _ERROR_AND_SESSION: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ih")  # index, error code
 _ABORTED_BYTES: Final = 16  # producer id, first offset
 HELD: Final = 256 * 1024
-"""Bytes of a Produce answer; nothing is known of the partitions of a longer one (6000 of them)."""
+"""Bytes of a Produce answer; the partitions of a longer one (6000 of them) stay unknown."""
 _PRODUCED: Final = Walkers(
     MESSAGES["ProduceResponse"],
     ("ThrottleTimeMs = 0",),
@@ -44,7 +44,7 @@ Said = dict[tuple[Topic, int], tuple[int, int]]
 
 
 class AnswerWalker(RecordSetWalker):
-    """Asks `due()` for the request that an answer belongs to, by `began`; tells `ended(answer)` when it is whole.
+    """Gets the request of an answer from `due()` in `began`; calls `ended(answer)` when it is complete.
 
     `held`: the frame of a Produce answer. `throttle_ms`, `partitions`, `error`: of a Fetch answer.
     """
@@ -142,13 +142,13 @@ class AnswerWalker(RecordSetWalker):
         return self.enter(index, error, size, start, pos)
 
     def _read_aborted(self, view: memoryview, pos: int, stop: int) -> int:
-        """Aborted transactions: as many as are there."""
+        """Skip the aborted transactions that have arrived."""
         each = _ABORTED_BYTES + self._compact
         here = min((stop - pos) // each, self._aborted)
         if not here:
             raise More
         if self._compact and any(view[pos + _ABORTED_BYTES : pos + here * each : each]):
-            raise Abandon  # tagged fields that nobody knows yet
+            raise Abandon  # unknown tagged fields
         self._aborted -= here
         if not self._aborted:
             self._step = self._read_after_aborted
@@ -160,7 +160,7 @@ class AnswerWalker(RecordSetWalker):
 
 
 def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
-    """As `read_produced`. None: it is not all of the answer to this Produce request, or it is a long one."""
+    """Like `read_produced`. None: not the complete answer to this Produce request, or a long one."""
     size = len(frame)
     if not _PREFIX.size <= size <= HELD or _PREFIX.unpack_from(frame) != (size - _SIZE.size, request.correlation_id):
         return None
@@ -168,7 +168,7 @@ def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple
 
 
 def read_produced(request: Request, frame: bytes) -> tuple[Said, int]:
-    """Of an answer that was held: what it says, and the throttle time. Nothing, where it cannot be read."""
+    """Results and throttle time of a held answer; empty if it cannot be read."""
     if not frame:
         return {}, 0
     try:

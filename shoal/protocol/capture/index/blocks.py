@@ -1,12 +1,15 @@
-"""Blocks of an index file: each with a CRC of its own, so that damage costs one block and a torn end costs the last.
+"""Blocks of an index file: each has its own CRC, so damage costs one block, and a torn end the last one.
 
-    block := magic 4, type u8, 0 u8, 0 u16, length u32, crc u32, payload        (little-endian; the CRC-32C is of bytes 4-11 and payload)
-    START := JSON: {"version", "row_size", "proxy", "host", "shoal" (its version), "pid", "started_ns", "number", "tags"}     first of a file
-    NAMES := (number u32, length u16, UTF-8)*      before the first row that mentions them, in every file anew
+    block := magic 4, type u8, 0 u8, 0 u16, length u32, crc u32, payload
+             (little-endian; the CRC-32C is of bytes 4-11 and payload)
+    START := JSON: {"version", "row_size", "proxy", "host", "shoal" (version), "pid", "started_ns", "number", "tags"}
+             (the first block of a file)
+    NAMES := (number u32, length u16, UTF-8)*      before the first row that refers to them, again in every file
     ROWS  := rows of columns.ROW_SIZE bytes each
-    STATE := JSON: {"written", "dropped", "closed"}: rows of this file so far, rows of this process that could not be written
+    STATE := JSON: {"written", "dropped", "closed"}: rows of this file so far, lost rows of this process
 
-A reader that finds no block where one should be looks for the next magic whose block is whole: `Damaged` says what it passed over.
+A reader that finds no block where one is expected searches for the next magic with a complete block: `Damaged` is what
+it skipped.
 """
 
 import json
@@ -39,7 +42,7 @@ _HEADER: Final = Struct("<4sBBHII")
 _CRC_FROM, _CRC_TO = 4, 12
 HEADER_SIZE: Final = _HEADER.size
 MAX_PAYLOAD: Final = 4 * 1024 * 1024
-"""Bytes; a length above it is damage, so a reader never holds more than one such block."""
+"""Bytes. A larger length is damage, so a reader never holds more than one such block."""
 _NAME: Final = Struct("<IH")
 _MAX_NAME: Final = 0xFFFF
 
@@ -60,14 +63,14 @@ class Block(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """Bytes from `start` to `end` that are no block."""
+    """Bytes from `start` to `end` that are not a block."""
 
     start: int
     end: int
 
 
 class Torn(NamedTuple):
-    """The last block, which is not complete: it may be still on its way to the file. Read again from `start`."""
+    """The last block, which is incomplete: it may still be written. Read again from `start`."""
 
     start: int
 
@@ -111,20 +114,21 @@ def read_names(payload: Buffer) -> dict[int, str]:
 
 
 def read_object(payload: Buffer) -> dict[str, Any]:
-    """Of a START or STATE block. Raises RemoteProtocolError."""
+    """The content of a START or STATE block. Raises RemoteProtocolError."""
     try:
         value = json.loads(bytes(payload))
     except (ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"a block's JSON is damaged: {error}") from error
     if not isinstance(value, dict):
-        raise RemoteProtocolError("a block's JSON is no object")
+        raise RemoteProtocolError("a block's JSON is not an object")
     return value
 
 
 def read_blocks(data: Buffer, start: int = 0, base: int = 0) -> Iterator[Block | Damaged | Torn]:
-    """The blocks in `data` from `start` on; positions in the results are counted from `base`, where `data` begins in its file.
+    """The blocks in `data` from `start` on; positions in the results are counted from `base`, where `data` begins in
+    its file.
 
-    Ends with `Torn` where bytes are left that may become a block. Never raises.
+    Ends with `Torn` if the remaining bytes may become a block. Never raises.
     """
     view = memoryview(data)
     pos, end = start, len(view)
@@ -143,7 +147,7 @@ def read_blocks(data: Buffer, start: int = 0, base: int = 0) -> Iterator[Block |
 
 
 def _unfinished(view: memoryview, pos: int, base: int) -> Iterator[Damaged | Torn]:
-    """No whole block begins at `pos` or behind it, but one that is cut off may."""
+    """No complete block starts at or after `pos`, but an incomplete one may."""
     growing = _next_growing(view, pos)
     if growing > pos:
         yield Damaged(base + pos, base + growing)
@@ -161,7 +165,7 @@ def _next_growing(view: memoryview, pos: int) -> int:
 
 
 def _may_grow(view: memoryview, pos: int) -> bool:
-    """What begins here is cut off, not wrong, as far as it is there."""
+    """True if the block here is incomplete but valid so far."""
     left = len(view) - pos
     if left < HEADER_SIZE:
         return _MAGIC.startswith(view[pos : pos + len(_MAGIC)])
@@ -177,7 +181,8 @@ def _block_size(view: memoryview, pos: int) -> int | None:
 
 
 def peek_block(header: Buffer) -> tuple[int, int] | None:
-    """Type and size (with its header) of the block whose header this seems to be: its CRC is not looked at. None: it is no header."""
+    """Type and size (with its header) of the block whose header this seems to be: its CRC is not looked at. None: it is
+    no header."""
     if len(header) < HEADER_SIZE:
         return None
     magic, kind, _, _, length, _ = _HEADER.unpack_from(header)
@@ -190,7 +195,7 @@ def _is_whole(view: memoryview, pos: int, size: int) -> bool:
 
 
 def _next_whole(view: memoryview, pos: int) -> int | None:
-    """Where the next whole block begins, as far as is known here."""
+    """The start of the next complete block, as far as known."""
     data = _searchable(view)
     while (pos := data.find(_MAGIC, pos)) >= 0:
         size = _block_size(view, pos)

@@ -1,10 +1,10 @@
-"""What a row of the index is: one table, from which the writer's structs and every reader's data types are made.
+"""A row of the index: one table, from which the writer's structs and every reader's data types are generated.
 
-A row is a part that is equal for all batches of a partition in one request or answer, a part of each batch, and the header of the
-record batch as it stood on the wire. So the proxy writes a batch by three appends, decodes nothing, and readers find the header's
-fields where Kafka put them (big-endian; all else is little-endian). New fields go in front of nothing: raise VERSION, append them.
+A row has a part that is equal for all batches of a partition in one request or answer, a part per batch, and the record
+batch's header as on the wire. So the proxy writes a batch by three appends and decodes nothing, and readers find the
+header's fields at Kafka's offsets (big-endian; the rest is little-endian). Append new fields, and raise VERSION.
 
-A row without records has a header of zeros. Numbers of names: block type NAMES; 0 is no name.
+A row without records has a zero header. Names are numbers of the block type NAMES; 0 is no name.
 """
 
 from enum import IntEnum
@@ -45,9 +45,9 @@ class Direction(IntEnum):
 
 class Handling(IntEnum):
     PASSED = 0
-    """As it came, on a listener that does nothing else."""
+    """Unchanged, on a plain listener."""
     RAW = 1
-    """As it came, where it might have been wrapped, unwrapped or joined: `reason` says why not."""
+    """Unchanged, on a listener that wraps, unwraps or joins; `reason` has the cause."""
     WRAPPED = 2
     UNWRAPPED = 3
     COALESCED = 4

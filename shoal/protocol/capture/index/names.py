@@ -1,7 +1,7 @@
-"""Numbers for the names in rows, of one file: each file has its own table, so that a file can be read without any other.
+"""Numbers for the names in rows. Each file has its own table, so it can be read without other files.
 
-`taken` gives what has been added since the last time, to be written in front of the rows that mention it; `renewed` begins the next
-file's table. So whoever writes must take all rows and all names of a file before it renews.
+`taken` returns the names added since the last call, which are written before the rows that refer to them; `renewed`
+starts the next file's table. So the writer must take all rows and names of a file before it renews.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MAX_NAMES", "Names"]
 
 MAX_NAMES: Final = 100_000
-"""Of one file: topics, client ids (some clients make a new one each time) and the like. Then it is time for the next file; until that begins, new names get the number 0."""
+"""Maximum per file: topics, client ids (some clients create a new one each time) and others. Then the next file is due;
+until it starts, new names get the number 0."""
 
 TopicName = Callable[[str, bytes], str | None]
 """Cluster and topic id -> name."""
@@ -22,7 +23,7 @@ class Names:
     def __init__(self, topic_name: TopicName) -> None:
         self._topic_name = topic_name
         self.epoch = 0
-        """Counts `renewed`: a number is good within one."""
+        """Counts `renewed`: a number is valid within one epoch."""
         self._numbers: dict[str, int] = {"": 0}
         self._ids: dict[tuple[str, bytes], int] = {}
         self._fresh: dict[int, str] = {}
@@ -59,7 +60,7 @@ class Names:
 
     @property
     def is_full(self) -> bool:
-        """Time for the next file."""
+        """True if the next file is due."""
         return len(self._numbers) > MAX_NAMES
 
     def taken(self) -> dict[int, str]:
@@ -67,11 +68,11 @@ class Names:
         return fresh
 
     def put_back(self, names: dict[int, str]) -> None:
-        """They could not be written."""
+        """The names could not be written."""
         self._fresh = {**names, **self._fresh}
 
     def repeated(self) -> None:
-        """A file begins: it needs all that are known."""
+        """A file starts: it needs all known names."""
         self._fresh = {number: name for name, number in self._numbers.items() if number}
 
     def renewed(self) -> None:

@@ -1,4 +1,4 @@
-"""A request between its last byte to the broker and its answer, and what the proxy says of it (`RequestAnnotation`, `FetchOutcome`)."""
+"""A request until its answer, and the proxy's annotations of it (`RequestAnnotation`, `FetchOutcome`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ TOKEN: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
-    """How Shoal handled what is in a row."""
+    """How Shoal handled the batch of a row."""
 
     handling: Handling = Handling.PASSED
     reason: str | None = None
@@ -31,7 +31,7 @@ PASSED: Final = Treatment()
 
 
 class Source(NamedTuple):
-    """Where an unwrapped batch was fetched; `first` and `last` are its offsets there. `reason`: what is wrong with its envelope."""
+    """Source of an unwrapped batch; `first` and `last` are its offsets there. `reason`: a problem of its envelope."""
 
     topic: str
     partition: int
@@ -41,9 +41,10 @@ class Source(NamedTuple):
 
 
 class FetchOutcome(NamedTuple):
-    """What became of the batches of a fetched partition: those within `wrapped` (first and last offsets) were wrapped, the others
-    are raw for `reason`. `given_below`: the client was given only those below this offset (0: none), and will ask for the others again:
-    they make no rows."""
+    """Outcome of a fetched partition: batches within `wrapped` (first and last offsets) were wrapped, the others are
+    raw for `reason`. `given_below`: the client got only batches below this offset (0: none) and will fetch the others
+    again; those make no rows.
+    """
 
     wrapped: Sequence[tuple[int, int]] = ()
     reason: str | None = None
@@ -52,9 +53,9 @@ class FetchOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAnnotation:
-    """What Shoal does with a request on its way to the broker. `judged`: a `Tap.judge` follows, with a verdict for each partition.
+    """How Shoal handles a request. `judged`: a `Tap.judge` follows, with an outcome per partition.
 
-    `sources`: of the batches of each partition, in order; None: a plain one.
+    `sources`: of the batches of each partition, in order; None: not from an envelope.
     """
 
     treatment: Treatment = PASSED

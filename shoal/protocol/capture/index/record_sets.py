@@ -1,13 +1,13 @@
-"""What Produce requests and Fetch answers have in common: topics, in them partitions, in them a record set.
+"""The common structure of Produce requests and Fetch answers: topics, partitions, record sets.
 
     head ── topic ── partition ── batch, batch, ... ── end of partition ── partition | end of topic ── topic | the rest
 
-Of a batch only its header is read, and its codec's own word on how large it is without compression: zstd and gzip say it at their
-beginning and end, snappy at the beginning of each block (of 32 KiB), lz4 does not. A batch that is cut off at the end of its set (a
-broker fills answers up to their limit) is none: it comes again.
+Only the header of a batch is read, and the uncompressed size that its codec states: zstd and gzip have it at their
+beginning and end, snappy at the beginning of each block (of 32 KiB), lz4 not at all. An incomplete batch at the end of
+a set (a broker fills answers up to their limit) is ignored: it will be fetched again.
 
-Messages of the formats before 0.11 (magic 0 and 1) have no batch header. A row of them in a record set makes one row of the index, with
-their size and codec, and without all else.
+Messages of formats before 0.11 (magic 0 and 1) have no batch header. A sequence of them makes one row of the index,
+with size and codec only.
 """
 
 from struct import Struct
@@ -24,7 +24,7 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MAX_BATCHES", "PartitionRows", "RecordSetWalker", "SingleBatch", "as_rows"]
 
 MAX_BATCHES: Final = 100_000
-"""Of one frame; further ones are not looked at, and counted."""
+"""Maximum per frame; further ones are counted but not read."""
 
 _BATCH_START: Final = Struct(">qi4xb4xh")  # base offset, length, magic, attributes
 _LEGACY_START: Final = Struct(">qi4xbb")  # offset, size, magic, attributes
@@ -44,7 +44,7 @@ _INT32: Final = Struct(">i")
 
 
 class PartitionRows(NamedTuple):
-    """`tails`: of each row, what follows the context. `log_offset` in it is the base offset on the wire."""
+    """`tails`: each row without its context. `log_offset` in it is the base offset on the wire."""
 
     topic: Topic
     partition: int
@@ -53,7 +53,7 @@ class PartitionRows(NamedTuple):
 
 
 SingleBatch = tuple[Topic, int, int, bytes]
-"""Of a partition with one batch: topic, index, plain size, the batch's header. Its rows are made when they are wanted."""
+"""A partition with one batch: topic, index, uncompressed size, the batch's header. Its rows are made when needed."""
 
 
 def as_rows(one: PartitionRows | SingleBatch) -> PartitionRows:
@@ -105,7 +105,7 @@ class RecordSetWalker(FrameWalker):
         self._raw_left = 0  # and the bytes that are left of the batch
 
     def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
-        """A step: up to the record set, which it begins with `enter`."""
+        """A step: read up to the record set, which starts with `enter`."""
         raise NotImplementedError
 
     def begin_topics(self, version: int, *, flexible_from: int) -> None:
@@ -153,7 +153,7 @@ class RecordSetWalker(FrameWalker):
         return pos
 
     def finish(self) -> None:
-        """From `ended`: what has come to its end with the frame itself."""
+        """From `ended`: complete what ends with the frame."""
         if self._tails:
             self.partitions.append(PartitionRows(self._topic, self._index, self._error, self._tails))
             self.batches += len(self._tails)
@@ -212,7 +212,7 @@ class RecordSetWalker(FrameWalker):
         return end
 
     def _read_other(self, view: memoryview, pos: int, stop: int, end: int) -> int:
-        """No batch of magic 2 that is there with its whole header."""
+        """Not a batch of magic 2 with a complete header."""
         if end - pos < _MAGIC_END:
             self._step = self._end_partition
             return end
@@ -243,7 +243,7 @@ class RecordSetWalker(FrameWalker):
         header = _LEGACY.pack(first, min(length, 0x7FFFFFFF), -1, magic, 0, codec, delta, -1, -1, -1, -1, -1, 0)
         tails.append(BATCH.pack(first, -1, -1, _UNKNOWN, -1) + header)
 
-    # -- sizes that stand further behind -----------------------------------------------------------------------------
+    # -- sizes that are stated later in the batch --------------------------------------------------------------------
 
     def _read_later(self, view: memoryview, pos: int, following: int, codec: int) -> int:
         self._batch = bytes(view[pos : pos + HEADER_SIZE])
@@ -261,7 +261,7 @@ class RecordSetWalker(FrameWalker):
         return following - _ISIZE.size
 
     def _know(self, raw: int, pos: int) -> int:
-        """The batch is done with, but for the rest of its bytes."""
+        """The batch is complete, except for its remaining bytes."""
         raw = raw if raw <= 0x7FFFFFFF else _UNKNOWN
         offset = int.from_bytes(self._batch[:8], "big", signed=True)
         self._tails.append(BATCH.pack(offset, -1, -1, raw, self._keys) + self._batch)
@@ -272,7 +272,7 @@ class RecordSetWalker(FrameWalker):
         return self._know(_ISIZE.unpack_from(view, pos)[0], pos)
 
     def _read_snappy(self, view: memoryview, pos: int, stop: int) -> int:
-        """Framed as the Java client does it, or one block as librdkafka does."""
+        """Framed like the Java client, or one block like librdkafka."""
         if min(stop, len(view)) - pos < min(self._raw_left, XERIAL_HEADER):
             raise More
         if bytes(view[pos : pos + len(XERIAL)]) == XERIAL and self._raw_left > XERIAL_HEADER:
@@ -306,7 +306,7 @@ def _batch_size(tail: bytes) -> int:
 
 
 def _keys(view: memoryview, pos: int, end: int) -> int:
-    """Of the batch there, where it has arrived whole."""
+    """Size of the batch, if it has arrived completely."""
     if end > len(view):
         return _UNKNOWN
     attributes = int.from_bytes(view[pos + _ATTRIBUTES_AT : pos + _ATTRIBUTES_AT + 2], "big")

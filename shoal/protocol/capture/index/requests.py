@@ -1,4 +1,4 @@
-"""Requests on their way to the broker, v0-v13 of Produce looked into, of all others the header.
+"""Requests to the broker: Produce v0-v13 is parsed, of others only the header.
 
 v0-v2    Produce without a transactional id      v3-v8    with one; RECORDS with an int32 length
 v9-v12   flexible: header tags, compact lengths  v13      topics by id
@@ -39,7 +39,7 @@ _CODEC: Final = 7
 
 
 class RequestWalker(RecordSetWalker):
-    """Tells `sent(request)` of each, when it is whole. `tokens`: frames to come that are SASL tokens without a header."""
+    """Calls `sent(request)` for each complete request. `tokens`: expected SASL tokens, which have no header."""
 
     __slots__ = ("_forms", "_head", "_request", "_sent", "ahead", "number", "software", "tokens", "unknown")
 
@@ -48,7 +48,7 @@ class RequestWalker(RecordSetWalker):
         self._sent = sent
         self.number = 0
         self.tokens = 0
-        self.unknown = 0  # Produce requests of a version that nobody knows yet
+        self.unknown = 0  # Produce requests of an unknown version
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._forms: list[ProduceTemplate] = []
@@ -56,7 +56,7 @@ class RequestWalker(RecordSetWalker):
         self._head = b""  # of a Produce request unlike those before
 
     def take_over(self, begun: Begun) -> None:
-        """Go on where a request was read ahead so far."""
+        """Continue a request that was partly read ahead."""
         known = begun.known
         self.number += 1
         self.begin_topics(known.version, flexible_from=_COMPACT_FROM)
@@ -69,12 +69,12 @@ class RequestWalker(RecordSetWalker):
 
     @property
     def is_between(self) -> bool:
-        """Two frames; and it need not see the next one as it passes."""
+        """Between two frames, and the next one may be read later."""
         return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
 
     @property
     def known(self) -> Sequence[ProduceTemplate]:
-        """What the next frame may be read by; none, while it must be fed."""
+        """Templates that may read the next frame; none while the walker must be fed."""
         return self._forms if self.is_between else ()
 
     def feed(self, chunk: memoryview) -> None:
@@ -83,14 +83,14 @@ class RequestWalker(RecordSetWalker):
             self._learn(chunk)
 
     def feed_kept(self, frame: bytes, size: int) -> None:
-        """What a form has kept of a frame of `size` bytes."""
+        """Read the kept part of a frame of `size` bytes."""
         super().feed(memoryview(frame))
         self.pass_over(size - len(frame) - (_NO_TAGS if self._compact else 0))
         if self._request.api_key == _PRODUCE and self._request.size == size and self.is_between_frames:
             self._learn(memoryview(frame))
 
     def _learn(self, frame: memoryview) -> None:
-        """It is a Produce request, or what was kept of one, and nothing else."""
+        """Feed a whole Produce request, or its kept part."""
         if len(self.partitions) == 1 and self.batches == 1:
             form = form_of(frame, self._request, as_rows(self.partitions[0]))
             if form is not None:
@@ -183,8 +183,9 @@ class RequestWalker(RecordSetWalker):
         return self.enter(index, 0, size, start, pos)
 
     def _read_usual(self, view: memoryview, pos: int, stop: int) -> int:
-        """Partitions of one batch each, as nearly all are, in one loop: as many as have their heads in view. What is otherwise is left
-        where it begins."""
+        """Read partitions with one batch each, as usual, in one loop, as long as their heads are in view. Others are
+        left to the steps.
+        """
         compact, topic, left, add = self._compact, self._topic, self._partitions, self.partitions.append
         end, last, before = pos + self._left, stop - _HEAD, self._partitions
         while left and pos <= last:
@@ -211,7 +212,7 @@ class RequestWalker(RecordSetWalker):
 
 
 def _records_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
-    """As `read_length`, where four bytes are there; a compact one that has more gives 0."""
+    """Like `read_length` for at least four bytes; a longer compact length gives 0."""
     if not compact:
         return _INDEX.unpack_from(view, pos)[0], pos + _INDEX.size
     value = view[pos]

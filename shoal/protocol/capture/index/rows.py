@@ -1,10 +1,10 @@
-"""Rows out of what the walkers have found: the part that is equal for all batches of a partition is packed once, and put in front."""
+"""Rows from the walkers' results. The common part of all batches of a partition is packed once and prepended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from shoal.protocol.capture.index.again import Lane
 from shoal.protocol.capture.index.columns import (
@@ -19,6 +19,7 @@ from shoal.protocol.capture.index.columns import (
 )
 from shoal.protocol.capture.index.pending import FetchOutcome, Request, Source, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
+from shoal.protocol.capture.index.sink import Sink
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec, stated_size
 from shoal.protocol.wire.types import Topic
@@ -27,9 +28,8 @@ __all__ = [
     "NO_ANSWER",
     "UNKNOWN_ERROR",
     "Answered",
-    "Place",
+    "ConnectionInfo",
     "RowMaker",
-    "Sink",
     "appended",
     "row_of",
 ]
@@ -46,28 +46,9 @@ _LOG_OFFSET: Final = Struct("<q")
 _SOURCE: Final = Struct("<qq")  # behind it
 
 
-class Sink(Protocol):
-    """Where rows go, and where names get their numbers. A number is good for the rows of the next `add` only, or while `epoch` is the same."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    def number(self, name: str) -> int: ...
-
-    def topic(self, cluster: str, topic: Topic) -> int: ...
-
-    def knows(self, cluster: str, topic: Topic) -> bool:
-        """Whether `topic` gives the same number in all of this epoch: the name of a topic id may become known later."""
-        ...
-
-    def add(self, rows: bytes) -> None: ...
-
-    def drop(self, rows: int) -> None: ...
-
-
 @dataclass(slots=True, kw_only=True)
-class Place:
-    """Where a connection leads: `node` -1 where that is not known."""
+class ConnectionInfo:
+    """Which connection a row is of. `node`: -1 where the broker is not known."""
 
     connection: int
     listener: str
@@ -102,11 +83,11 @@ _PARTITION: Final = Struct("<ii")  # its index, and no throttle time
 
 
 class RowMaker:
-    """Of one connection. `software` becomes known when the client asks for API versions."""
+    """Makes rows of one connection. `software` is known after the client's ApiVersions request."""
 
     __slots__ = ("_elsewhere", "_number", "_place", "_sink", "software")
 
-    def __init__(self, place: Place, sink: Sink) -> None:
+    def __init__(self, place: ConnectionInfo, sink: Sink) -> None:
         self._place = place
         self._sink = sink
         self._number = sink.number
@@ -114,7 +95,7 @@ class RowMaker:
         self.software = ""
 
     def name(self, lane: Lane) -> None:
-        """What its rows have in front, anew: `epoch` of the sink is another, or the name of a topic was not known yet."""
+        """Pack the common part again: the sink's `epoch` has changed, or a topic's name was unknown."""
         form, place, number, sink = lane.form, self._place, self._number, self._sink
         names = (str(form.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
         topic = sink.topic(place.cluster, form.topic) if form.topic else 0
@@ -147,7 +128,8 @@ class RowMaker:
         self._sink.add(context + context.join(rows.tails))
 
     def produced(self, request: Request, answered: Answered, said: Mapping[tuple[Topic, int], tuple[int, int]]) -> int:
-        """Of a request that is no Fetch, with the error code and base offset of each partition; -> how many batches it had."""
+        """Rows of a request other than Fetch, with error code and base offset per partition. Returns the number of
+        batches."""
         usual = [one for one in request.partitions if not isinstance(one, PartitionRows)]
         if usual and len(usual) == len(request.partitions) and not request.note.sources:
             self._usual(request, answered, usual, said)
@@ -176,7 +158,7 @@ class RowMaker:
         partitions: Sequence[SingleBatch],
         said: Mapping[tuple[Topic, int], tuple[int, int]],
     ) -> None:
-        """Of a Produce request with one batch for each partition."""
+        """Rows of a Produce request with one batch per partition."""
         place, number, topic_number, treatment = self._place, self._number, self._sink.topic, request.note.treatment
         is_answered = answered.at_ns >= 0
         latency = max(answered.at_ns - request.sent_ns, 0) if is_answered else NO_LATENCY
@@ -205,7 +187,7 @@ class RowMaker:
     def unwrapped(
         self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
     ) -> None:
-        """Batches of an opened envelope, each with its source; plain ones between them."""
+        """Batches of an opened envelope, each with its source, and plain ones between them."""
         for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):
             treatment = request.note.treatment
             if source is not None:
@@ -220,7 +202,7 @@ class RowMaker:
             self.batches(request, answered, Direction.PRODUCED, treatment, one)
 
     def judged(self, request: Request, answered: Answered, rows: PartitionRows, verdict: FetchOutcome) -> None:
-        """Batches of a fetched partition, as the verdict says."""
+        """Batches of a fetched partition, according to its outcome."""
         below = verdict.given_below
         raw: list[bytes] = []
         wrapped: list[bytes] = []
@@ -279,7 +261,7 @@ class RowMaker:
 
 
 def row_of(batch: memoryview, log_offset: int) -> bytes:
-    """What follows the context, of a batch of magic 2 that is whole."""
+    """The row of a complete batch of magic 2, without its context."""
     codec = Codec(int.from_bytes(batch[_ATTRIBUTES], "big") & _CODEC)
     raw = stated_size(codec, batch[HEADER_SIZE:])
     return BATCH.pack(log_offset, -1, -1, -1 if raw is None or raw > _MOST else raw, -1) + batch[:HEADER_SIZE]
@@ -295,7 +277,7 @@ def _last_delta(tail: bytes) -> int:
 
 
 def appended(tails: Sequence[bytes], base_offset: int) -> list[bytes]:
-    """The same rows with the offsets at which a broker has put them; -1: not known."""
+    """The same rows with the offsets assigned by the broker; -1: unknown."""
     placed = []
     for tail in tails:
         placed.append(_LOG_OFFSET.pack(base_offset) + tail[_LOG_OFFSET.size :])

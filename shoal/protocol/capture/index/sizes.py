@@ -1,7 +1,8 @@
-"""What a compressed batch says about its plain size, read in place while it passes.
+"""The uncompressed size that a compressed batch states, read in place while it passes.
 
-`compression.stated_size` is the same for a whole batch in memory. Here a batch may not be whole, and a microsecond counts. (gzip and
-snappy do not say it at the beginning: their functions are for a batch that is whole; record_sets.py reads it in steps.)
+`compression.stated_size` is the same for a whole batch in memory. Here a batch may be incomplete, and each microsecond
+counts. (gzip and snappy do not state it at the beginning: their functions need a whole batch; record_sets.py reads it
+in steps.)
 """
 
 from struct import Struct
@@ -22,7 +23,7 @@ __all__ = [
 
 UNKNOWN: Final = -1
 NOT_HERE: Final = -2
-"""Where it is said has not arrived yet."""
+"""The bytes that state it have not arrived yet."""
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_START: Final = Struct("<IB")  # magic, frame header descriptor
@@ -66,13 +67,13 @@ def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
 
 
 def gzip_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
-    """Of its last member, modulo 2^32."""
+    """The size of its last member, modulo 2^32."""
     value = int.from_bytes(view[end - 4 : end], "little") if end - pos >= LEAST_GZIP else _MOST + 1
     return value if value <= _MOST else UNKNOWN
 
 
 def snappy_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
-    """Of all blocks, framed as the Java client does it, or of the one that is all of it."""
+    """The size of all blocks in the Java client's framing, or of a single raw block."""
     if end - pos <= XERIAL_HEADER or bytes(view[pos : pos + len(XERIAL)]) != XERIAL:
         return preamble(view, pos, end)
     total = 0
@@ -92,11 +93,12 @@ def snappy_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int
 
 _ZSTD: Final = 4
 _SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
-"""By codec; lz4 does not say it."""
+"""By codec; lz4 does not state it."""
 
 
 def said_size(codec: int, view: bytes | bytearray | memoryview, pos: int, end: int, stop: int) -> int:
-    """By any codec, of compressed records in `view[pos:end]` that have come up to `stop`; NOT_HERE: what says it has not."""
+    """By any codec, of compressed records in `view[pos:end]` that have come up to `stop`; NOT_HERE: what says it has
+    not."""
     if codec == _ZSTD:
         return zstd_size(view, pos, end)
     said = _SAID_BEHIND.get(codec)

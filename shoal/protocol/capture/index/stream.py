@@ -1,20 +1,21 @@
-"""Frames told apart in a stream that comes in chunks of any size, and looked into while they pass.
+"""Splits a stream of chunks of any size into frames, and parses them while they pass.
 
-The proxy moves bytes in chunks as the kernel has them. A frame may lie whole in a chunk, which is the usual case and the fast one;
-it may also cross a hundred of them, for a Fetch answer has up to 50 MB. Nothing here holds a frame. The walk is a row of *steps*:
+The proxy moves bytes in chunks as the kernel delivers them. Usually a frame is complete in a chunk, which is the fast
+case; it may also span a hundred chunks, because a Fetch answer has up to 50 MB. No frame is held. The walk is a
+sequence of *steps*:
 
-    step(view, pos, stop) -> where it has come to, which may lie behind `stop`: the bytes between are passed unseen
+    step(view, pos, stop) -> its end, which may be after `stop`: the bytes between are skipped
 
-A step reads a small, contiguous piece (the head of a partition, the header of a batch) and says which step comes next. Where the
-piece is not there yet, reading it fails as it would at the end of a buffer (IndexError, struct.error, or `More`), and what has
-arrived of it is carried until the next chunk: so a step is tried again from its beginning, and must change nothing before it has read
-all it needs. Pieces are at most MAX_PIECE bytes, and so is what is carried; whatever is longer is abandoned.
+A step reads a small, contiguous piece (the head of a partition, the header of a batch) and selects the next step. If
+the piece is incomplete, reading it fails as at the end of a buffer (IndexError, struct.error, or `More`), and its
+beginning is carried to the next chunk. So a step is retried from its beginning, and must change nothing before it has
+read everything. Pieces and carried bytes have at most MAX_PIECE bytes; longer ones are abandoned.
 
-Rejected: generators that are sent one byte at a time (transform/skim.py does that, for answers too large to hold: 30 times slower),
-and holding each frame whole (memory without bound, or blindness for large answers).
+Rejected: generators that are sent one byte at a time (transform/skim.py does that for answers too large to hold: 30
+times slower), and holding each frame (unbounded memory, or no view of large answers).
 
-What cannot be read is the tap's problem alone, never the traffic's: the frame is passed over to its end (`abandoned` counts it). Where
-not even the frame's size makes sense, the walker is `lost`, and looks at nothing more.
+Unreadable frames never affect the traffic: the frame is skipped to its end (counted as `abandoned`). If even the
+frame's size is invalid, the walker is `lost` and parses nothing more.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ _LEAST: Final = 8
 
 
 class More(Exception):
-    """The piece is not whole."""
+    """The piece is incomplete."""
 
 
 class Abandon(Exception):
@@ -60,7 +61,7 @@ _SHORT: Final = (More, IndexError, struct_error)
 
 
 class FrameWalker:
-    """`begin` and `ended` are the frame's two ends; a subclass chooses the first step in `begin`."""
+    """`begin` and `ended` are called at a frame's start and end; a subclass selects the first step in `begin`."""
 
     __slots__ = ("_carry", "_left", "_skip", "_step", "abandoned", "lost", "prefix")
 
@@ -70,7 +71,7 @@ class FrameWalker:
         self.lost = False
         self._carry = b""
         self._left = 0  # of the frame, from where the walk is
-        self._skip = 0  # of these, to be passed unseen
+        self._skip = 0  # of these, to skip
         self._step: Step = self._pass
 
     def begin(self, view: memoryview, pos: int) -> int:
@@ -78,7 +79,7 @@ class FrameWalker:
         raise NotImplementedError
 
     def ended(self) -> None:
-        """The frame has passed."""
+        """The frame is complete."""
         raise NotImplementedError
 
     @property
@@ -86,7 +87,7 @@ class FrameWalker:
         return not (self._left or self._carry or self.lost)
 
     def feed(self, chunk: memoryview) -> None:
-        """The next bytes of the stream. The chunk is only lent."""
+        """The next bytes of the stream. The chunk is only borrowed."""
         if self.lost:
             return
         pos = self._bridge(chunk) if self._carry else 0
@@ -100,7 +101,7 @@ class FrameWalker:
         self._carry = b"" if self.lost else bytes(view[pos:end])
 
     def _bridge(self, chunk: memoryview) -> int:
-        """Finish the piece that was carried; -> how far the chunk is done with."""
+        """Finish the carried piece. Returns the number of consumed bytes."""
         carried = len(self._carry)
         joint = memoryview(self._carry + bytes(chunk[:MAX_PIECE]))
         self._carry = b""
@@ -151,7 +152,7 @@ class FrameWalker:
         return pos
 
     def pass_over(self, size: int) -> None:
-        """The frame's rest are `size` bytes of records that nobody has kept, and then what says that there is no more."""
+        """The rest of the frame: `size` bytes of records that were not kept, then empty tags."""
         if self.lost:
             return
         if self._skip >= size and not self._carry:
@@ -167,7 +168,7 @@ class FrameWalker:
             self.ended()
 
     def abandon(self) -> int:
-        """Pass over the rest of the frame; -> how much that is."""
+        """Skip the rest of the frame. Returns its size."""
         self.abandoned += 1
         self._step = self._pass
         return self._left
@@ -177,7 +178,7 @@ class FrameWalker:
 
 
 def is_several(chunk: bytes | bytearray | memoryview) -> bool:
-    """It begins with a whole frame, and goes on."""
+    """True if it starts with a complete frame and continues."""
     return len(chunk) > _LEAST and _LEAST < size_of(chunk) < len(chunk)
 
 
@@ -199,7 +200,7 @@ def is_whole(chunk: bytes | bytearray | memoryview, size: int) -> bool:
 
 
 def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
-    """One by one; the last may be cut off."""
+    """Frame by frame; the last may be incomplete."""
     view = memoryview(chunk)
     while is_several(view):
         size = size_of(view)
@@ -209,7 +210,8 @@ def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
 
 
 def read_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
-    """Of an array or of records, whose length takes four bytes where it is not compact: -> the length (null: 0), where it ends."""
+    """The length of an array or record set (four bytes if not compact; null: 0), and where
+    it ends."""
     if not compact:
         return max(_INT32(view, pos)[0], 0), pos + 4
     value, pos = _uvarint(view, pos)

@@ -3,20 +3,20 @@
     to the broker    RequestWalker ── a Request, waiting ──┐
     from the broker  AnswerWalker ─────────────────────────┴── rows
 
-It stands between Shoal and the *broker*, not between Shoal and the client. So the index holds what the broker gave and what the broker
-took, each batch once in each direction, whatever Shoal makes of it: of an envelope it holds the batches inside, never the
-envelope, and where several clients' requests were joined, the joined one (`proxy/` gives each batch its own client there). What
-cannot be seen in the bytes, `proxy/` says: `note` what it does with a request, `judge` what it has made of a Fetch answer.
+It is between Shoal and the *broker*, not between Shoal and the client. So the index has what the broker sent and
+received, each batch once per direction: the batches of an envelope, never the envelope; and the joined request instead
+of several clients' requests (`proxy/` assigns each batch to its client there). `proxy/` adds what the bytes do not
+show: `note` how it handles a request, `judge` what became of a Fetch answer.
 
-A row of a Produce request waits for the answer (base offset, error, throttle, latency), one with acks = 0 for nothing; a row of a Fetch
-answer, where Shoal may wrap it, for its verdict. Requests and answers are one to one and in order. All that waits is bounded: MAX_WAITING
-batches of a connection; those of further requests are dropped, and counted.
+A row of a Produce request waits for the answer (base offset, error, throttle, latency), except with acks = 0; a row of
+a Fetch answer that Shoal may wrap waits for its outcome. Requests and answers are one to one and in order. Waiting rows
+are bounded: MAX_WAITING batches per connection; those of further requests are dropped and counted.
 
-A request like one before, and its answer, are read by a form (again.py), all else by the walkers. Whoever feeds a tap may be behind with that
-while it is `quick`: it asks to be brought up to date (`catch_up`) before anything is said of its connection or asked of it. What need
-not wait for the others is read ahead of them, long requests (ahead.py) or what a form keeps of them; and they are told in their order.
+A repeated request and its answer are read by a template (again.py), others by the walkers. While a tap is `quick`, its
+feeder may lag behind: the tap asks it to `catch_up` before any annotation or query of the connection. Long requests are
+read ahead (ahead.py, or what a template keeps), and reported in their order.
 
-Never raises; the proxy's traffic does not depend on it. What it cannot read it passes over (stream.py).
+Never raises; the traffic does not depend on it. It skips what it cannot read (stream.py).
 """
 
 from collections import deque
@@ -31,7 +31,8 @@ from shoal.protocol.capture.index.columns import Direction, Handling
 from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.index.requests import RequestWalker
-from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, Place, RowMaker, Sink
+from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, ConnectionInfo, RowMaker
+from shoal.protocol.capture.index.sink import Sink
 from shoal.protocol.capture.index.stream import is_several, size_of, whole_frames
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.protocol.schema.api import ApiKey
@@ -49,7 +50,7 @@ _NO_VERDICT: Final = FetchOutcome()
 class Tap:
     def __init__(
         self,
-        place: Place,
+        place: ConnectionInfo,
         sink: Sink,
         sampler: KeySampler | None = None,
         catch_up: Callable[[], None] = lambda: None,
@@ -61,7 +62,8 @@ class Tap:
         self._make = RowMaker(place, sink)
         self._requests = RequestWalker(self._sent)
         self.ahead = self._requests.ahead
-        """Reads long requests while others are yet to be `sent`, or `held`; what it has `read` is to be told in their order."""
+        """Reads long requests while others are not yet `sent` or `held`; what it has `read` is reported in their
+        order."""
         self._answers = AnswerWalker(self._due, self._answered)
         self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request | Sent] = deque()
@@ -81,7 +83,8 @@ class Tap:
             self._sent_otherwise(chunk, now_ns)
 
     def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
-        """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be needed."""
+        """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be
+        needed."""
         for form in self.forms:
             kept = form.keep(frame, size)
             if kept is not None:
@@ -121,7 +124,7 @@ class Tap:
             self._wait(request, len(request.partitions))
 
     def sent_now(self, chunk: Frame, now_ns: int) -> None:
-        """All that was in front has been told."""
+        """All earlier requests have been reported."""
         self._take_over()
         self.sent(chunk, now_ns)
 
@@ -194,7 +197,7 @@ class Tap:
     # -- what Shoal says ---------------------------------------------------------------------------------------------
 
     def note(self, correlation_id: int, note: RequestAnnotation) -> None:
-        """Of a request that is about to be sent."""
+        """Annotate a request before it is sent."""
         self._see_all()
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
@@ -207,9 +210,10 @@ class Tap:
         verdicts: Mapping[tuple[Topic, int], FetchOutcome],
         otherwise: FetchOutcome = _NO_VERDICT,
     ) -> None:
-        """Of the answer to a request whose note said that it would be judged; `otherwise`: for partitions that are not named.
+        """The outcome of an answer whose request was noted as `judged`; `otherwise`: for partitions that are not
+        named.
 
-        Of an answer that is still on its way: raw, for the reason of `otherwise`.
+        An answer that has not fully arrived is raw, for the reason of `otherwise`.
         """
         self._see_all()
         self._judge(correlation_id, verdicts, otherwise)
@@ -252,7 +256,7 @@ class Tap:
         return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
 
     def joined(self, request: Request, answered: Answered, rows: PartitionRows) -> None:
-        """Of this client's, sent over another connection together with others'."""
+        """Batches of this client that were sent over another connection, joined with others."""
         self._see_all()
         self._make.software = self._requests.software
         self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)

@@ -1,9 +1,9 @@
-"""One batch of magic 2 as messages of magic 0 or 1, piece by piece.
+"""Converts one batch of magic 2 to messages of magic 0 or 1, piece by piece.
 
-A piece of a compressed batch is a wrapper of its own: one large batch becomes several, each of which an old client opens alone. Inside,
-offsets are absolute in magic 0 and count from the wrapper's first message in magic 1; the wrapper has the offset of its last
-(KIP-31). Its timestamp is the batch's newest: clients look at it only where it is that of LogAppendTime (bit 3 of the attributes,
-in the wrapper and in each message).
+Each piece of a compressed batch is its own wrapper: a large batch becomes several, which an old client opens one by
+one. Inner offsets are absolute in magic 0, and relative to the wrapper's first message in magic 1; the wrapper has the
+offset of its last (KIP-31). The wrapper's timestamp is the batch's newest: clients read it only for LogAppendTime (bit
+3 of the attributes, in the wrapper and in each message).
 """
 
 from typing import Final
@@ -21,14 +21,17 @@ from shoal.protocol.wire.plain_stream import open_plain, working_bytes
 __all__ = ["BatchMessages"]
 
 _REFILLS: Final = 4
-"""At most so many steps of plain bytes are read for one piece: what is skipped takes time, too."""
+"""Maximum decompression steps per piece: skipping takes time, too."""
 _STEPS: Final = 2
-"""In a window: one, and what was left of the one before."""
+"""Steps in a window: one, and the rest of the previous one."""
 
 
 class BatchMessages(MessageSource):
-    """The records of `payload` from the offset `floor` on. `step` bytes are decompressed at a time; a record of more than `largest`
-    (bytes): TooLarge. What it takes to open them is asked of `working`."""
+    """The records of `payload` from the offset `floor` on.
+
+    `step` bytes are decompressed at a time, with memory from `working`. Raises TooLarge for a record of more than
+    `largest` bytes.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class BatchMessages(MessageSource):
         self.window = Window(
             header, open_plain(header.codec, payload, step), counts, floor=floor, attributes=attributes
         )
-        self._largest = largest if header.codec else max(largest, len(payload))  # it is in memory anyway
+        self._largest = largest if header.codec else max(largest, len(payload))  # the payload is in memory anyway
         self._step = step
         self._working = working
         self._stream = working_bytes(header.codec, payload)

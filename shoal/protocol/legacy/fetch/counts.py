@@ -1,4 +1,4 @@
-"""What conversions did, for reports and statistics."""
+"""Counters of conversions, for reports and statistics."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ __all__ = ["Counts"]
 @dataclass(slots=True, kw_only=True)
 class Counts:
     messages: int = 0
-    """A wrapper of the time before magic 2, which goes as it is, counts as one."""
+    """A wrapper of magic 0 or 1 that is sent unchanged counts as one."""
     dropped_headers: int = 0
     left_out: int = 0
-    """Batches: control, or of aborted transactions."""
+    """Batches: control batches, or those of aborted transactions."""
     plain_bytes: int = 0
-    """Read out of batches, decompressed, skipped ones too."""
+    """Decompressed bytes read from batches, including skipped ones."""

@@ -1,21 +1,26 @@
-"""Down-conversion (KIP-283): the record set of one partition, as an old client reads it, made piece by piece as it is sent.
+"""Down-conversion (KIP-283): one partition's record set as an old client reads it, converted piece by piece while it is
+sent.
 
-Kafka's own (RecordsUtil.downConvert, LazyDownConversionRecords) converts whole batches, so its memory is that of the largest. Here a piece is a
-number of messages: a batch is decompressed as far as its messages are wanted, and a large one becomes several wrappers.
+Kafka's own (RecordsUtil.downConvert, LazyDownConversionRecords) converts whole batches, so it needs memory for the
+largest. Here a piece is a number of messages: a batch is decompressed only as far as needed, and a large one becomes
+several wrappers.
 
 Rules
-- Nothing below the offset that was asked for; messages in ascending order; no offset changed, so holes stay.
-- Control batches are left out (no old client knows them), and batches of the transactions that the answer lists as aborted.
-- Headers are left out, and counted: there is no place for them. Key, value and timestamp are kept, null is null.
-- Messages of magic 0 and 1 that are in the log go as they are where the client knows their magic: then a wrapper may begin below the
-  offset asked for, as it did from an old broker, and clients skip.
-- What cannot be given is a `Failure`, met before any of it was given: every batch's CRC is checked before it is opened.
-- An unfinished batch at the end of the set is left for the next Fetch.
+- No message below the fetch offset; messages in ascending order; offsets unchanged, so gaps stay.
+- Control batches are left out (old clients do not know them), and batches of transactions that the response lists as
+  aborted.
+- Headers are left out, and counted: the old formats have none. Key, value and timestamp are kept, null is null.
+- Messages of magic 0 and 1 in the log are unchanged if the client knows their magic: then a wrapper may begin below the
+  fetch offset, as from an old broker, and clients skip.
+- A batch that cannot be converted is a `Failure`, found before any of its messages is returned: every batch's CRC is
+  checked before it is opened.
+- An incomplete batch at the end of the set is left for the next Fetch.
 
-A conversion holds the frame it reads from, and beside it at most what it was allowed (`working.py`): what its stream holds (`plain_stream`), two
-pieces, and some copies of a record that is larger than a piece, which is at most `largest`; what is small (a piece and its compression)
-is not counted. It may be dropped at any time, which frees all of this, and made anew from any later answer at `next_offset`; it then goes over what stands before that in the batch by
-record lengths alone (some millions of records a second, and what decompressing costs).
+A conversion holds its source frame, and beside it at most what it was allowed (`working.py`): its stream's memory
+(`plain_stream`), two pieces, and a few copies of a record that is larger than a piece, which is at most `largest`.
+Small buffers (a piece and its compression) are not counted. It may be dropped at any time, which frees all of this, and
+recreated from any later response at `next_offset`; it then skips the earlier records of the batch by their lengths
+(some millions of records a second, plus decompression).
 """
 
 from collections.abc import Sequence
@@ -40,28 +45,29 @@ from shoal.protocol.wire.types import Buffer
 __all__ = ["CHUNK", "LARGEST", "DownConversion"]
 
 CHUNK: Final = 128 * 1024
-"""Plain bytes of a piece, as in Kafka (LazyDownConversionRecordsSend.MAX_READ_SIZE)."""
+"""Decompressed bytes of a piece, as in Kafka (LazyDownConversionRecordsSend.MAX_READ_SIZE)."""
 LARGEST: Final = 32 * 1024 * 1024
-"""Bytes of one record of a compressed batch. Brokers bound the batch as it is compressed (max.message.bytes, 1 MiB), not this."""
+"""Maximum bytes of a record in a compressed batch. Brokers limit the compressed batch (max.message.bytes, 1 MiB), not
+this."""
 
 _ENTRIES_AT_ONCE: Final = 2000
 _PLAIN_AT_ONCE: Final = 8  # pieces
-_WORTH_A_WRAPPER: Final = 2  # a part of a piece
+_WORTH_A_WRAPPER: Final = 2  # divides the size of a piece
 _COUNTED: Final = 64  # entries
-_GROWTH: Final = 4  # a part of it
-_NO_OFFSET: Final = 2**63 - 1  # nobody could read on behind it
+_GROWTH: Final = 4  # divides the size of the source
+_NO_OFFSET: Final = 2**63 - 1  # no consumer could continue after it
 _UNBOUNDED: Final = 2**63 - 1
 
 
 class DownConversion:
-    """The record set `buf[start:end]` for a client that reads `magic` (0, 1) and asked for `offset`.
+    """The record set `buf[start:end]` for a client that reads `magic` (0, 1) and fetched from `offset`.
 
-    `aborted`: (producer id, first offset) of the answer's aborted transactions, () to give them. `keep_codec`: wrappers have the
-    codec of the batch (zstd is then a Failure); else messages are not compressed.
+    `aborted`: (producer id, first offset) of the response's aborted transactions, () to include them. `keep_codec`:
+    wrappers use the batch's codec (zstd is then a Failure); otherwise messages are not compressed.
 
-    `next_offset`: where a consumer reads on after the pieces so far; it also lies behind what was left out. `given`: where a client reads
-    on, who knows only of the messages. `failure`: why there will be no further piece. `wants`: bytes of working memory without which
-    there was no piece; ask again with as many. `counts`: what was done.
+    `next_offset`: the consumer's next offset after the pieces so far, past left-out entries, too. `given`: the next
+    offset of a client that has seen only the messages. `failure`: why there is no further piece. `wants`: the working
+    bytes that the next piece needs; call again with as many. `counts`: the work done.
     """
 
     def __init__(
@@ -81,7 +87,7 @@ class DownConversion:
         self._entries = entries(buf, start, end)
         self._at = self._next_at = start
         self._end = _end_of_whole_entries(buf, start, end)
-        self._offset = offset  # of the entry that is being read
+        self._offset = offset  # of the current entry
         self._magic = magic
         self._keep_codec = keep_codec
         self._chunk = chunk
@@ -99,9 +105,12 @@ class DownConversion:
 
     @property
     def left(self) -> int:
-        """About how many bytes there are still to come; 0 where nothing whole is left. By the bytes of the source, of the entry that is being
-        read by its records; and a quarter more, since pieces are larger than what they are made of: too much is padding, with too
-        little a client has to ask once more for the end of a batch."""
+        """An estimate of the bytes still to come; 0 if no whole entry is left.
+
+        From the bytes of the source, and the records of the current entry; plus a quarter, since pieces are larger than
+        their source: an estimate too high costs padding, one too low costs the client another Fetch for the end of a
+        batch.
+        """
         if self.ended:
             return 0
         of_the_open = ceil((self._next_at - self._at) * self._open.share_left) if self._open else 0
@@ -110,24 +119,24 @@ class DownConversion:
 
     @property
     def working_bytes(self) -> int:
-        """About what is held beside the source, between pieces."""
+        """About the bytes held between pieces, without the source."""
         return self._open.working_bytes if self._open else 0
 
     @property
     def needed_bytes(self) -> int:
-        """The most that was taken beside the source at once, so far."""
+        """The peak of bytes held at once so far, without the source."""
         return self._working.most
 
     def resumes(self, offset: int) -> bool:
-        """Is `offset` where a client asks on who has read all pieces? Anything from `given` to `next_offset`."""
+        """True if a client that has read all pieces may fetch from `offset`: from `given` to `next_offset`."""
         return self.given <= offset <= self.next_offset
 
     def piece(self, most: int = CHUNK, working: int = _UNBOUNDED) -> bytes | None:
-        """The next messages, of at most `most` (and at most `chunk`) bytes before compression, one message at least. It is a copy: nothing in
-        it refers to the source. At most `working` bytes are held for it.
+        """The next messages, of at most `most` (and at most `chunk`) bytes before compression, at least one message.
 
-        b"": work was done (skipping), ask again. None: there is nothing more; then look at `failure` and `wants`. Never raises for what
-        the source holds. Takes some milliseconds.
+        The result is a copy without references to the source. At most `working` bytes are held for it. b"": only
+        skipping was done, call again. None: no further piece; check `failure` and `wants`. Never raises for any content
+        of the source. Takes some milliseconds.
         """
         parts: list[bytes] = []
         self._working.limit, self.wants = working, 0
@@ -141,7 +150,7 @@ class DownConversion:
         return None if self.wants or (self.ended and not parts) else b"".join(parts)
 
     def _stop(self, failure: Failure | None = None) -> None:
-        """What refers to the source is dropped."""
+        """Drops all references to the source."""
         self.failure = failure
         self.ended = True
         self._open = None
@@ -155,7 +164,7 @@ class DownConversion:
                 return
             if self._open:
                 room -= self._take(self._open, parts, room)
-                if self._open or self.counts.plain_bytes > enough:  # not used up: there is no room, or it took time
+                if self._open or self.counts.plain_bytes > enough:  # not finished: no room is left, or it took time
                     return
 
     def _take(self, source: MessageSource, parts: list[bytes], room: int) -> int:
@@ -220,7 +229,7 @@ class DownConversion:
         return OldMessages(data, self.counts, codec=codec, floor=floor, largest=largest, working=self._working)
 
     def _codec(self, attributes: int) -> Codec:
-        """Of the wrappers to be made."""
+        """The codec of the wrappers to be made."""
         codec = attributes & CODEC_MASK
         if codec > Codec.ZSTD:
             raise UnreadableCodec(f"unknown codec {codec}")
@@ -229,14 +238,14 @@ class DownConversion:
         return Codec(codec) if self._keep_codec else Codec.NONE
 
     def _require_order(self, first: int, last: int) -> None:
-        """Negative offsets cannot be: the header was checked."""
+        """Raises for offsets out of order. Negative ones are impossible: the header was checked."""
         if first <= self._last or last >= _NO_OFFSET:
             raise RemoteProtocolError(f"offsets {first} to {last} after {self._last}")
         self._last = last
 
 
 def _end_of_whole_entries(buf: Buffer, start: int, end: int) -> int:
-    """`end` where there are many, or what follows is damaged: a cut one behind many is small."""
+    """`end` if there are many entries, or if the next is damaged: one cut-off entry after many is small."""
     try:
         stops = [stop for _, stop, _, _ in islice(entries(buf, start, end), _COUNTED)]
     except RemoteProtocolError:

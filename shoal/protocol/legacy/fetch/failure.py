@@ -1,4 +1,4 @@
-"""Why a record set cannot be given to an old client any further: a value, told before the first message of what is concerned."""
+"""Why a record set cannot be converted further for an old client: a value, set before the first affected message."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,11 +10,11 @@ __all__ = ["Failure", "FailureKind", "UnreadableCodec"]
 
 class FailureKind(StrEnum):
     DAMAGE = "damage"
-    """The bytes are not what the format allows: CRC, lengths, offsets out of order."""
+    """Invalid bytes: CRC, lengths, offsets out of order."""
     CODEC = "codec"
-    """Compressed in a way that this client cannot read (zstd, where the source's codec is kept) or nobody (ids 5-7)."""
+    """A codec that this client cannot read (zstd, if the source's codec is kept), or an unknown one (ids 5-7)."""
     INEXPRESSIBLE = "inexpressible"
-    """A record too large, decompressed, to be held: see `DownConversion`."""
+    """A decompressed record too large to hold: see `DownConversion`."""
 
 
 class UnreadableCodec(RemoteProtocolError):
@@ -23,7 +23,8 @@ class UnreadableCodec(RemoteProtocolError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """`offset` is the first that is not given: a consumer who asks for it again gets this again. `text` is for the log."""
+    """`offset` is the first that is not converted: a consumer that fetches it again gets this failure again. `text` is
+    for the log."""
 
     kind: FailureKind
     offset: int

@@ -1,14 +1,15 @@
-"""Fetch between an old client (v0-v3) and a broker of today (v10): questions read and written, answers read.
+"""Fetch between an old client (v0-v3) and a current broker (v10): reads and writes requests, reads responses.
 
 Version notes:
-    v0     magic 0; answers without a throttle time       v1  throttle time
-    v2     magic 1 (KIP-32)                               v3  MaxBytes of the whole answer; the partitions' order counts (KIP-74)
-    v10    what is asked of the broker: the oldest version that may bring zstd (KIP-110), so that it is Shoal who says what a client
-           cannot read. No session (id 0, epoch -1: a full fetch), no leader epoch (-1 is not checked)
-    v11    is not asked: from there on a follower answers consumers (KIP-392), and one that is behind would tell a client with old
-           metadata that its offset is out of range
+    v0     magic 0; responses without a throttle time     v1  throttle time
+    v2     magic 1 (KIP-32)
+    v3     MaxBytes of the whole response; partition order counts (KIP-74)
+    v10    sent to the broker: the oldest version that may return zstd (KIP-110), so that Shoal, not the broker, decides
+           what a client cannot read. No session (id 0, epoch -1: a full fetch), no leader epoch (-1 is not checked)
+    v11    not used: from v11 on a follower answers consumers (KIP-392), and one that is behind would send a client with
+           old metadata OFFSET_OUT_OF_RANGE
 
-The heads of answers are in heads.py.
+heads.py writes the responses.
 """
 
 from collections.abc import Iterable, Sequence
@@ -65,7 +66,7 @@ _ABORTED = Struct(">qq")  # ProducerId, FirstOffset
 
 
 class Wanted(NamedTuple):
-    """One partition asked for, by the client or of the broker. `max_bytes` is its own limit."""
+    """A partition that the client, or Shoal, fetches. `max_bytes` is its own limit."""
 
     topic: str
     partition: int
@@ -75,7 +76,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyFetch:
-    """`max_bytes` bounds the whole answer; 2^31 - 1 below v3. `partitions` in the client's order, each once."""
+    """`max_bytes` limits the whole response; 2^31 - 1 below v3. `partitions`: in the client's order, no duplicates."""
 
     max_wait_ms: int
     min_bytes: int
@@ -84,8 +85,8 @@ class LegacyFetch:
 
 
 class Fetched(NamedTuple):
-    """One partition of the broker's answer. `start`..`end` is its record set, empty (start == end) when null or of no bytes.
-    `aborted` is where the list of aborted transactions begins (`read_aborted`)."""
+    """A partition of the broker's response. `start`..`end` is its record set, empty (start == end) when null or of no
+    bytes. `aborted` is the position of the list of aborted transactions (`read_aborted`)."""
 
     topic: str
     partition: int
@@ -101,7 +102,7 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamAnswer:
-    """`error_code` is that of the whole answer."""
+    """`error_code` is the top-level one."""
 
     throttle_ms: int
     error_code: int
@@ -142,9 +143,10 @@ def magic_of(version: int) -> int:
 
 
 def read_legacy_fetch(frame: Buffer, header: RequestHeader) -> LegacyFetch:
-    """A whole request frame of v0-v3. Damage, or more partitions than MAX_ELEMENTS: RemoteProtocolError; newer: UnsupportedVersion.
+    """A whole request frame of v0-v3. If a partition occurs twice, the last wins, in the first's position
+    (FetchRequest.fetchData).
 
-    Of a partition that stands in it twice, the last counts, in the place of the first (FetchRequest.fetchData).
+    Raises RemoteProtocolError for damage or more than MAX_ELEMENTS partitions, UnsupportedVersion for a newer version.
     """
     if header.api_version > _NEWEST_LEGACY:
         raise UnsupportedVersion(f"Fetch v{header.api_version} is not an old client's")
@@ -152,7 +154,7 @@ def read_legacy_fetch(frame: Buffer, header: RequestHeader) -> LegacyFetch:
     max_wait_ms, min_bytes, max_bytes, rows = walk(frame, header.body, len(frame))
     if len(rows) > MAX_ELEMENTS:
         raise RemoteProtocolError(f"a fetch of {len(rows)} partitions; at most {MAX_ELEMENTS} are taken")
-    partitions = tuple({(one.topic, one.partition): one for one in rows}.values())
+    partitions = tuple({(row.topic, row.partition): row for row in rows}.values())
     return LegacyFetch(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=partitions)
 
 
@@ -163,11 +165,12 @@ def write_upstream_fetch(
     *,
     isolation_level: int,
 ) -> bytes:
-    """A whole v10 frame. The partitions' order is kept: a topic stands as often as its partitions are apart."""
+    """A whole v10 frame in the order of `partitions`: a topic is repeated if its partitions are not adjacent."""
     header = write_request_header(ApiKey.FETCH, UPSTREAM_VERSION, correlation_id, client_id)
     limits = (question.max_wait_ms, question.min_bytes, question.max_bytes)
     topics = [
-        _topic(topic, list(partitions)) for topic, partitions in groupby(question.partitions, lambda one: one.topic)
+        _topic(topic, list(partitions))
+        for topic, partitions in groupby(question.partitions, lambda wanted: wanted.topic)
     ]
     body = b"".join(
         (header, _QUESTION.pack(-1, *limits, isolation_level, 0, -1), write_int32(len(topics)), *topics, _END)
@@ -176,18 +179,21 @@ def write_upstream_fetch(
 
 
 def read_upstream_answer(frame: Buffer) -> UpstreamAnswer:
-    """A whole v10 response frame. Damage: RemoteProtocolError."""
+    """A whole v10 response frame. Raises RemoteProtocolError for damage."""
     body = response_body(frame, ApiKey.FETCH, UPSTREAM_VERSION)
     throttle_ms, error_code, partitions = _ANSWER[UPSTREAM_VERSION](frame, body, len(frame))
     return UpstreamAnswer(throttle_ms=throttle_ms, error_code=error_code, partitions=tuple(partitions))
 
 
 def read_aborted(frame: Buffer, fetched: Fetched) -> list[tuple[int, int]]:
-    """The aborted transactions of a partition of the answer `frame`: (producer id, first offset) of each, as the broker lists them."""
+    """The aborted transactions of a partition of the response `frame`: (producer id, first offset), in the broker's
+    order."""
     stop = fetched.aborted_at + fetched.aborted_count * _ABORTED.size
     return list(_ABORTED.iter_unpack(memoryview(frame)[fetched.aborted_at : stop]))
 
 
 def _topic(topic: str, partitions: Sequence[Wanted]) -> bytes:
-    rows: Iterable[bytes] = (_PARTITION.pack(one.partition, -1, one.offset, -1, one.max_bytes) for one in partitions)
+    rows: Iterable[bytes] = (
+        _PARTITION.pack(wanted.partition, -1, wanted.offset, -1, wanted.max_bytes) for wanted in partitions
+    )
     return b"".join((write_string(topic), write_int32(len(partitions)), *rows))

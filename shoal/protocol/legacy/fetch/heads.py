@@ -1,10 +1,10 @@
-"""The answer to Fetch v0-v3, all but the record sets: these are made, and sent, one piece after the other.
+"""The response to Fetch v0-v3 without its record sets, which are converted and sent piece by piece.
 
     frame size int32, correlation id int32, [throttle time int32, v1+], topics: int32 count, each
         topic STRING, partitions: int32 count, each
             partition int32, error code int16, high watermark int64, record set size int32, record set
 
-So everything in front of a record set is fixed once its size is promised.
+So everything before a record set is fixed once its size is promised.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _FRAME_SIZE: Final = 4
 
 
 class Promised(NamedTuple):
-    """One partition of an answer; `size` bytes of record set will follow its head."""
+    """A partition of a response; `size` bytes of record set follow its head."""
 
     topic: str
     partition: int
@@ -33,10 +33,10 @@ class Promised(NamedTuple):
 
 
 def write_heads(version: int, correlation_id: int, throttle_ms: int, partitions: Sequence[Promised]) -> list[bytes]:
-    """For each partition, in this order, all that stands between the record set before it and its own; at least one buffer.
+    """For each partition, in order, all bytes between the previous record set and its own; at least one buffer.
 
-    The frame's size counts the promised sets: more than an int32 of them is a LocalProtocolError. Partitions of one topic that follow
-    each other share the topic's head.
+    The frame's size includes the promised sets; raises LocalProtocolError if it exceeds an int32. Adjacent partitions
+    of a topic share the topic's head.
     """
     heads, topics = _of_topics(partitions)
     start = write_int32(correlation_id) + (write_int32(throttle_ms) if version else b"") + write_int32(topics)

@@ -1,4 +1,4 @@
-"""What gives the messages of one entry of a record set, piece by piece, wrapped where the pieces are compressed."""
+"""Base class of the converters: they return the messages of one entry piece by piece, wrapped if compressed."""
 
 from abc import ABC, abstractmethod
 
@@ -13,11 +13,12 @@ __all__ = ["MessageSource"]
 
 
 class MessageSource(ABC):
-    """`next_offset`: where a client reads on after what was given or skipped so far. `done`: nothing is left, and all was in order.
-    `full`: the last `take` ended because there was no room."""
+    """`next_offset`: the client's next offset after the messages returned or skipped so far. `done`: nothing is left,
+    and no error was found. `full`: the last `take` ended for lack of room."""
 
     def __init__(self, counts: Counts, *, magic: int, codec: Codec, attributes: int, newest: int) -> None:
-        """`codec`: of the wrappers, NONE for plain messages; `attributes` and `newest` (timestamp, ms) stand in the wrappers."""
+        """`codec`: of the wrappers, NONE for plain messages; `attributes` and `newest` (timestamp, ms) are those of the
+        wrappers."""
         self.codec = codec
         self.done = False
         self.full = False
@@ -34,7 +35,7 @@ class MessageSource(ABC):
     @property
     @abstractmethod
     def given(self) -> int:
-        """Behind the last message given."""
+        """The offset after the last message returned."""
 
     @abstractmethod
     def _gather(self, messages: list[bytes], room: int, must: bool) -> None:
@@ -42,18 +43,20 @@ class MessageSource(ABC):
 
     @property
     def share_left(self) -> float:
-        """About how much of the entry is not given yet, of 1."""
+        """An estimate of the share of the entry that is left, 0 to 1."""
         return 1.0
 
     @property
     def working_bytes(self) -> int:
-        """About what is held between pieces."""
+        """About the bytes held between pieces."""
         return 0
 
     def take(self, out: list[bytes], room: int, must: bool) -> int:
-        """Appends what fits into `room` bytes before compression (with `must`, one message at least); returns their bytes.
+        """Appends messages of up to `room` bytes before compression (with `must`, at least one message); returns their
+        bytes.
 
-        0 also where only skipping was done. Damage: RemoteProtocolError, and WantsMore, once what stands before it has been given.
+        Returns 0 also after only skipping. Raises RemoteProtocolError for damage, and WantsMore, after returning all
+        messages before that point.
         """
         if self._error:
             raise self._error

@@ -1,4 +1,4 @@
-"""Entries of magic 0 and 1 that lie in the log still: as they are, or from magic 1 to magic 0."""
+"""Entries of magic 0 and 1 that are still in the log: unchanged, or converted from magic 1 to magic 0."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,20 +23,20 @@ from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
 __all__ = ["OldEntry", "OldMessages"]
 
 _NO_TIMESTAMP: Final = -1
-_COPIES: Final = 3  # of an entry as it is: read, joined, and its answer's
-_GUESS: Final = 8  # what a wrapper gives, of its own size; then
+_COPIES: Final = 3  # of an unchanged entry: read, joined, and in the response
+_GUESS: Final = 8  # first estimate of a wrapper's decompressed size, in its own sizes; then
 _GROWTH: Final = 4  # times as much, until it is enough
-_AT_ONCE: Final = 4000  # messages, those that are skipped too: some 10 ms
+_AT_ONCE: Final = 4000  # messages, including skipped ones: some 10 ms
 
 
 class OldEntry(MessageSource):
-    """One entry, a message or a wrapper, as it is. Its CRC is checked, what is in a wrapper is not looked at."""
+    """An unchanged entry, a message or a wrapper. Its CRC is checked; a wrapper's content is not read."""
 
     def __init__(self, data: memoryview, counts: Counts, working: Working) -> None:
         if crc32(data[CRC_FROM:]) != int.from_bytes(data[CRC_AT:CRC_FROM], "big"):
             raise RemoteProtocolError("CRC mismatch")
         if data[ATTRIBUTES_AT] & CODEC_MASK > Codec.LZ4:
-            raise RemoteProtocolError("a message with a codec that there was not")
+            raise RemoteProtocolError("a message with an unknown codec")
         super().__init__(counts, magic=0, codec=Codec.NONE, attributes=0, newest=_NO_TIMESTAMP)
         self._data = data
         self._working = working
@@ -59,8 +59,11 @@ class OldEntry(MessageSource):
 
 
 class OldMessages(MessageSource):
-    """The messages of an entry of magic 1, for clients that know magic 0 only: without their timestamps. A wrapper that gives more than
-    `largest` bytes: TooLarge. A wrapper is opened whole, and does not say what it gives: it is tried with more and more."""
+    """The messages of an entry of magic 1, without timestamps, for clients that know only magic 0.
+
+    A wrapper is decompressed whole, and does not state its plain size, so growing limits are tried. Raises TooLarge for
+    more than `largest` bytes.
+    """
 
     def __init__(
         self, data: memoryview, counts: Counts, *, codec: Codec, floor: int, largest: int, working: Working

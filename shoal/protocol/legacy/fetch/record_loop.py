@@ -1,14 +1,15 @@
-"""The loop over records of magic 2 that makes messages of magic 0 or 1 of them: source text, generated for each magic.
+"""The loop that converts records of magic 2 to messages of magic 0 or 1: source text, generated for each magic.
 
-It runs once for every record that an old client reads, so the varints are written out in it (calls would double its time), by one
+It runs once per record that an old client reads, so varints are inlined (calls would double its time) from one
 template, as in schema/walker.py. It works on a `Window` and leaves it where it stopped.
 
-Rules for hostile bytes. Nothing is read of a record before all of it is in the window, as its length says; the position moves only
-forward, a length below -1 is refused, and the fields must end where the record ends: that finds every length that is wrong. Offsets
-must ascend and leave room for those of the records behind, up to the batch's last: so what cannot be given always lies in the batch,
-and is met again by who asks for it again. What reads behind the window's end is an IndexError: then the length was cut there and more is
-needed; or a record that is whole says of a field that it goes on for ever, which is damage now (the window must not grow until
-there is so much). Varints of more than 32 bits need no check of their own: what they say lies outside of the record, or of the batch.
+Rules for hostile bytes. No field is read before the whole record, by its length, is in the window; the position moves
+only forward, a length below -1 is refused, and the fields must end where the record ends: that detects every wrong
+length. Offsets must ascend and leave room for those of later records, up to the batch's last: so a failure's offset is
+always in the batch, and a client that fetches it again meets the failure again. Reading past the window's end is an
+IndexError: either the length was cut off there and more bytes are needed, or a field of a whole record exceeds the
+record, which is damage now (the window must not grow for it). Varints of more than 32 bits need no separate check: such
+values are outside the record, or the batch.
 """
 
 from collections.abc import Callable
@@ -25,8 +26,9 @@ from shoal.protocol.wire.types import VARLONG_BYTES, read_varint
 __all__ = ["RECORD_LOOPS", "RecordLoop", "skip_records"]
 
 RecordLoop: TypeAlias = Callable[[Window, list[bytes], int, bool], int]
-"""`loop(window, out, room, must)` appends messages to `out` until `room` bytes are used (`window.full`), the window has no further whole
-record, or the batch has none; returns their bytes. With `must`, the first is made even if it is larger than `room`."""
+"""`loop(window, out, room, must)` appends messages to `out` until `room` bytes are used (`window.full`), the window has
+no further whole record, or the batch has none; returns their bytes. With `must`, the first is converted even if it is
+larger than `room`."""
 
 _VARINT: Final = """\
 {x} = w[p]; p += 1
@@ -62,7 +64,8 @@ def loop(window, out, room, must):
             {timestamp}
             {offset}
             offset = base + (o >> 1)
-            if o & 1 or offset <= previous or offset + left > stop: raise Bad(f'offset {{offset}} after {{previous}}, {{left}} before {{stop}}')
+            if o & 1 or offset <= previous or offset + left > stop:
+                raise Bad(f'offset {{offset}} after {{previous}}, {{left}} before {{stop}}')
             if offset < floor:
                 previous = offset; left -= 1; p = at = end
                 continue
@@ -109,7 +112,7 @@ _LAYOUTS: Final = (("bbi", "bbii"), ("bbQi", "bbQii"))  # magic, attributes, [ti
 
 
 def _more(w: bytes, pos: int) -> tuple[int, int]:
-    """The whole varint at `pos`, not decoded from zigzag."""
+    """The whole varint at `pos`, without zigzag decoding."""
     value = shift = 0
     for at in range(pos, pos + VARLONG_BYTES):
         byte = w[at]
@@ -121,7 +124,7 @@ def _more(w: bytes, pos: int) -> tuple[int, int]:
 
 
 def _skip_headers(w: bytes, pos: int, end: int) -> tuple[int, int]:
-    """How many headers there are at `pos`, and where they end."""
+    """The number of headers at `pos`, and their end."""
     count, pos = read_varint(w, pos, end)
     if not 0 <= count <= (end - pos) // 2:
         raise RemoteProtocolError(f"{count} headers cannot be in {end - pos} bytes")
@@ -134,7 +137,7 @@ def _skip_headers(w: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def _require_cut(w: bytes, at: int) -> None:
-    """RemoteProtocolError unless the record at `at` ends, or says its length, behind the window."""
+    """RemoteProtocolError unless the record at `at`, or its length field, ends beyond the window."""
     try:
         length, pos = read_varint(w, at, len(w))
     except RemoteProtocolError:
@@ -179,5 +182,5 @@ RECORD_LOOPS: Final = (_record_loop(0), _record_loop(1))
 """By magic."""
 
 skip_records: Final[Callable[[Window, int], int]] = _generated(_SKIP, "skip records", {})["skip"]
-"""`skip_records(window, count)` goes over `count` records, or as many as are in the window, by their lengths alone; returns how many. For
-batches without holes, where the offsets follow from the records' number."""
+"""`skip_records(window, count)` skips `count` records, or as many as are in the window, by their lengths alone; returns
+how many. For batches without gaps, where the offset follows from the record's index."""

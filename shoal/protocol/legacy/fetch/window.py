@@ -1,4 +1,4 @@
-"""The part of a batch's plain records that is in memory, and how far its reader has come."""
+"""The part of a batch's plain records that is in memory, and the read position in it."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,11 @@ _UINT64 = 2**64 - 1
 
 
 class Window:
-    """`plain[pos:]` is not read yet; `left` records of the batch are not. Timestamps are unsigned, as `Struct` packs them.
+    """`plain[pos:]` is not read yet, nor are `left` records of the batch. Timestamps are unsigned, as `Struct` packs
+    them.
 
-    `floor`: records below it are left out. `first`: what offsets are written relative to, -1 = to the next one. `full`: the last loop ended
-    because there was no room.
+    `floor`: records below it are left out. `first`: the base of relative offsets, -1 = the next record's. `full`: the
+    last loop ended for lack of room.
     """
 
     __slots__ = (
@@ -56,9 +57,10 @@ class Window:
         self.counts = counts
 
     def refill(self, step: int, largest: int, stream: int, working: Working) -> None:
-        """A step more of plain bytes, or as many as the next record has. A record of more than `largest`: TooLarge.
+        """Reads one more step of plain bytes, or as many as the next record has.
 
-        `stream`: bytes that the steps' source holds. Raises WantsMore for a record of more than a step, and nothing has changed then.
+        `stream`: bytes that the source of the steps holds. Raises TooLarge for a record of more than `largest` bytes;
+        WantsMore for a record of more than a step, and then nothing has changed.
         """
         rest = self.plain[self.pos :]
         needed = self._next_size(rest) if rest else 0
@@ -75,12 +77,13 @@ class Window:
         self.plain = b"".join(steps) if rest else steps[1]
 
     def require_end(self) -> None:
-        """RemoteProtocolError where plain bytes follow the last record."""
+        """RemoteProtocolError if plain bytes follow the last record."""
         if self.pos < len(self.plain) or next(self.steps, b""):
             raise RemoteProtocolError("bytes after the last record")
 
     def _next_size(self, rest: bytes) -> int:
-        """Of the record that begins with `rest`, its length included; what is needed to know, where that is cut."""
+        """Bytes of the record that begins with `rest`, including its length; if the length is cut off, the bytes needed
+        to read it."""
         try:
             length, pos = read_varint(rest, 0, len(rest))
         except RemoteProtocolError:

@@ -1,7 +1,8 @@
-"""What a conversion may hold beside the record set that it reads from, and how it asks for more before it takes it.
+"""The memory that a conversion may hold beside its source record set, and how it requests more before using it.
 
-What opening a batch takes is known from its first bytes (`plain_stream.working_bytes`), what a record takes from its length. Each is
-told here before a byte is made; where it is too much, nothing has changed, and the same is tried again when there is more.
+The memory to open a batch is known from its first bytes (`plain_stream.working_bytes`), for a record from its length.
+Both are checked here before decompressing; if the limit is too low, nothing has changed, and the caller tries again
+with more.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 __all__ = ["COPIES", "WantsMore", "Working"]
 
 COPIES: Final = 6
-"""Of one record, at most, while a message of its own is made of it: the steps it is read in, joined; its value, message and wrapper, before and
+"""Maximum copies of a record while it becomes a message: its steps, joined; its value, message and wrapper, before and
 after compression. Measured in tests/protocol/legacy/fetch/test_down_working.py."""
 
 
@@ -22,7 +23,7 @@ class WantsMore(Exception):
 
 
 class Working:
-    """One for each conversion. `limit`: bytes that it may hold from here on; `most`: that it was granted at once so far."""
+    """The memory of one conversion, in bytes. `limit`: allowed from here on; `most`: the peak granted so far."""
 
     __slots__ = ("limit", "most")
 

@@ -1,12 +1,13 @@
-"""Produce v0-v2: requests read and converted, written for the broker as v3, its answers written as the client's version.
+"""Produce v0-v2: read and convert requests, write them for the broker as v3, write its responses in the client's
+version.
 
 Version notes:
-    v0    Kafka 0.8                     v1  0.9: a throttle time in the answer
-    v2    0.10: magic 1, and the log append time in the answer (KIP-32)
-    v3    what the broker is sent: magic 2, a transactional id (null here), ONE batch per partition (KIP-98)
+    v0    Kafka 0.8                     v1  0.9: a throttle time in the response
+    v2    0.10: magic 1, and the log append time in the response (KIP-32)
+    v3    for the broker: magic 2, a transactional id (null here), ONE batch per partition (KIP-98)
 
-A set that cannot be converted is refused for its partition alone, as a broker does; the others of the request go on. A partition
-without messages is no error and appends nothing, as it was before v3 (a broker would refuse the empty batch now).
+A set that cannot be converted is refused for its partition only, as in a broker; the request's other partitions go on.
+A partition without messages is no error and appends nothing, as before v3 (a broker would now refuse the empty batch).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +25,10 @@ from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
-from shoal.protocol.wire.types import Buffer, write_int32, write_string
+from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32, write_string
 
 __all__ = [
     "UPSTREAM",
-    "Place",
     "Produced",
     "Refused",
     "convert",
@@ -47,20 +47,15 @@ _OLD_ROW = Struct(">ihq")  # index, error code, base offset
 _ROW = Struct(">ihqq")  # and log append time
 
 
-class Place(NamedTuple):
-    topic: str
-    partition: int
-
-
 class Refused(NamedTuple):
-    """Why a partition's set was not converted."""
+    """The error for a partition whose set was not converted."""
 
     error_code: int
     reason: str
 
 
 class Produced(NamedTuple):
-    """What the broker, or Shoal, says of a partition: -1 = no offset; -1 = the log keeps the producer's timestamps (ms)."""
+    """The result for a partition: offset -1 = none; log append time (ms) -1 = the producer's timestamps are kept."""
 
     error_code: int
     base_offset: int = -1
@@ -70,7 +65,7 @@ class Produced(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     throttle_ms: int
-    places: Mapping[Place, Produced]
+    places: Mapping[TopicPartition, Produced]
 
 
 _REQUEST = Walkers(
@@ -87,8 +82,11 @@ _ANSWER = Walkers(
 
 
 def read_legacy_produce(frame: Buffer, header: RequestHeader) -> ProduceRequest:
-    """A whole frame of v0-v2. A partition that stands in it twice (Kafka would lose the first of the two), or more than MAX_ELEMENTS of
-    them: RemoteProtocolError."""
+    """A whole frame of v0-v2.
+
+    Raises RemoteProtocolError if a partition occurs twice (Kafka would lose the first), or for more than MAX_ELEMENTS
+    of them.
+    """
     if not 0 <= header.api_version <= _NEWEST:
         raise RemoteProtocolError(f"Produce v{header.api_version} is not one of v0-v{_NEWEST}")
     acks, timeout_ms, partitions = _REQUEST[header.api_version](frame, header.body, len(frame))
@@ -96,19 +94,20 @@ def read_legacy_produce(frame: Buffer, header: RequestHeader) -> ProduceRequest:
         raise RemoteProtocolError(
             f"a produce request of {len(partitions)} partitions; at most {MAX_ELEMENTS} are taken"
         )
-    if len({(one.topic, one.partition) for one in partitions}) != len(partitions):
-        raise RemoteProtocolError("a partition stands twice in a produce request")
+    if len({(row.topic, row.partition) for row in partitions}) != len(partitions):
+        raise RemoteProtocolError("a produce request has a partition twice")
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, partitions=tuple(partitions))
 
 
-def convert(frame: Buffer, request: ProduceRequest, *, limit: int) -> dict[Place, UpConverted | Refused]:
-    """Every partition's set, in the request's order. `limit`: plain bytes of all wrappers together, else the partition is refused.
+def convert(frame: Buffer, request: ProduceRequest, *, limit: int) -> dict[TopicPartition, UpConverted | Refused]:
+    """The converted set, or the error, of every partition, in the request's order.
 
-    Takes about 4 us per message: large requests belong in a thread.
+    `limit`: decompressed bytes of all wrappers together; partitions above it are refused. Takes about 4 us per message:
+    convert large requests in a thread.
     """
     room = Room(limit)
     return {
-        Place(str(topic), partition): _converted(frame, start, end, room)
+        TopicPartition(str(topic), partition): _converted(frame, start, end, room)
         for topic, partition, start, end in request.partitions
     }
 
@@ -122,7 +121,9 @@ def _converted(frame: Buffer, start: int, end: int, room: Room) -> UpConverted |
         return Refused(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def encode_for_broker(header: RequestHeader, request: ProduceRequest, sets: Mapping[Place, Sequence[Buffer]]) -> bytes:
+def encode_for_broker(
+    header: RequestHeader, request: ProduceRequest, sets: Mapping[TopicPartition, Sequence[Buffer]]
+) -> bytes:
     """A v3 request with the ids, acks and timeout of `request`."""
     topics: dict[str, list[bytes]] = {}
     for place, parts in sets.items():
@@ -133,16 +134,16 @@ def encode_for_broker(header: RequestHeader, request: ProduceRequest, sets: Mapp
 
 
 def read_legacy_answer(frame: Buffer) -> Answer:
-    """The broker's whole answer to such a request."""
+    """The broker's whole response to such a request."""
     throttle_ms, rows = _ANSWER[UPSTREAM](frame, response_body(frame, ApiKey.PRODUCE, UPSTREAM), len(frame))
-    places = {Place(topic, partition): Produced(*said) for topic, partition, *said in rows}
+    places = {TopicPartition(topic, partition): Produced(*said) for topic, partition, *said in rows}
     return Answer(throttle_ms=throttle_ms, places=places)
 
 
 def encode_for_client(
-    version: int, correlation_id: int, places: Iterable[tuple[Place, Produced]], *, throttle_ms: int = 0
+    version: int, correlation_id: int, places: Iterable[tuple[TopicPartition, Produced]], *, throttle_ms: int = 0
 ) -> bytes:
-    """A whole answer of v0-v2."""
+    """A whole response of v0-v2."""
     topics: dict[str, list[bytes]] = {}
     for (topic, partition), said in places:
         row = _ROW.pack(partition, *said)

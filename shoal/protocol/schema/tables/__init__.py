@@ -1,4 +1,4 @@
-"""Our own tables of the messages that Shoal reads or edits, newest version = that of Kafka 4.3."""
+"""Tables of the messages that Shoal reads or edits, up to their versions in Kafka 4.3."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -51,4 +51,4 @@ _TABLES = (
 )
 
 MESSAGES: Final[Mapping[str, Message]] = MappingProxyType({table.name: table for table in _TABLES})
-"""Tables by the message's name in Kafka (`FetchResponse`)."""
+"""Tables by Kafka's message name (`FetchResponse`)."""

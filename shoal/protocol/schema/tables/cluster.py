@@ -1,4 +1,4 @@
-"""Metadata, FindCoordinator, DescribeCluster: who the brokers are and where they listen."""
+"""Metadata, FindCoordinator, DescribeCluster: the brokers and their addresses."""
 
 from shoal.protocol.schema.language import parse_message
 

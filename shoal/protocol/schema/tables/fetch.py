@@ -1,4 +1,4 @@
-"""Fetch; 4.x brokers speak versions 4-18, 3.9 also 0-3."""
+"""Fetch; 4.x brokers support versions 4-18, 3.9 also 0-3."""
 
 from shoal.protocol.schema.language import parse_message
 

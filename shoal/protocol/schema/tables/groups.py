@@ -1,4 +1,4 @@
-"""Consumer groups and their offsets. 4.x brokers speak OffsetCommit from version 2 and OffsetFetch from 1, and all of the others."""
+"""Consumer group offsets. 4.x brokers support OffsetCommit from version 2, OffsetFetch from 1."""
 
 from shoal.protocol.schema.language import parse_message
 

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId; 4.x brokers speak Produce versions 3-13 (and advertise 0-2), 3.9 also 0-2."""
+"""Produce and InitProducerId; 4.x brokers support Produce versions 3-13 (and advertise 0-2), 3.9 also 0-2."""
 
 from shoal.protocol.schema.language import parse_message
 

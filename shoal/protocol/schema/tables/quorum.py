@@ -1,4 +1,4 @@
-"""DescribeQuorum: the controllers and, since version 2 (KIP-853), their listeners."""
+"""DescribeQuorum: the controllers and, from version 2 (KIP-853), their listeners."""
 
 from shoal.protocol.schema.language import parse_message
 

@@ -1,4 +1,7 @@
-"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs: Shoal's own requests, and those of legacy clients; 4.x brokers begin at 2, 1, 1, 1."""
+"""CreateTopics, DeleteTopics, ListOffsets, DescribeConfigs: requests of Shoal and of legacy clients.
+
+4.x brokers support these from versions 2, 1, 1, 1.
+"""
 
 from shoal.protocol.schema.language import parse_message
 

@@ -1,21 +1,22 @@
 """The interlock: an envelope must never land in a topic.
 
-Evidence first. A mirror's consumer (a flow: peer address and client id) is served raw until records that it, and nobody else,
-was given come back through the paired target listener (turn.py, fingerprint.py). That proves, for this topic and the connection over
-which they were given, that the producer goes through this process and that nothing changes the records. Where that never comes, nothing
-is ever wrapped.
+Evidence first. A mirror's consumer (a flow: peer address and client id) is served raw records until records that only
+this flow was given come back through the paired target listener (proof_round.py, fingerprint.py). That proves, for this
+topic and the connection over which they were given, that the producer goes through this process and that nothing
+changes the records. Where they never come back, nothing is ever wrapped.
 
-Records that came back may still be somebody else's copies, if those were late. So one more record is then given with a token in it, which
-no topic holds (tokens.py); only when that has come back, the topic is proven.
+Records that came back may still be late copies made by another client. So one more record is then given with a token in
+it, which no topic holds (tokens.py). The topic is proven when that record has come back.
 
-Two mirrors that read the same source cannot be told apart by what comes back, unless one alone was given it. So one flow at a
-time has the proving turn; other unproven flows wait with those partitions until the turn ends. The holder waits for nobody,
-so there is no deadlock; a turn that another flow waits for ends after seconds, and who failed backs off.
+Two mirrors that read the same source cannot be distinguished by what comes back, unless one alone was given it. So one
+flow at a time has the proving turn; other unproven flows wait with those partitions until the turn ends. The flow that
+has the turn waits for no other flow, so there is no deadlock. A turn that another flow waits for ends after seconds,
+and a flow that failed backs off.
 
-The first response with envelopes is a trial: the flow is given nothing more until one of them has arrived, or for `trial_seconds`;
-then the rest stays raw. (What a mirror is given raw meanwhile would keep it from the trial's envelopes.) After that, envelopes that are
-handed out while none arrives, for `evidence_seconds`, or for `trial_seconds` and `evidence_bytes`, stop the flow. A mirror that asks for nothing
-meanwhile is paused, and need not bring anything.
+The first partition with envelopes is a trial: the flow is given nothing more until one of them has arrived, or for
+`trial_seconds`; then the rest stays raw. (Records that a mirror is given raw meanwhile would delay the trial's
+envelopes.) After that, the flow is stopped if envelopes are handed out and none arrives for `evidence_seconds`, or for
+`trial_seconds` and `evidence_bytes`. A mirror that asks for nothing meanwhile is paused, and need not produce anything.
 
 Evidence ends
 - with the flow's last consumer connection (a restarted mirror may be configured otherwise),
@@ -23,34 +24,47 @@ Evidence ends
 - when the same offsets are read over two connections: a second mirror of the same name behind the same address,
 - when wrapping was stopped.
 
-All is bounded by MAX_FLOWS and MAX_PLACES; beyond them nothing new is proven, until GONE_SECONDS after all that is read can be kept again.
+Memory is bounded by MAX_FLOWS and MAX_PARTITIONS. Beyond them nothing new is proven, until GONE_SECONDS after
+everything that is read can be kept again.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from math import inf
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
-from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
+from shoal.protocol.shallow.fingerprint import Fingerprint
 from shoal.protocol.shallow.interlock import explain
-from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicPartition, TopicState
+from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicState
 from shoal.protocol.shallow.interlock.flows import Flows
 from shoal.protocol.shallow.interlock.limits import (
     AMBIGUOUS_SECONDS,
     BREAK_SECONDS,
     MAX_EVENTS,
-    MAX_FLOWS,
+    REPORTED_FAILURES,
     STOP_BACK_OFF_SECONDS,
-    TOLD_FAILURES,
     EvidenceSettings,
     EvidenceStatistics,
     back_off,
 )
-from shoal.protocol.shallow.interlock.positions import GONE_SECONDS, MAX_PLACES, Positions
+from shoal.protocol.shallow.interlock.positions import GONE_SECONDS, Positions
 from shoal.protocol.shallow.interlock.proving import Proving
-from shoal.protocol.shallow.interlock.rules import Event, EventKind
+from shoal.protocol.shallow.interlock.rules import (
+    Decision,
+    Event,
+    EventKind,
+    HandedOut,
+    PartitionData,
+    Raw,
+    Review,
+    Withhold,
+    Wrap,
+)
 from shoal.protocol.shallow.interlock.tokens import Tokens
 from shoal.protocol.shallow.interlock.way_back import WayBack
+from shoal.protocol.shallow.token import Tokened
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["Evidence", "EvidenceSettings", "EvidenceStatistics"]
 
@@ -62,8 +76,8 @@ class Evidence:
         self.salt = salt
         self.next_serial: Callable[[], int] = count(first_serial & (1 << 63) - 1).__next__
         self._settings = settings or EvidenceSettings()
-        self._flows = Flows(salt)
-        self._positions = Positions()
+        self._flows = Flows(salt, self._settings.max_flows)
+        self._positions = Positions(self._settings.max_partitions)
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         opens_at = now + self._settings.grace_seconds
         self._tokens = Tokens(self._flows, self._events, self._settings, salt)
@@ -78,7 +92,7 @@ class Evidence:
         self._positions.forget_gone(now)
         flow = self._flows.join(peer, client_id, connection, now)
         if flow not in self._flows:
-            self._go_blind(f"more than {MAX_FLOWS} consumers", now)
+            self._go_blind(f"more than {self._settings.max_flows} consumers", now)
         return flow
 
     def disconnected(self, flow: Flow, connection: int, now: float) -> None:
@@ -105,43 +119,6 @@ class Evidence:
     def asked(self, flow: Flow, now: float) -> None:
         flow.ask(now, self._longest_break)
 
-    def fetched(self, flow: Flow, read: Fetched, now: float) -> bool:
-        if flow.waiting and not self._flows.adopt(flow, read.connection):
-            self._go_blind(f"more than {MAX_FLOWS} consumers", now)
-        if flow not in self._flows:
-            return True
-        place = self._positions.enter(flow, read.place)
-        if place is None:
-            self._go_blind(f"more than {MAX_PLACES} partitions are read", now)
-            return True
-        if place.reader != read.connection:
-            if place.reader in flow.connections and read.fetch_offset < place.next_offset:
-                self._confuse(flow, now)
-            place.reader = read.connection
-        if read.fetch_offset != place.next_offset:
-            flow.jump(place, read.fetch_offset)
-            self._tokens.jumped(flow, read)
-            place.raw = max(place.raw, read.fetch_offset)
-            self._proving.spoil(flow, read.place, read.fetch_offset)
-        return place.fresh
-
-    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
-        state, place = flow.topics.get(read.topic), flow.places.get(read.place)
-        if state is None or place is None or read.connection not in state.proven or self._is_silent(flow, now):
-            return False
-        if place.reader != read.connection or place.next_offset != read.fetch_offset:
-            return False  # somebody else by this name is given the same
-        return flow.arrived or flow.silent_since is None  # the trial
-
-    def sample_from(self, flow: Flow, read: Fetched, now: float) -> int | None:
-        return self._proving.sample_from(flow, read, now)
-
-    def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
-        state = flow.topic(read.topic)
-        if read.connection in state.sampled:
-            return None if read.connection in state.proven else self._tokens.hold_until(flow, read, now)
-        return self._proving.hold_until(flow, read, samples, now)
-
     def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
         return self._proving.expects_proof(flow, connection, topic, now)
 
@@ -151,34 +128,131 @@ class Evidence:
             until = flow.silent_since + self._settings.trial_seconds
         return until if until is not None and now < until else None
 
-    def token(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
-        return self._tokens.wanted(flow, read, now)
+    def hold(self, flow: Flow, partitions: Sequence[PartitionData], now: float) -> Sequence[float | None]:
+        return [self._hold_until(flow, partition, now) for partition in partitions]
 
-    def gave_token(self, flow: Flow, read: Fetched, offset: int, token: bytes, mark: Fingerprint, now: float) -> None:
-        self._tokens.gave(flow, read, offset, token, mark, now)
+    def review(
+        self, flow: Flow, partitions: Sequence[PartitionData], waits: Sequence[float | None], now: float
+    ) -> Review:
+        tokens = self._give_tokens(flow, partitions, waits, now)
+        topics = {partitions[at].read.topic for at in tokens}
+        decisions = list[Decision]()
+        for at, (partition, until) in enumerate(zip(partitions, waits, strict=True)):
+            read = partition.read
+            # It would be raw, and queue behind the record with the token, or before the envelopes that follow from it.
+            is_behind = bool(tokens) and (read.topic in topics or not flow.is_proven)
+            if at in tokens:
+                decisions.append(tokens[at])
+            elif until is not None or is_behind:
+                decisions.append(Withhold())
+            elif partition.may_be_wrapped and self.may_wrap(flow, read, now):
+                decisions.append(Wrap(flow.partitions[read.topic_partition].fresh))
+            else:
+                decisions.append(Raw())
+        return Review(decisions, self._allowance(flow, now))
 
-    def gave_unseen(self, flow: Flow, place: TopicPartition, raw_next: int, now: float) -> None:
+    def commit(self, flow: Flow, review: Review, handed_out: Sequence[HandedOut | None], now: float) -> None:
+        for decision, handed in zip(review.decisions, handed_out, strict=True):
+            if handed is not None:
+                if review.allowance < inf and isinstance(decision, Wrap):
+                    self._is_silent(flow, now)  # the partitions before it may have used up the allowance
+                self._given(flow, handed, now)
+
+    def gave_raw(self, flow: Flow, read: Fetched, now: float) -> None:
+        self._enter(flow, read, now)
+        self._given(flow, HandedOut(read, read.next_offset), now)
+
+    def gave_unseen(self, flow: Flow, topic_partition: TopicPartition, raw_next: int, now: float) -> None:
         if flow not in self._flows:
             return
-        its_place = self._positions.enter(flow, place)
-        if its_place is None:
-            return self._go_blind(f"more than {MAX_PLACES} partitions are read", now)
-        its_place.raw = max(its_place.raw, raw_next)
-        self._proving.spoil(flow, place, raw_next)
+        partition = self._positions.enter(flow, topic_partition)
+        if partition is None:
+            return self._go_blind(f"more than {self._settings.max_partitions} partitions are read", now)
+        partition.raw = max(partition.raw, raw_next)
+        self._proving.spoil(flow, topic_partition, raw_next)
         return None
 
-    def given(
-        self, flow: Flow, read: Fetched, now: float, raw_next: int | None, envelopes: Sequence[EnvelopeKey] = ()
-    ) -> None:
-        place = flow.places.get(read.place)
-        if place is None:
+    def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
+        """Is there evidence for it at this moment?"""
+        state, partition = flow.topics.get(read.topic), flow.partitions.get(read.topic_partition)
+        if state is None or partition is None or read.connection not in state.proven or self._is_silent(flow, now):
+            return False
+        if partition.reader != read.connection or partition.next_offset != read.fetch_offset:
+            return False  # another client of this name is given the same
+        return flow.arrived or flow.silent_since is None  # the trial
+
+    def _enter(self, flow: Flow, read: Fetched, now: float) -> None:
+        """The flow has asked for this."""
+        if flow.waiting and not self._flows.adopt(flow, read.connection):
+            self._go_blind(f"more than {self._settings.max_flows} consumers", now)
+        if flow not in self._flows:
             return
-        if place.next_offset != read.fetch_offset:
+        partition = self._positions.enter(flow, read.topic_partition)
+        if partition is None:
+            return self._go_blind(f"more than {self._settings.max_partitions} partitions are read", now)
+        if partition.reader != read.connection:
+            if partition.reader in flow.connections and read.fetch_offset < partition.next_offset:
+                self._confuse(flow, now)
+            partition.reader = read.connection
+        if read.fetch_offset != partition.next_offset:
+            flow.jump(partition, read.fetch_offset)
+            self._tokens.jumped(flow, read)
+            partition.raw = max(partition.raw, read.fetch_offset)
+            self._proving.spoil(flow, read.topic_partition, read.fetch_offset)
+        return None
+
+    def _hold_until(self, flow: Flow, partition: PartitionData, now: float) -> float | None:
+        read = partition.read
+        self._enter(flow, read, now)
+        if not partition.may_be_wrapped or self.may_wrap(flow, read, now):
+            return None
+        state = flow.topic(read.topic)
+        if read.connection in state.sampled:
+            return None if read.connection in state.proven else self._tokens.hold_until(flow, read, now)
+        first = self._proving.sample_from(flow, read, now)
+        samples = () if first is None else partition.samples(first)
+        return self._proving.hold_until(flow, read, samples, now)
+
+    def _give_tokens(
+        self, flow: Flow, partitions: Sequence[PartitionData], waits: Sequence[float | None], now: float
+    ) -> dict[int, Tokened]:
+        """Partitions, by number, that bring a token. One that is given decides whether the next one is due."""
+        tokens = dict[int, Tokened]()
+        for at, (partition, until) in enumerate(zip(partitions, waits, strict=True)):
+            if until is not None or not partition.may_be_wrapped:
+                continue
+            token = self._tokens.wanted(flow, partition.read, now)
+            tokened = partition.with_token(token) if token is not None else None
+            if token is not None and tokened is not None:
+                read = partition.read._replace(next_offset=tokened.next_offset)
+                self._tokens.gave(flow, read, tokened.offset, token, tokened.mark, now)
+                self._given(flow, HandedOut(read, read.next_offset), now)
+                tokens[at] = tokened
+        return tokens
+
+    def _allowance(self, flow: Flow, now: float) -> float:
+        """The trial ends with the first partition that has envelopes.
+
+        Later, more would make the flow count as silent.
+        """
+        settings = self._settings
+        if flow.silent_since is None:
+            return inf if flow.arrived else 1
+        if flow.silence(now, self._longest_break) < settings.trial_seconds:
+            return inf
+        return self._most_silent_bytes(flow) - flow.silent_bytes
+
+    def _given(self, flow: Flow, handed: HandedOut, now: float) -> None:
+        read, raw_next, envelopes = handed
+        partition = flow.partitions.get(read.topic_partition)
+        if partition is None:
+            return
+        if partition.next_offset != read.fetch_offset:
             self._confuse(flow, now)
-        place.next_offset, place.fresh = read.next_offset, False
-        flow.hand_out(place, envelopes, now)
+        partition.next_offset, partition.fresh = read.next_offset, False
+        flow.hand_out(partition, envelopes, now)
         if raw_next is not None:
-            place.raw = max(place.raw, raw_next)
+            partition.raw = max(partition.raw, raw_next)
             self._proving.given(flow, read, raw_next, now)
 
     # produce side
@@ -194,16 +268,16 @@ class Evidence:
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         flow = self._flows.arrived(key.flow)
-        place = flow.places.get((key.topic, key.partition)) if flow else None
-        if flow and place:
-            flow.arrive(place, key.serial, now)
+        partition = flow.partitions.get(TopicPartition(key.topic, key.partition)) if flow else None
+        if flow and partition:
+            flow.arrive(partition, key.serial, now)
             flow.producers.add(producer)
 
     # operator
 
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
         if self._blind and now < self._blind_until and not flow.topic(topic).proven:
-            return f"{self._blind}: the interlock cannot keep track of who reads what"
+            return f"{self._blind}: the interlock cannot keep track of what each consumer reads"
         return explain.why_raw(flow, topic, self._settings, now)
 
     def tick(self, now: float) -> None:
@@ -213,8 +287,8 @@ class Evidence:
         for flow in self._flows:
             self._is_silent(flow, now)
             for topic, state in flow.topics.items():
-                if self._is_untold(state, now):
-                    state.told = True
+                if self._is_unreported(state, now):
+                    state.reported = True
                     self._events.append(Event(EventKind.NO_EVIDENCE, flow, topic, str(self.why_raw(flow, topic, now))))
 
     def events(self) -> list[Event]:
@@ -226,7 +300,7 @@ class Evidence:
         return EvidenceStatistics(
             flows=len(self._flows),
             proven=sum(len(state.proven) for flow in self._flows for state in flow.topics.values()),
-            places=self._positions.count,
+            partitions=self._positions.count,
             outstanding=sum(flow.outstanding for flow in self._flows),
         )
 
@@ -239,7 +313,10 @@ class Evidence:
             self._void(flow, EventKind.PAUSED, f"two consumers named {flow} read the same partitions.{explain.PAUSED}")
 
     def _go_blind(self, why: str, now: float) -> None:
-        """Something was given, or will be, of which nothing is kept. Whoever was given it asks again: then it is noted, if there is room."""
+        """Records were given, or will be, that are not noted.
+
+        Their client asks again: then they are, if there is room.
+        """
         self._blind, self._blind_until = why, now + GONE_SECONDS
         self._proving.close(now, self._blind_until)
 
@@ -253,8 +330,7 @@ class Evidence:
         if flow.silent_since is None:
             return False
         seconds = flow.silence(now, self._longest_break)
-        most = settings.evidence_bytes + settings.connection_bytes * len(flow.connections)
-        is_much = flow.silent_bytes >= most and seconds >= settings.trial_seconds
+        is_much = flow.silent_bytes >= self._most_silent_bytes(flow) and seconds >= settings.trial_seconds
         if seconds < settings.evidence_seconds and not is_much:
             return False
         flow.stopped = explain.stopped(flow, settings, now)
@@ -263,8 +339,11 @@ class Evidence:
         self._void(flow, EventKind.STOPPED, flow.stopped)
         return True
 
-    def _is_untold(self, state: TopicState, now: float) -> bool:
-        if state.told or state.proven:
+    def _most_silent_bytes(self, flow: Flow) -> int:
+        return self._settings.evidence_bytes + self._settings.connection_bytes * len(flow.connections)
+
+    def _is_unreported(self, state: TopicState, now: float) -> bool:
+        if state.reported or state.proven:
             return False
-        is_late = state.given_at is not None and now - state.given_at >= self._settings.tell_seconds
-        return is_late or (state.why is not None and state.failures >= TOLD_FAILURES)
+        is_late = state.given_at is not None and now - state.given_at >= self._settings.report_seconds
+        return is_late or (state.why is not None and state.failures >= REPORTED_FAILURES)

@@ -6,7 +6,17 @@ from shoal.protocol.shallow.interlock.flow import Flow, GivenToken
 from shoal.protocol.shallow.interlock.limits import EvidenceSettings
 from shoal.protocol.shallow.interlock.rules import EventKind
 
-__all__ = ["CHANGED_TOKEN", "PAUSED", "brought", "left", "stopped", "stranded", "strayed", "why_raw"]
+__all__ = [
+    "CHANGED_TOKEN",
+    "PAUSED",
+    "brought",
+    "left",
+    "left_with_token",
+    "stopped",
+    "stranded",
+    "strayed",
+    "why_raw",
+]
 
 PAUSED = " Raw records only, until some come back again"
 
@@ -28,81 +38,113 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
     if state.why:
         return f"{state.why}; list the topic in deep-topics if it is meant to stay so"
     if state.sampled:
-        return "records came back; one that nobody else was given is still to come"
+        return "records came back; one that no other client was given is still to come"
     if state.given_at is None:
-        return "no record to tell it by has come back yet"
+        return "no record that identifies it has come back yet"
     seconds = f"{now - state.given_at:.0f} s"
-    if state.strangers:
+    if state.foreign_records:
         return (
-            f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given. Does a "
-            f"transform (SMT), filter or converter change them? Then list the topic in deep-topics. Or are they another mirror's? "
-            f"{_question(flow)}"
+            f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given. "
+            f"Does a transform (SMT), filter or converter change them? Then list the topic in deep-topics. "
+            f"Or are they another mirror's? {_question(flow)}"
         )
     return (
-        f"no record of {topic} that {flow} was given has come to {settings.listener} for {seconds}. {_question(flow)} Can the mirror "
-        f"produce at all (see its log)?"
+        f"no record of {topic} that {flow} was given has come to {settings.listener} for {seconds}. {_question(flow)} "
+        f"Can the mirror produce at all (see its log)?"
     )
 
 
 _OWN = (
-    "Is that the mirror's own producer all the same (NAT, several addresses, a client.id given by hand)? Then write any-producer = true "
-    "for the source listener (shoal mirror: --any-producer). Otherwise another mirror copies what this one writes past Shoal."
+    "Is that the mirror's own producer nevertheless (NAT, several addresses, a client.id given by hand)? Then write "
+    "any-producer = true for the source listener (shoal mirror: --any-producer). Otherwise another mirror copies what "
+    "this one writes past Shoal."
 )
 
 
 def _question(flow: Flow) -> str:
     alias = _TARGET.search(flow.client_id)
     return (
-        f"Does {alias[1] if alias else 'B'}.producer.bootstrap.servers (on Connect: producer.override.bootstrap.servers) "
-        f"name this listener, and nothing else?"
+        f"Does {alias[1] if alias else 'B'}.producer.bootstrap.servers "
+        f"(on Connect: producer.override.bootstrap.servers) name this listener, and nothing else?"
     )
 
 
 def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
     silent = now - (now if flow.silent_since is None else flow.silent_since)
     return (
-        f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at {settings.listener} "
-        f"for {silent:.0f} s. {_question(flow)}"
+        f"wrapping stopped: {flow} was given {flow.silent_bytes} bytes in envelopes, and none has arrived at "
+        f"{settings.listener} for {silent:.0f} s. {_question(flow)}"
     )
 
 
 def left(flow: Flow) -> tuple[EventKind, str]:
     """Its last connection has closed."""
-    if flow.is_stranded:
+    if not flow.is_stranded:
+        return EventKind.PAUSED, f"{flow} has disconnected.{PAUSED}"
+    if flow.stops or flow.detour:
         return EventKind.STOPPED, f"{stranded(flow)}{PAUSED}"
-    return EventKind.PAUSED, f"{flow} has disconnected.{PAUSED}"
+    what, cause = _strand(flow)
+    return EventKind.LOST, f"{what}. {_ACCIDENT}{cause}{PAUSED}"
+
+
+def left_with_token(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: float) -> tuple[EventKind, str]:
+    """The connection has closed over which it was given a token, and that has not come back."""
+    if flow.stops or flow.detour or flow.unanswered > 1:
+        return EventKind.STRAYED, strayed(flow, given, settings, now)
+    return EventKind.LOST, (
+        f"{flow} lost a connection after it was given {_record(given)} over it, and before that came back. "
+        f"{_ACCIDENT}{_question(flow)}"
+    )
 
 
 def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: float) -> str:
     return (
-        f"records of {given.topic} that {flow} was given came to {settings.listener}, but not the one that nobody else was given: "
-        f"{given.topic}-{given.partition} at offset {given.offset}, with one extra header (shoal.interlock/...), for {now - given.at:.0f} s. "
-        f"So another client copies these records, or a filter dropped it; nothing is wrapped. Where the mirror produces to, that record "
-        f"may have that header. {_question(flow)}"
+        f"records of {given.topic} that {flow} was given came to {settings.listener}, but not the one that no other "
+        f"client was given, for {now - given.at:.0f} s: {_record(given)}. So another client copies these records, or a "
+        "filter "
+        f"dropped it; nothing is wrapped. Where the mirror produces to, that record may have that header. "
+        f"{_question(flow)}"
     )
 
 
 def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
     """The token came by a detour."""
     return (
-        f"the record of {given.topic} that only {flow} was given ({given.topic}-{given.partition} at offset {given.offset}, with one extra "
-        f"header, shoal.interlock/...) came to {settings.listener} {flow.detour}; nothing is wrapped. "
-        f"{_OWN} {_question(flow)} Where the mirror produces to, that record may have that header"
+        f"the record of {given.topic} that only {flow} was given ({_record(given)}) came to {settings.listener} "
+        f"{flow.detour}; nothing is wrapped. {_OWN} {_question(flow)} Where the mirror produces to, that record may "
+        f"have that header"
     )
 
 
 def stranded(flow: Flow) -> str:
+    """Why the next life of the flow begins with records."""
+    what, cause = _strand(flow)
+    return f"{what}. {cause}"
+
+
+_ACCIDENT = "Most likely a connection failed. If it happens again: "
+
+
+def _strand(flow: Flow) -> tuple[str, str]:
+    """What happened, and what may be wrong."""
     if flow.has_lost_a_token and flow.detour:
         return (
-            f"{flow} has disconnected after a record that only it was given, with a token (shoal.interlock/...), came to the target "
-            f"listener {flow.detour}. {_OWN} {_question(flow)}"
+            f"{flow} has disconnected after a record that only it was given, with a token (shoal.interlock/...), came "
+            f"to the target listener {flow.detour}",
+            f"{_OWN} {_question(flow)}",
         )
     if flow.has_lost_a_token:
         return (
-            f"{flow} has disconnected after it was given a record with a token (shoal.interlock/...), which has not come to the "
-            f"target listener. {_question(flow)}"
+            f"{flow} has disconnected after it was given a record with a token (shoal.interlock/...), which has not "
+            f"come to the target listener",
+            _question(flow),
         )
     return (
-        f"{flow} has disconnected after it was given its first envelopes, and none has arrived at the target listener: "
-        f"is the producer's max.request.size below run-limit (RecordTooLargeException in the mirror's log)?"
+        f"{flow} has disconnected after it was given its first envelopes, and none has arrived at the target listener",
+        "Is the producer's max.request.size below run-limit (RecordTooLargeException in the mirror's log)?",
     )
+
+
+def _record(given: GivenToken) -> str:
+    where = f"{given.topic}-{given.partition} at offset {given.offset}"
+    return f"{where}, with one extra header (shoal.interlock/...)"

@@ -3,20 +3,21 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["Fetched", "Flow", "Place", "TopicPartition", "TopicState"]
-
-TopicPartition: TypeAlias = tuple[str, int]
-
+__all__ = ["Fetched", "Flow", "FlowPartition", "TopicState"]
 
 MAX_OUTSTANDING = 4096
 
 
 class Fetched(NamedTuple):
-    """One partition of a fetch response: asked at `fetch_offset` over `connection`; the next fetch will be at `next_offset`."""
+    """One partition of a fetch response, asked at `fetch_offset` over `connection`.
+
+    The next fetch is at `next_offset`.
+    """
 
     connection: int
     topic: str
@@ -25,12 +26,12 @@ class Fetched(NamedTuple):
     next_offset: int
 
     @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class FlowPartition:
     """A flow in one partition. Offsets below `raw` may have been given to it as plain records."""
 
     flow: "Flow"
@@ -53,7 +54,7 @@ class GivenToken:
     mark: bytes  # fingerprint of the record without the token
     at: float
     awaited: bool = True
-    told: bool = False
+    reported: bool = False
 
     def is_for(self, read: Fetched) -> bool:
         return self.awaited and self.connection == read.connection and self.topic == read.topic
@@ -68,13 +69,13 @@ class TopicState:
     retry_at: float = 0.0
     given_at: float | None = None  # when the first sample was given that has not been answered by proof
     matched: bool = False  # some sample came back since
-    strangers: bool = False  # records of such a topic came to the target listener since, and were no samples
+    foreign_records: bool = False  # records of such a topic came to the target listener since, and were no samples
     why: str | None = None  # why it is not proven, where that is known
-    told: bool = False
+    reported: bool = False
     waits_since: dict[int, float] = field(default_factory=dict)  # by connection: withheld from it until it is proven
 
     def match(self) -> None:
-        self.matched, self.strangers, self.given_at = True, False, None
+        self.matched, self.foreign_records, self.given_at = True, False, None
         self.waits_since.clear()
 
     def leave(self, connection: int) -> None:
@@ -102,7 +103,7 @@ class TopicState:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self.given_at, self.matched, self.strangers, self.told = None, False, False, False
+        self.given_at, self.matched, self.foreign_records, self.reported = None, False, False, False
         self.waits_since.clear()
 
 
@@ -116,7 +117,7 @@ class Flow:
     waiting: bool = False  # it is not registered: there are too many
     connections: set[int] = field(default_factory=set)
     producers: set[int] = field(default_factory=set)  # connections that brought evidence or envelopes
-    places: dict[TopicPartition, Place] = field(default_factory=dict)
+    partitions: dict[TopicPartition, FlowPartition] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
     failures: int = 0
     retry_at: float = 0.0
@@ -125,7 +126,7 @@ class Flow:
     silent_since: float | None = None  # the first envelope handed out after the last arrival
     silent_bytes: int = 0
     asked_at: float = 0.0  # its last fetch request
-    outstanding: int = 0  # envelopes in all places
+    outstanding: int = 0  # envelopes in all partitions
     stops: int = 0  # since an envelope has arrived
     stopped: str | None = None  # why wrapping stopped
     tokens: dict[bytes, GivenToken] = field(default_factory=dict)
@@ -170,17 +171,17 @@ class Flow:
         """All evidence is gone. What is outstanding may still arrive, but is not waited for."""
         for state in self.topics.values():
             state.void()
-        for place in self.places.values():
-            place.outstanding.clear()
+        for partition in self.partitions.values():
+            partition.outstanding.clear()
         self.producers.clear()
         self.vouched.clear()
         self.tokens.clear()
         self.arrived, self.silent_since, self.silent_bytes, self.outstanding = False, None, 0, 0
 
-    def hand_out(self, place: Place, envelopes: Sequence[EnvelopeKey], now: float) -> None:
-        self.outstanding -= len(place.outstanding)
-        place.outstanding.extend(key.serial for key in envelopes)
-        self.outstanding += len(place.outstanding)
+    def hand_out(self, partition: FlowPartition, envelopes: Sequence[EnvelopeKey], now: float) -> None:
+        self.outstanding -= len(partition.outstanding)
+        partition.outstanding.extend(key.serial for key in envelopes)
+        self.outstanding += len(partition.outstanding)
         self.silent_bytes += sum(key.payload for key in envelopes)
         if envelopes and self.silent_since is None:
             self.silent_since = now
@@ -196,19 +197,19 @@ class Flow:
         since = now if self.silent_since is None else self.silent_since
         return min(now, max(self.asked_at, since) + longest) - since
 
-    def arrive(self, place: Place, serial: int, now: float) -> None:
+    def arrive(self, partition: FlowPartition, serial: int, now: float) -> None:
         """Order in a partition is kept, so those before it have arrived or never will."""
-        while place.outstanding and place.outstanding[0] <= serial:
-            place.outstanding.popleft()
+        while partition.outstanding and partition.outstanding[0] <= serial:
+            partition.outstanding.popleft()
             self.outstanding -= 1
         self.arrived, self.stops = True, 0
         self.silent_since = now if self.outstanding else None
         self.silent_bytes = 0
 
-    def jump(self, place: Place, offset: int) -> None:
+    def jump(self, partition: FlowPartition, offset: int) -> None:
         """The consumer reads on elsewhere: what it was handed in this partition may have been dropped."""
-        place.next_offset, place.fresh = offset, True
-        self.outstanding -= len(place.outstanding)
-        place.outstanding.clear()
+        partition.next_offset, partition.fresh = offset, True
+        self.outstanding -= len(partition.outstanding)
+        partition.outstanding.clear()
         if not self.outstanding:
             self.silent_since, self.silent_bytes = None, 0

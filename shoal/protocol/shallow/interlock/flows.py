@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.protocol.shallow.interlock import explain
 from shoal.protocol.shallow.interlock.flow import Flow
-from shoal.protocol.shallow.interlock.limits import MAX_FLOWS, STOP_BACK_OFF_SECONDS, back_off
+from shoal.protocol.shallow.interlock.limits import STOP_BACK_OFF_SECONDS, back_off
 
 __all__ = ["Flows"]
 
@@ -22,11 +22,13 @@ class _Strand(NamedTuple):
 class Flows:
     """A flow lives from its first connection to its last; the next life has another token and no evidence.
 
-    A mirror that cannot produce an envelope (max.request.size) dies of the first one. So its next life, which is told by the
-    same peer and client id, does not begin with another: it backs off, until an envelope of the old life arrives after all.
+    A mirror that cannot produce an envelope (max.request.size) dies of the first one. So its next life, which has the
+    same peer and client id, does not begin with another: it backs off, until an envelope of the old life arrives after
+    all.
     """
 
-    def __init__(self, salt: bytes) -> None:
+    def __init__(self, salt: bytes, most: int) -> None:
+        self._most = most
         self._salt = salt
         self._lives = count()
         self._named: dict[tuple[str, str], Flow] = {}
@@ -43,7 +45,7 @@ class Flows:
         return self._tokens.get(flow.token) is flow
 
     def join(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
-        """Not registered (`flow not in flows`) when there are MAX_FLOWS already."""
+        """Not registered (`flow not in flows`) when there are `most` already."""
         flow = self._named.get((peer, client_id)) or self._new_life(peer, client_id, now)
         if flow in self:
             flow.connections.add(connection)
@@ -52,7 +54,7 @@ class Flows:
     def adopt(self, flow: Flow, connection: int) -> bool:
         """One for which there was no room: is there by now?"""
         name = flow.peer, flow.client_id
-        if len(self._named) >= MAX_FLOWS or name in self._named:
+        if len(self._named) >= self._most or name in self._named:
             return False
         flow.waiting = False
         self._named[name] = self._tokens[flow.token] = flow
@@ -69,7 +71,7 @@ class Flows:
         del self._named[name], self._tokens[flow.token]
         if flow.is_stranded:
             self._stranded[name] = _Strand(flow.token, flow.stops + 1, explain.stranded(flow))
-            if len(self._stranded) > MAX_FLOWS:
+            if len(self._stranded) > self._most:
                 self._stranded.popitem(last=False)
         return True
 
@@ -92,7 +94,7 @@ class Flows:
         if strand:
             flow.stops, flow.stopped = strand.times, strand.text
             flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, strand.times - 1)
-        if len(self._named) < MAX_FLOWS:
+        if len(self._named) < self._most:
             self._named[peer, client_id] = self._tokens[token] = flow
         else:
             flow.waiting = True

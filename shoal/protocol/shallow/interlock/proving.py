@@ -1,14 +1,18 @@
-"""Who has the proving turn, and what comes of it: proof, failure, or nothing (turn.py has the rules of one turn).
+"""Which flow has the proving turn, and how it ends: proof, failure, or nothing (proof_round.py has the rules of one
+turn).
 
-One flow at a time has the turn. Its holder waits for nobody; others wait until it ends, at its deadline at the latest. Samples that
-were given in vain are remembered ("tainted"): when such a record comes back late, it is no evidence for another flow.
+One flow at a time has the turn. It waits for no other flow; others wait until the turn ends, at its deadline at the
+latest. Samples that were given without effect are remembered (discredited): when such a record comes back late, it is
+no evidence for another flow.
 
-What a topic is given before its proof is raw, and a small topic would be through before it comes. So it waits:
+Records that a topic is given before its proof are raw, and a small topic would be read to its end before that. So it
+waits:
 
 - a flow of which nothing is proven yet waits as a whole (`pause_until`): there is nothing else that it could be given;
-- of a flow with a proven topic, each other topic waits by itself (`hold_until`), and the proven ones go on: while samples of it are
-  on their way, and until this flow may have the turn. It waits `topic_seconds` in all from its first records, once for each
-  connection, and not at all once it has failed. So nothing waits for another topic's proof, and nobody is starved.
+- of a flow with a proven topic, each other topic waits by itself (`hold_until`), and the proven ones go on: while
+  samples of it are on their way, and until this flow may have the turn. It waits `topic_seconds` in all from its first
+  records, once for each connection, and not at all once it has failed. So no topic waits for another topic's proof, and
+  none is starved.
 """
 
 from collections import OrderedDict
@@ -16,18 +20,19 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
-from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicPartition, TopicState
+from shoal.protocol.shallow.interlock.flow import Fetched, Flow, TopicState
 from shoal.protocol.shallow.interlock.flows import Flows
 from shoal.protocol.shallow.interlock.limits import (
     BACK_OFF_SECONDS,
-    MAX_TAINTED,
+    MAX_DISCREDITED,
     MAX_TURN_FACTOR,
     PAUSE_SECONDS,
     EvidenceSettings,
     back_off,
 )
 from shoal.protocol.shallow.interlock.positions import Positions
-from shoal.protocol.shallow.interlock.turn import ProofRound, Verdict
+from shoal.protocol.shallow.interlock.proof_round import ProofRound, Verdict
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["Proving"]
 
@@ -42,7 +47,7 @@ class Proving:
         self._opens_at = opens_at
         self._closed_until = opens_at
         self._turn: ProofRound | None = None
-        self._tainted: OrderedDict[Fingerprint, int] = OrderedDict()
+        self._discredited: OrderedDict[Fingerprint, int] = OrderedDict()
 
     def close(self, now: float, until: float) -> None:
         """Nothing new is proven until then."""
@@ -65,7 +70,7 @@ class Proving:
             return None
         turn = self._turn_for(flow, now)
         if self._turn is None or (turn and turn.is_open(read.topic)):
-            return self._positions.others(flow, read.place)
+            return self._positions.others(flow, read.topic_partition)
         return turn.wants(read) if turn and not self._waits(turn, flow, read, now) else None
 
     def hold_until(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> float | None:
@@ -73,11 +78,11 @@ class Proving:
         turn = self._turn_for(flow, now) or self._begin_turn(flow, read, samples, now)
         if turn is None:
             return self._until_turn(flow, read, now)
-        floor = self._positions.others(flow, read.place)
+        floor = self._positions.others(flow, read.topic_partition)
         useful = samples or read.topic not in turn.topics
         if useful and turn.is_open(read.topic) and self._may_prove(flow, read, now):
             turn.claim(read, floor)
-        clean = [sample for sample in samples if self._tainted.get(sample.fingerprint, flow.token) == flow.token]
+        clean = [sample for sample in samples if self._discredited.get(sample.fingerprint, flow.token) == flow.token]
         ready = turn.offer(read, clean, ready=now + self._settings.probe_seconds)
         if ready is not None and now < ready:
             return ready
@@ -106,17 +111,17 @@ class Proving:
         """The flow is given `read`, records below `raw_next` raw."""
         turn = self._turn
         if turn is None or turn.flow is not flow:
-            return self.spoil(flow, read.place, raw_next)
+            return self.spoil(flow, read.topic_partition, raw_next)
         turn.give(read, raw_next, now)
         state = flow.topic(read.topic)
         if state.given_at is None and not state.matched and turn.gave(read.topic):
             state.given_at = now
         return None
 
-    def spoil(self, flow: Flow, place: TopicPartition, raw_next: int) -> None:
+    def spoil(self, flow: Flow, topic_partition: TopicPartition, raw_next: int) -> None:
         """The flow was given, here or elsewhere, records of this partition below `raw_next`."""
         if self._turn and self._turn.flow is not flow:
-            self._turn.spoil(place, raw_next)
+            self._turn.spoil(topic_partition, raw_next)
 
     # produce side
 
@@ -130,7 +135,7 @@ class Proving:
         turn.progress(now)
         if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
             for source in turn.topics_in(topic):
-                turn.flow.topic(source).strangers = True
+                turn.flow.topic(source).foreign_records = True
         for source, verdict in turn.see(topic, marks).items():
             if verdict is Verdict.MATCHED:
                 turn.flow.topic(source).match()
@@ -138,7 +143,7 @@ class Proving:
             if verdict is Verdict.PROVEN:
                 self._sampled(turn, source)
             else:
-                self._taint(turn)
+                self._discredit(turn)
                 self._fail(turn.flow, source, verdict.value, now)
             turn.drop(source)
         if not turn.topics:
@@ -163,14 +168,15 @@ class Proving:
         return turn if turn and turn.flow is flow else None
 
     def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> ProofRound | None:
-        """With samples in hand; or to get ahead of others, who wait until this flow has caught up with them."""
+        """With samples in hand; or to get ahead of other flows, which wait until this one has caught up with them."""
         behind = self._positions.is_behind(flow, read)
         if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
             return None
         settings = self._settings
         seconds = settings.turn_seconds * min(MAX_TURN_FACTOR, 1 << min(flow.failures, 30))
         reserve = settings.reserve_seconds if behind else seconds
-        self._turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=settings.longest_turn)
+        longest, most = settings.longest_turn, settings.max_claims
+        self._turn = ProofRound(flow, now=now, seconds=seconds, reserve=reserve, longest=longest, most=most)
         return self._turn
 
     # waiting
@@ -212,7 +218,7 @@ class Proving:
         if turn is None:
             return
         self._turn = None
-        self._taint(turn)
+        self._discredit(turn)
         flow = turn.flow
         for topic in filter(turn.gave, turn.topics):
             self._fail(flow, topic, None, now)
@@ -228,8 +234,8 @@ class Proving:
         state = flow.topic(topic)
         state.fail(why, now + back_off(BACK_OFF_SECONDS, state.failures))
 
-    def _taint(self, turn: ProofRound) -> None:
+    def _discredit(self, turn: ProofRound) -> None:
         for mark in turn.unanswered():
-            self._tainted[mark] = turn.flow.token
-        while len(self._tainted) > MAX_TAINTED:
-            self._tainted.popitem(last=False)
+            self._discredited[mark] = turn.flow.token
+        while len(self._discredited) > MAX_DISCREDITED:
+            self._discredited.popitem(last=False)

@@ -1,19 +1,20 @@
 """The second half of the evidence: a record that only this flow was given comes back.
 
-Samples (turn.py) are ordinary records, which were given to one flow alone through Shoal. But whoever reads the source past Shoal has
-them too, and produces what looks like them, if only late enough. Samples cost nothing and find most mirrors that are wired wrongly;
-they cannot tell a flow from such a stranger. So when they came back, one more record is given to the flow with a token in it, an extra
-header (token.py), which is a secret of the flow and this process. A token that comes back proves, whenever it does, that who reads
-the topic over that connection produces through the target listener, and that the record is unchanged. It is taken off there.
+Samples (proof_round.py) are ordinary records, which were given to one flow alone through Shoal. But a client that reads
+the source past Shoal has them too, and produces what looks like them, if only late enough. Samples cost nothing and
+find most mirrors that are wired wrongly; they cannot distinguish the flow from such a client. So when they came back,
+one more record is given to the flow with a token in it, an extra header (token.py), which is a secret of the flow and
+this process. A token that comes back, however late, proves that the client that reads the topic over that connection
+produces through the target listener, and that the record is unchanged. It is taken off there.
 
-Where it does not come back, the flow's producer goes elsewhere, and a record with one more header may be where it produces to; no envelope
-ever is. So only one record at a time has one as long as none has come back over that connection, and who failed backs off (`stops`), also over
-the ends of its connections. The log names the record.
+Where it does not come back, the flow's producer goes elsewhere, and a record with one more header may be where it
+produces to. An envelope never is. So only one record at a time has a token, as long as none has come back over that
+connection. A flow that failed backs off (`stops`), also over the ends of its connections. The log names the record.
 
-A token that comes back by a way that is not the flow's own is none (way_back.py).
+A token that comes back by a way that is not the flow's own does not count (way_back.py).
 
-What waits, and how long, is as with the first envelopes: a flow of which nothing is proven is given nothing else until its token is back,
-or for `trial_seconds`; of another, the topic waits by itself.
+The waits are those of the first envelopes: a flow of which nothing is proven is given nothing else until its token is
+back, or for `trial_seconds`; of another flow, the topic waits by itself.
 """
 
 from collections import OrderedDict, deque
@@ -27,7 +28,6 @@ from shoal.protocol.shallow.interlock.flow import Fetched, Flow, GivenToken
 from shoal.protocol.shallow.interlock.flows import Flows
 from shoal.protocol.shallow.interlock.limits import (
     BACK_OFF_SECONDS,
-    MAX_TOKENS,
     STOP_BACK_OFF_SECONDS,
     EvidenceSettings,
     back_off,
@@ -66,24 +66,25 @@ class Tokens:
             flow.token_at = now + back_off(BACK_OFF_SECONDS, flow.unanswered)
             flow.unanswered += 1
         self._given[token] = flow, given
-        if len(self._given) > MAX_TOKENS:
+        if len(self._given) > self._settings.max_tokens:
             oldest, (its_flow, _) = self._given.popitem(last=False)
             its_flow.tokens.pop(oldest, None)
 
     def jumped(self, flow: Flow, read: Fetched) -> None:
         """The flow reads on elsewhere in a partition: it may have dropped what it was given there."""
         for given in flow.tokens.values():
-            if (given.topic, given.partition) == read.place:
+            if (given.topic, given.partition) == read.topic_partition:
                 given.awaited = False
 
     def leave(self, flow: Flow, connection: int, now: float) -> None:
         """The connection is about to be forgotten."""
         for given in flow.tokens.values():
-            if given.connection == connection and connection not in flow.vouched and not given.told:
-                self._tell(flow, given, explain.strayed(flow, given, self._settings, now))
+            if given.connection == connection and connection not in flow.vouched and not given.reported:
+                kind, text = explain.left_with_token(flow, given, self._settings, now)
+                self._events.append(Event(kind, flow, given.topic, text))
 
     def hold_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
-        """Of a topic of which samples came back: until when it waits for its token. None: it may go, with a token or without."""
+        """Until when a topic whose samples came back waits for its token. None: it may go, with a token or without."""
         if not flow.is_proven:
             return None  # `pause_until`
         return self._until([given for given in flow.tokens.values() if given.is_for(read)], now)
@@ -125,23 +126,23 @@ class Tokens:
     def tick(self, now: float) -> None:
         for flow in self._flows:
             for given in flow.tokens.values():
-                if not given.told and now - given.at >= self._settings.tell_seconds:
+                if not given.reported and now - given.at >= self._settings.report_seconds:
                     self._stray(flow, given, explain.strayed(flow, given, self._settings, now), now)
 
     def _stray(self, flow: Flow, given: GivenToken, text: str, now: float) -> None:
-        was_told = given.told
-        given.awaited, given.told = False, True  # it is proof all the same, if it comes
+        was_reported = given.reported
+        given.awaited, given.reported = False, True  # it is proof nevertheless, if it comes
         if given.connection in flow.topic(given.topic).proven:
             return  # another token did
-        self._tell(flow, given, text)
+        self._report(flow, given, text)
         if given.connection not in flow.vouched:
             flow.stopped = text
-            if not was_told:
+            if not was_reported:
                 flow.retry_at = now + back_off(STOP_BACK_OFF_SECONDS, flow.stops)
                 flow.stops += 1
         self._fail(flow, given, text, now)
 
-    def _tell(self, flow: Flow, given: GivenToken, text: str) -> None:
+    def _report(self, flow: Flow, given: GivenToken, text: str) -> None:
         self._events.append(Event(EventKind.STRAYED, flow, given.topic, text))
 
     def _fail(self, flow: Flow, given: GivenToken, why: str, now: float) -> None:

@@ -1,39 +1,103 @@
 """Idempotent and transactional mirrors: what of a produce request is renumbered, and how, partition by partition.
 
-`prepare` is asked for every record set, with or without envelopes, while the partition is nobody else's: as soon as the numbers
-of a producer have diverged in a partition (mirror_sequences.py), its batches without envelopes must change, too.
+`prepare` is called for every record set, with or without envelopes, while the caller holds the partition's lock: as
+soon as the sequences of a producer have diverged in a partition (mirror_sequences.py), its batches without envelopes
+change, too.
+
+Batches of an envelope get the mirror's own stamps: producer id, epoch, transactional bit, sequence. Source batches have
+-1 in all of them (`producible_header`). A target broker takes a batch into a transaction by these stamps alone, so the
+copies become visible together with the mirror's offsets, or not at all. The stamps are in the header and within the
+CRC, which is patched once more: damage to the payload stays visible to the broker.
 """
 
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, read_batch_header
+from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
-from shoal.protocol.shallow.unwrap.delivery import Target
+from shoal.protocol.shallow.unwrap.appended_log import Appended
 from shoal.protocol.shallow.unwrap.mirror_sequences import (
     Misplaced,
     OuterStamp,
     Placed,
     SequenceMap,
     SequenceStatistics,
+    add_sequence,
     outer_stamp,
 )
-from shoal.protocol.shallow.unwrap.plain import compress_plain
 from shoal.protocol.shallow.unwrap.plan import Item, Plan, Refused
-from shoal.protocol.shallow.unwrap.restamp import StampedDeliveries, restamp
 from shoal.protocol.shallow.unwrap.sequence_slots import Keep
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared"]
+__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared", "StampedDeliveries", "restamp"]
 
-# (producer id, partition) pairs that are known at a time, 8 MiB where all are in use. A mirror has one for each partition that
-# it writes; a pair that is forgotten in the middle of an epoch makes its producer begin anew.
+# (producer id, partition) pairs that are known at a time, 8 MiB where all are in use. A mirror has one for each
+# partition that it writes; a pair that is forgotten in the middle of an epoch makes its producer begin anew.
 DEFAULT_SLOTS = 16_384
 # Behind one outer batch, by the counts in headers: they are added up, and wrap around.
 MAX_RECORDS = 0x7FFFFFFF
+
+
+def restamp(plan: Plan, stamp: OuterStamp, first: int) -> Plan:
+    """The plan with the mirror's stamps on its batches; its records have the sequences from `first` on."""
+    return replace(plan, items=tuple(_items(plan, stamp, first)))
+
+
+def _items(plan: Plan, stamp: OuterStamp, sequence: int) -> Iterator[Item]:
+    for place, item in enumerate(plan.items):
+        row, transactional = item.batches, stamp.is_transactional
+        stamped = row.stamped(stamp.producer_id, stamp.epoch, sequence, transactional=transactional)
+        yield replace(item, identity=place, batches=stamped)
+        sequence = add_sequence(sequence, sum(row.records))
+
+
+class StampedDeliveries:
+    """What of one restamped plan is appended. The identity of an item is its index in the plan.
+
+    It takes the place of `AppendedLog`, but counts the inner records of one outer batch, and so is true after a
+    restart, too. An envelope's key would not do: what an aborted transaction has appended is not delivered.
+    """
+
+    def __init__(self, sequences: SequenceMap, stamp: OuterStamp, plan: Plan, placed: Placed) -> None:
+        self.placed = placed
+        self._sequences = sequences
+        self._stamp = stamp
+        self._with_key = plan.items[0].key is not None
+        # For each item, how many records precede each of its batches, and all that follows its last.
+        self._records: list[tuple[int, ...]] = []
+        before = 0
+        for item in plan.items:
+            self._records.append(tuple(accumulate(item.batches.records, initial=before)))
+            before = self._records[-1][-1]
+
+    def recall(self, partition: TopicPartition, identity: Hashable) -> Appended:
+        before = self._of(identity)
+        batches = min(max(bisect_right(before, self.placed.appended) - 1, 0), len(before) - 1)
+        is_inside = before[batches] < self.placed.appended < before[-1]
+        offset = self.placed.base_offset
+        records = self.placed.appended - before[batches] if is_inside else 0
+        return Appended(batches=batches, records=records, first=offset, last=offset)
+
+    def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
+        records = self._of(identity)[delivered.batches] + delivered.records
+        offset = self.placed.base_offset
+        if identity == 0:  # the answer to the mirror is made of it (appended_items.py)
+            offset = delivered.last if self._with_key else delivered.first
+        self.placed = self.placed._replace(appended=records, base_offset=offset)
+        self._sequences.appended(partition, self._stamp, records, offset)
+
+    def _of(self, identity: Hashable) -> tuple[int, ...]:
+        assert isinstance(identity, int)
+        return self._records[identity]
 
 
 class Prepared(NamedTuple):
@@ -44,18 +108,20 @@ class Prepared(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """A batch that passes as it is. `appended` when the broker says so."""
+    """A batch that passes as it is. Call `appended` when the broker has appended it."""
 
     sequences: SequenceMap
-    target: Target
+    partition: TopicPartition
     stamp: OuterStamp
 
     def appended(self, base_offset: int) -> None:
-        self.sequences.appended(self.target, self.stamp, self.stamp.records, base_offset)
+        self.sequences.appended(self.partition, self.stamp, self.stamp.records, base_offset)
 
 
 class MirrorProducers:
-    """`slots`: memory that is zero at first, and should outlive the process: `keep` is told what changes there (sequence_slots.py)."""
+    """`slots`: memory that is zero at first, and should outlive the process. `keep` gets each change
+    (sequence_slots.py).
+    """
 
     def __init__(
         self, slots: bytearray | memoryview, *, keep: Keep | None = None, plain_codec: Codec | None = None
@@ -64,11 +130,11 @@ class MirrorProducers:
         self._plain_codec = plain_codec
 
     def prepare(
-        self, target: Target, frame: Buffer, start: int, end: int, plan: Plan | None
+        self, partition: TopicPartition, frame: Buffer, start: int, end: int, plan: Plan | None
     ) -> Prepared | Passing | Refused | None:
-        """For the record set `frame[start:end]`, of which `plan` is the plan; None: it is of no idempotent producer."""
+        """For the record set `frame[start:end]`, whose plan is `plan`. None: its producer is not idempotent."""
         if plan is not None:
-            return self._opened(target, plan, plan.stamp) if plan.stamp else None
+            return self._opened(partition, plan, plan.stamp) if plan.stamp else None
         if not _may_be_stamped(frame, start, end):
             return None
         try:
@@ -83,16 +149,16 @@ class MirrorProducers:
         stamp = outer_stamp(header)
         if stamp is None:
             return None
-        placed = self._sequences.place(target, stamp, None)
+        placed = self._sequences.place(partition, stamp, None)
         if isinstance(placed, Placed) and placed.as_it_is:
-            return Passing(self._sequences, target, stamp)
+            return Passing(self._sequences, partition, stamp)
         return self._placed(self._plan_of(frame, start, end, header), stamp, placed)
 
-    def _opened(self, target: Target, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:
+    def _opened(self, partition: TopicPartition, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:
         inner = sum(sum(item.batches.records) for item in plan.items)
         if inner > MAX_RECORDS:
             return Refused(error_code=ErrorCode.INVALID_RECORD, message=f"envelopes that state {inner} records")
-        return self._placed(plan, stamp, self._sequences.place(target, stamp, inner))
+        return self._placed(plan, stamp, self._sequences.place(partition, stamp, inner))
 
     def _placed(self, plan: Plan, stamp: OuterStamp, placed: Placed | Misplaced) -> Prepared | Refused:
         if isinstance(placed, Misplaced):
@@ -119,5 +185,5 @@ class MirrorProducers:
 
 
 def _may_be_stamped(frame: Buffer, start: int, end: int) -> bool:
-    """The first batch is of magic 2 and has a producer id. Whatever else there is, is the broker's to judge."""
+    """The first batch is of magic 2 and has a producer id. The broker judges whatever else there is."""
     return end - start >= HEADER_SIZE and frame[start + 16] == 2 and frame[start + 43] < 0x80

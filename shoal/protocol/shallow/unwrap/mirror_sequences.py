@@ -1,33 +1,34 @@
 """Which sequence numbers the batches of an idempotent or transactional mirror get on the target.
 
-The mirror's producer numbers what it sends: one sequence per outer record. An envelope is one outer record and stands for
-n inner records, and the broker wants each batch to begin where the one before ended. So from the first envelope on, the
-numbers of a (producer id, epoch, partition) have diverged, and every later batch of it is renumbered, also one without
-envelopes. Until then they are the mirror's own and nothing is edited. But those batches are remembered, too: with several
-requests in flight one may come again behind envelopes, when the broker has long forgotten it and calls it out of order.
+The mirror's producer numbers what it sends: one sequence per outer record. An envelope is one outer record and stands
+for n inner records, and the broker wants each batch to begin where the one before ended. So from the first envelope on,
+the numbers of a (producer id, epoch, partition) have diverged, and every later batch of it is renumbered, also one
+without envelopes. Until then they are the mirror's own and nothing is edited. But those batches are remembered, too:
+with several requests in flight one may come again behind envelopes, when the broker has long forgotten it and calls it
+out of order.
 
 Rules:
-1. A new epoch begins at 0 on both sides. So a producer id, epoch and partition that is not known here must begin at 0; if it
-   begins elsewhere, its map is lost. That is answered with OUT_OF_ORDER_SEQUENCE_NUMBER and never passed on: the broker
-   remembers the ranges of the last 5 batches, and an outer number that happens to be such a range would be taken for a
-   duplicate, that is, be acknowledged and dropped.
-2. The same bytes with the same outer sequence are a retry and get the same inner sequences. The last 5 outer batches are
-   known (a producer has at most 5 in flight), with what of each is appended. What is known to be appended is not sent again:
-   the broker could tell only the last 5 *inner* batches.
-3. A batch is taken only when all of the one before is appended. A producer with several requests in flight is told
-   OUT_OF_ORDER_SEQUENCE_NUMBER meanwhile, as by a broker, and sends it again after the other. Not so before the first envelope:
-   there the broker counts as the mirror does, and judges by itself.
+1. A new epoch begins at 0 on both sides. So a producer id, epoch and partition that is not known here must begin at 0;
+   if it begins elsewhere, its map is lost. That is answered with OUT_OF_ORDER_SEQUENCE_NUMBER and never passed on: the
+   broker remembers the ranges of the last 5 batches. An outer number that happens to be such a range would be taken for
+   a duplicate, that is, be acknowledged and dropped.
+2. The same bytes with the same outer sequence are a retry and get the same inner sequences. The last 5 outer batches
+   are known (a producer has at most 5 in flight), with what of each is appended. What is known to be appended is not
+   sent again: the broker recognizes only the last 5 *inner* batches.
+3. A batch is taken only when all of the one before is appended. Until then a producer with several requests in flight
+   gets OUT_OF_ORDER_SEQUENCE_NUMBER, as from a broker, and sends the batch again after the other. Not so before the
+   first envelope: there the broker counts as the mirror does, and judges by itself.
 4. Whatever else does not fit is out of order. It is never guessed.
 
-What the Java producer makes of OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it sends a
-batch again that is not the next one after the last acknowledged; else an idempotent producer begins a new epoch and sends
-everything in flight again, and a transactional one can only abort. UNKNOWN_PRODUCER_ID was rejected: to it a transactional
-producer may answer with sequence 0 in the same epoch and transaction, as if nothing had been appended. So were
-INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there; the second is fatal for good.
+What the Java producer makes of OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it sends
+a batch again that is not the next one after the last acknowledged; else an idempotent producer begins a new epoch and
+sends everything in flight again, and a transactional one can only abort. UNKNOWN_PRODUCER_ID was rejected: to it a
+transactional producer may answer with sequence 0 in the same epoch and transaction, as if nothing had been appended. So
+were INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there; the second is always fatal.
 
-The map lives in a buffer (sequence_slots.py). When that is kept in a file, it outlives the process: a killed Shoal
-finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is sent is
-always known. A map that is too old would be worse than none; whoever keeps the buffer must not bring one back.
+The map is in a buffer (sequence_slots.py). When that is kept in a file, it outlives the process: a killed Shoal
+finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is
+sent is always known. A map that is too old would be worse than none: the keeper of the buffer must not bring one back.
 """
 
 from collections import OrderedDict
@@ -35,9 +36,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import BatchHeader
-from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.shallow.unwrap.sequence_slots import Keep, Lineage, Outer, SlotTable, slot_key
 from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = [
     "Misplaced",
@@ -85,8 +86,8 @@ def outer_stamp(header: BatchHeader) -> OuterStamp | None:
 class Placed(NamedTuple):
     """The inner records get the sequences from `first` on; so many of them are `appended` already.
 
-    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes. `again`: more
-    may be appended than is known, since it came before.
+    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes.
+    `again`: more may be appended than is known, since it came before.
     """
 
     first: int
@@ -97,7 +98,7 @@ class Placed(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """Nothing of the batch may be sent; the mirror is told this error."""
+    """Nothing of the batch may be sent; the mirror gets this error."""
 
     error_code: int
     message: str
@@ -111,7 +112,7 @@ class SequenceStatistics:
 
 
 class SequenceMap:
-    """Of one target cluster. The least recently used of as many (producer id, partition) as `slots` holds are forgotten.
+    """One for each target cluster. It knows as many (producer id, partition) as `slots` holds, the latest used ones.
 
     `place` what came before anything of it is sent, `appended` after each success of the broker.
     """
@@ -127,9 +128,9 @@ class SequenceMap:
     def slots(self) -> int:
         return self._slots.count
 
-    def place(self, target: Target, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
+    def place(self, partition: TopicPartition, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
         """Where the batch goes. `inner_records` is None for a batch without envelopes."""
-        key = slot_key(stamp.producer_id, target)
+        key = slot_key(stamp.producer_id, partition)
         placed = self._place(key, stamp, inner_records)
         self._refused += isinstance(placed, Misplaced)
         return placed
@@ -138,7 +139,7 @@ class SequenceMap:
         lineage = self._known.get(key)
         if lineage is not None and stamp.epoch < lineage.epoch:
             return Misplaced(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"{_told(stamp)}: the partition has seen epoch {lineage.epoch}"
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"{_numbered(stamp)}: the partition has seen epoch {lineage.epoch}"
             )
         if lineage is None or stamp.epoch > lineage.epoch:
             if stamp.base_sequence != 0:
@@ -169,9 +170,9 @@ class SequenceMap:
         self._store(key, replace(lineage, window=(*lineage.window, outer)[-_IN_FLIGHT:]))
         return Placed(first)
 
-    def appended(self, target: Target, stamp: OuterStamp, records: int, base_offset: int) -> None:
+    def appended(self, partition: TopicPartition, stamp: OuterStamp, records: int, base_offset: int) -> None:
         """So many of the inner records of a batch that was placed are appended now."""
-        key = slot_key(stamp.producer_id, target)
+        key = slot_key(stamp.producer_id, partition)
         lineage = self._known.get(key)
         if lineage is None or lineage.epoch != stamp.epoch:
             return  # forgotten, or of the past, meanwhile
@@ -197,7 +198,8 @@ class SequenceMap:
 
     def _why_unknown(self, key: bytes) -> str:
         if key in self._forgotten_keys:
-            return f"what came before it was forgotten, since more than {self.slots} producers and partitions are in use (producer-slots)"
+            in_use = f"more than {self.slots} producers and partitions are in use (producer-slots)"
+            return f"what came before it was forgotten, since {in_use}"
         return "what came before it is not known here"
 
     def statistics(self) -> SequenceStatistics:
@@ -213,8 +215,8 @@ def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
 
 
 def _out_of_order(stamp: OuterStamp, why: str) -> Misplaced:
-    return Misplaced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{_told(stamp)} is out of order: {why}")
+    return Misplaced(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{_numbered(stamp)} is out of order: {why}")
 
 
-def _told(stamp: OuterStamp) -> str:
+def _numbered(stamp: OuterStamp) -> str:
     return f"sequence {stamp.base_sequence} of producer id {stamp.producer_id}, epoch {stamp.epoch}"

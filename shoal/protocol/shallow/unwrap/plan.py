@@ -1,13 +1,14 @@
 """Produce side: what one partition of a ProduceRequest becomes when there are envelopes in it.
 
 The plan is a list of items in the order of the outer records. An envelope is the batches in it, each with a producible
-header; a row of consecutive plain records is one re-encoded batch. A stock broker takes one batch per partition and
+header; consecutive plain records are one re-encoded batch. A stock broker takes one batch per partition and
 request, so the items go out batch by batch (progress.py); order inside the partition is strict.
 
-A record set without an envelope is no business of ours: it is forwarded untouched, and so are look-alikes. Only tokens (token.py) are
-taken off its records, also those of a former process: in the same batch, which is encoded anew. To find that out costs two memory searches where the outer batch is uncompressed, and a bounded decompression where it is not. What cannot be
-looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on. Nothing has been
-appended of what is refused.
+A record set without an envelope is forwarded untouched, and so are look-alikes. Only tokens (token.py) are taken off
+its records, also those of a former process: in the same batch, which is encoded anew. To find
+that out costs two memory searches where the outer batch is uncompressed, and a bounded decompression where it is not.
+What cannot be looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on.
+Nothing has been appended of what is refused.
 
 Damage is always the mirror's to retry: each envelope's value is checked against the checksum in its key, the plain
 records against that of their outer batch, and the inner batches keep a CRC that is patched, never recomputed.
@@ -58,11 +59,13 @@ __all__ = [
     "plan_record_set",
 ]
 
-# Of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes of the
-# most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and sends halves.
+# Bytes of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes
+# of the most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and
+# sends halves.
 MAX_OUTER_BYTES = 64 * 1024 * 1024
-# Of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in the process goes on
-# meanwhile. A mirror's batch has far fewer, since envelopes are large; who sends more is answered as above.
+# Records of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in
+# the process goes on meanwhile. A mirror's batch has far fewer, since envelopes are large; a client that sends more is
+# answered as above.
 MAX_OUTER_RECORDS = 100_000
 
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
@@ -72,7 +75,9 @@ _COPIED_BELOW = 16 * 1024  # bytes of a batch, on average
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An envelope (`key`), or a row of plain records (`key` is None). `identity` is equal in a retry of the same bytes only.
+    """An envelope (`key`), or a row of plain records (`key` is None).
+
+    `identity` is equal in a retry of the same bytes only.
 
     `headers`: those of the envelope's record (facts.py).
     """
@@ -101,8 +106,10 @@ class Stripped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`outer_records`: how many records the mirror's producer believes to send. With a `stamp` it is idempotent, and nothing may
-    be sent before its batches are stamped (mirror_producers.py)."""
+    """`outer_records`: how many records the mirror's producer believes to send.
+
+    With a `stamp` it is idempotent, and nothing may be sent before its batches are stamped (mirror_producers.py).
+    """
 
     items: tuple[Item, ...]
     outer_records: int
@@ -117,8 +124,11 @@ class Plan:
 
     @property
     def sender(self) -> Hashable:
-        """Whose sequence it goes in: the source cluster. Not the connection or its client: a mirror that was restarted, on whatever host,
-        is the same sender, and fences what its old life has in flight. Nor the source topic: a mirror may merge several into one."""
+        """Whose sequence it goes in: the source cluster.
+
+        Not the connection or its client: a mirror that was restarted, on whatever host, is the same sender, and fences
+        what its old life has in flight. Nor the source topic: a mirror may merge several into one.
+        """
         return next(item.key.cluster for item in self.items if item.key)
 
     @property
@@ -140,7 +150,7 @@ class Refused:
 
 
 class _Outer(NamedTuple):
-    """The outer batch: where it is, and its records' bytes."""
+    """The outer batch: where it is, and the bytes of its records."""
 
     frame: Buffer
     span: Span
@@ -160,7 +170,8 @@ def plan_record_set(
     """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
 
     Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
-    outer batch's codec. At most `limit` bytes are decompressed per outer batch, and at most `most_records` are looked at.
+    outer batch's codec. At most `limit` bytes are decompressed per outer batch, and at most `most_records` are looked
+    at.
     """
     try:
         spans = split(frame, start, end)
@@ -195,7 +206,8 @@ def _plan_batch(
     if not has_magic and not holds_token(outer.payload):
         return None
     if outer.header.record_count > most_records:
-        what = f"{outer.header.record_count} records in a batch that seems to hold an envelope: at most {most_records} are searched"
+        found = f"{outer.header.record_count} records in a batch that seems to hold an envelope"
+        what = f"{found}: at most {most_records} are searched"
         return Refused(error_code=ErrorCode.MESSAGE_TOO_LARGE, message=what)
     if not has_magic:
         return _stripped(outer)
@@ -231,12 +243,12 @@ def _stripped(outer: _Outer) -> Stripped | Refused | None:
     try:
         batch = edited(header, outer.payload, strip, header.codec)
     except RemoteProtocolError:
-        return None  # the broker's to refuse
+        return None  # the broker refuses it
     return Stripped(record_set=batch, tokens=tuple(tokens)) if tokens else None
 
 
 def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
-    """The broker refuses it, too. But some brokers take what comes before the damage."""
+    """The broker refuses it, too. But some brokers take what precedes the damage."""
     return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
 
 
@@ -249,7 +261,7 @@ def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
 
 
 def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
-    """A damaged batch comes again, one too large comes in halves; one that its producer made wrong never gets better."""
+    """The mirror sends a damaged batch again, and halves of one too large; one that it made wrong never gets better."""
     if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
         return Refused(
             error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}"
@@ -273,7 +285,8 @@ def _vet(outer: _Outer) -> Refused | None:
         return _blame(outer, "CRC mismatch")
     if header.is_control or (header.producer_id < 0 and header.is_transactional):
         return Refused(
-            error_code=ErrorCode.INVALID_RECORD, message="envelopes in a control batch, or in a transaction of nobody"
+            error_code=ErrorCode.INVALID_RECORD,
+            message="envelopes in a control batch, or in a transaction without a producer id",
         )
     if header.producer_id >= 0 and header.record_count != header.last_offset_delta + 1:
         return Refused(
@@ -319,9 +332,10 @@ def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[l
 
 
 def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
-    """Consecutive records beside an envelope. The same place in the same outer batch's bytes: the same item, sent again.
+    """Consecutive records beside an envelope. The same place in the same outer batch's bytes: the same item, sent
+    again.
 
-    The place `at` counts: equal records may stand on both sides of an envelope, and each is to be appended.
+    The place `at` counts: equal records may be on both sides of an envelope, and each is to be appended.
     """
     batch = encode_batch(records, codec=codec)
     digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
@@ -373,7 +387,7 @@ def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
 
 
 def _are_wrappable(stored: Sequence[Stored]) -> bool:
-    """Is it clear at a glance that all of them are? Asked by column, as in wrap/glance.py."""
+    """Is it clear at a glance that all of them are? Asked by column, as `eligible.are_plain`."""
     if not stored:
         return False
     offsets, _, _, _, attributes, deltas, _, _, counts = zip(*stored, strict=True)
@@ -388,7 +402,9 @@ def _are_wrappable(stored: Sequence[Stored]) -> bool:
 def _producible(
     value: memoryview, bounds: Sequence[int], stored: Sequence[Stored]
 ) -> Sequence[tuple[Buffer, ...]] | memoryview:
-    """The batches of a value with producible headers. Tiny ones in a copy: two buffers for each of them would cost more."""
+    """The batches of a value with producible headers. Tiny ones in a copy: two buffers for each of them would cost
+    more.
+    """
     if len(value) >= _COPIED_BELOW * len(stored):
         spans = zip(stored, bounds, bounds[1:], strict=False)
         return [(produced_again(header), value[at + HEADER_SIZE : stop]) for header, at, stop in spans]

@@ -1,38 +1,35 @@
-"""Produce side: one partition's plan, sent parcel by parcel, and its answers folded into one.
+"""One partition's plan, sent record set by record set, until its outcome is known.
 
-The mirror sent k outer records and takes `base_offset + i` for the offset of record i. It writes offset syncs from that, and
-consumer groups are moved by them, so an answer that is too high skips data. Let u_i be the target offset of the last record
-that outer record i stands for. `base_offset + i <= u_i` for every i is what keeps any group from skipping a record, and
-u_i - i never decreases, so the largest safe answer is u_0: the last record of the first envelope, or the first record of a
-plain row. With one envelope per outer batch it is exact.
-
-Each success is remembered at once. The first error stops the sending; when all that is in flight is answered, it is decided:
+The first error stops the sending; when all that is in flight is answered, it is decided:
 
     the first in doubt is too old by now, there or not          go on behind it
     nothing of it was appended, and it was in doubt before      all of it again, in a new epoch
     ... and the set can be divided                              go on with the first half of it
-    ... and one batch is too large                              it is cut, deep, and its pieces go on
-    ... and one batch is refused for good                       go on behind it
+    ... and one batch is too large                              it is cut, deep, and its parts go on
+    ... and one batch is refused permanently                    go on behind it
     ... and the broker lost track of the sequence               a new epoch, once
-    else                                                        the mirror is told, and what may be appended is in doubt
+    else                                                        the mirror gets the error; what may be appended
+                                                                is in doubt
 
-So a bad batch is found by bisection, and everything else is delivered, as it is where each batch has a request of its own: a
-producer sends the next one whatever became of this one. The answer is the error then, once all is done, and so is that to a retry.
-A plan with a mirror's own stamps ends at the bad batch: behind a gap in the sequence nothing would be taken.
-With stamps (`sequence.py`) up to five parcels are in flight. The first parcel goes alone: a broker that knows nothing of a
-producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight, and so it is with a mirror's own:
-what of those may have been sent before is then the first set ahead, whatever became of the process.
+So a bad batch is found by bisection, and everything else is appended, as it is where each batch has a request of its
+own: a producer sends the next one whatever became of this one. The answer is the error then, once all is done, and so
+is that to a retry. A plan with a mirror's own stamps ends at the bad batch: behind a gap in the sequence the broker
+takes nothing.
+
+With stamps (`sequence.py`) up to five record sets are in flight. The first one goes alone: a broker that knows nothing
+of a producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight, and so it is
+with a mirror's own: what of those may have been sent before is then the first set that remains, whatever became of the
+process.
 """
 
 from collections import deque
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
-from functools import reduce
 
 from shoal.protocol.shallow.batch_row import OutgoingBatch
-from shoal.protocol.shallow.refused import SourceRange
-from shoal.protocol.shallow.unwrap.ahead import BatchRange, Remaining
-from shoal.protocol.shallow.unwrap.answers import (
+from shoal.protocol.shallow.unwrap.appended_items import AppendedItems
+from shoal.protocol.shallow.unwrap.appended_log import Ledger
+from shoal.protocol.shallow.unwrap.findings import (
     ALREADY_THERE,
     CUTTABLE,
     DIVISIBLE,
@@ -42,92 +39,109 @@ from shoal.protocol.shallow.unwrap.answers import (
     OF_STAMPS,
     REFUSED_FOR_GOOD,
     TRY_AGAIN,
+    BatchRefused,
+    Finding,
+    GapIgnored,
     Outcome,
+    PartitionFailed,
+    ProducerIdStale,
+    RecordSetAppended,
+    SetRefused,
+    StampsRefused,
 )
-from shoal.protocol.shallow.unwrap.delivery import Appended, Ledger, Refusal, Target, recall
-from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet
-from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
+from shoal.protocol.shallow.unwrap.plan import Item, Plan
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT, InDoubtReplay
 from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, InDoubt, Sequence
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["MAX_IN_DOUBT", "SET_BYTES", "PartitionProgress"]
 
 # A set must fit in a segment (segment.bytes, since 4.0 at least this) or it is refused as RECORD_LIST_TOO_LARGE.
 SET_BYTES = 1024 * 1024
-# Batches of a partition that are in doubt at most: each is sent again alone, which takes a broker a second or two, and 64 round trips.
+# At most so many batches of a partition are in doubt: each is sent again alone, which takes a broker a second or two,
+# and 64 round trips.
 MAX_IN_DOUBT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The first error, the parcels from there on, and whether it is sure that none of them was appended; or that the broker has lost
-    track, and all of them have to come again, whatever it says of those behind the first."""
+    """The first error, and the record sets from there on. `certain`: none of them was appended.
+
+    `lost_track`: the broker has lost the sequence, and all of them have to come again, whatever it answers to the later
+    ones.
+    """
 
     error_code: int
-    parcels: list[OutgoingRecordSet]
+    record_sets: list[OutgoingRecordSet]
     certain: bool
     lost_track: bool = False
 
-    def and_then(self, parcel: OutgoingRecordSet, *, certain: bool) -> "_Failure":
+    def and_then(self, record_set: OutgoingRecordSet, *, certain: bool) -> "_Failure":
         certain = self.lost_track or (self.certain and certain)
-        return _Failure(self.error_code, [*self.parcels, parcel], certain, self.lost_track)
+        return _Failure(self.error_code, [*self.record_sets, record_set], certain, self.lost_track)
 
 
 class PartitionProgress:
-    """`cut_due`/`cut` and `next_parcel`/`answered`, until `outcome` is there; `abandon` where the answers will never come.
+    """`cut_due`/`cut` and `next_record_set`/`answered`, until there is an `outcome`; `abandon` where no answer comes.
 
-    `sequence`: the partition's stamps; None = one parcel in flight. `sets` (it may be changed at any time): the broker is proven
-    to take several batches in one record set. `again`: the batches bear a mirror's own stamps, and may have been sent before.
+    `sequence`: the partition's stamps; None = one record set in flight. `sets` (it may be changed at any time): the
+    broker is proven to take several batches in one record set. `again`: the batches bear a mirror's own stamps, and may
+    have been sent before. What the broker shows beyond the outcome is returned as findings.
     """
 
     def __init__(
         self,
-        target: Target,
+        partition: TopicPartition,
         plan: Plan,
-        deliveries: Ledger,
+        ledger: Ledger,
         *,
         sequence: Sequence | None = None,
         sets: bool = False,
         again: bool = False,
     ) -> None:
-        self.target = target
+        self.partition = partition
         self.outcome: Outcome | None = None
         self.sets = sets
         self.cut_due: OutgoingBatch | None = None
-        self._cut_at = 0  # its place among what is ahead
-        self.refused_set: str | None = None  # a set was refused whose batches were then taken
-        self.refused = list[SourceRange]()  # what the broker does not take, whatever is done about it
-        self.ids_refused = False  # the broker does not let this client use a producer id
-        self.id_is_stale = False  # the partition needs another producer id
-        self.gap_ignored = False  # the broker appended what stood behind a gap: it keeps no order by sequences
+        self._cut_at = 0  # its number among the remaining batches
+        self._found = list[Finding]()  # since the last return of findings
         self._plan = plan
-        self._deliveries = deliveries
         self._sequence = sequence
-        self._delivered = list(recall(deliveries, target, plan.items))
-        self._ahead = Remaining(
-            BatchRange(at, done.batches, 0, item.batches[done.batches :])
-            for at, (item, done) in enumerate(zip(plan.items, self._delivered, strict=True))
-            if done.batches < len(item.batches)
-        )
+        self._appended = AppendedItems(partition, plan, ledger)
+        self._remaining = self._appended.remaining()
         self._in_flight: deque[OutgoingRecordSet] = deque()
         self._failure: _Failure | None = None
         self._primed = False
         self._renewed = False
-        self._suspects = 0  # so many pieces ahead were refused together
+        self._suspects = 0  # so many remaining batches were refused together
         self._suspicion = 0  # with this error
         self._set_bytes = SET_BYTES
-        self._most = MAX_IN_DOUBT  # of batches in a set: it begins small behind a refused one, for the next may be, too
+        self._most = MAX_IN_DOUBT  # batches in a set: few behind a refused one, for the next may be refused, too
         self._replay = InDoubtReplay(self._usable_doubt())
         self._prepare()
         self._is_stamped_replay = again  # until the first answer that leaves nothing of it open
         self._replay_stamped()
 
+    @property
+    def items(self) -> Row[Item]:
+        return self._plan.items
+
+    @property
+    def repeats(self) -> int:
+        """Batches, or parts of one, that were appended before this began."""
+        return self._appended.repeats
+
+    def _findings(self) -> list[Finding]:
+        found, self._found = self._found, []
+        return found
+
     # -- before anything is sent -------------------------------------------------------------------------------------
 
     def _usable_doubt(self) -> InDoubt | None:
-        """What an earlier request for the same data left in doubt; what it left for other data nobody will ask for again."""
+        """What an earlier request for the same data left in doubt. Other data in doubt will not be asked for again."""
         sequence = self._sequence
         if sequence is None or sequence.doubt is None:
             return None
@@ -137,30 +151,35 @@ class PartitionProgress:
         return sequence.doubt
 
     def _replay_stamped(self) -> None:
-        """A set's worth of what is ahead may have been sent before; counted anew when some of it was cut or taken back."""
-        if self._is_stamped_replay and self._ahead:
-            self._replay = InDoubtReplay(batches=self._ahead.fitting(SET_BYTES, MAX_IN_DOUBT))
+        """A set's worth of the remaining batches may have been sent before; counted anew when some are cut or taken
+        back.
+        """
+        if self._is_stamped_replay and self._remaining:
+            self._replay = InDoubtReplay(batches=self._remaining.fitting(SET_BYTES, MAX_IN_DOUBT))
 
     def _renew(self) -> None:
         """Go on in a new epoch, or without stamps where there is none."""
         if self._sequence is not None and not self._sequence.raise_epoch():
-            self._without_stamps(stale=True)
+            self._go_on_without_id()
         self._primed = False
 
-    def _without_stamps(self, *, stale: bool) -> None:
+    def _go_on_without_id(self) -> None:
         self._sequence = None
-        self.id_is_stale = self.id_is_stale or stale
+        self._found.append(ProducerIdStale(self.partition, self._plan.sender))
 
     def _prepare(self) -> None:
-        """Go over what is appended, in records, and cut what was cut before; then `cut_due` is None."""
+        """Skip what is appended, in records, and cut what was cut before; then `cut_due` is None."""
         if self.outcome is not None:
             return
-        while self._ahead and self._done_in(self._ahead.first) > self._ahead.first.first:
-            piece = self._ahead.first
-            if self._done_in(piece) < piece.first + piece.row.records_of(0):
+        while self._remaining:
+            first = self._remaining.first
+            appended = self._appended.records_in(first)
+            if appended <= first.first:
+                break
+            if appended < first.first + first.batches.records_of(0):
                 return self._cut_next(0)
-            self._ahead.drop(1)
-        cut_before = self._replay.prepare(self._ahead)
+            self._remaining.drop(1)
+        cut_before = self._replay.prepare(self._remaining)
         if cut_before is not None:
             return self._cut_next(cut_before)
         if self._replay.failed:
@@ -168,58 +187,57 @@ class PartitionProgress:
             self._renew()
         return self._finish()
 
-    def _done_in(self, piece: BatchRange) -> int:
-        done = self._delivered[piece.item]
-        return done.records if done.batches == piece.batch else 0
-
     # -- cutting -----------------------------------------------------------------------------------------------------
 
-    def _cut_next(self, at: int) -> None:
-        self.cut_due, self._cut_at = self._ahead.batch(at), at
+    def _cut_next(self, number: int) -> None:
+        self.cut_due, self._cut_at = self._remaining.batch(number), number
 
-    def cut(self, pieces: Row[OutgoingBatch] | RemoteProtocolError) -> None:
-        """What `halves` made of `cut_due`. It may be called in a thread; nothing may be asked of this partition meanwhile."""
+    def cut(self, parts: Row[OutgoingBatch] | RemoteProtocolError) -> list[Finding]:
+        """What `halves` made of `cut_due`. That may run in a thread; meanwhile no other method may be called."""
         batch, self.cut_due = self.cut_due, None
         assert batch is not None
-        if isinstance(pieces, RemoteProtocolError):
-            self._refuse_for_size(f"cannot be cut in pieces that fit ({pieces}): {batch}")
-        elif len(pieces) < 2:
+        if isinstance(parts, RemoteProtocolError):
+            self._refuse_for_size(f"cannot be cut in pieces that fit ({parts}): {batch}")
+        elif len(parts) < 2:
             self._refuse_for_size(f"a single record is too large: {batch}")
         else:
-            self._ahead.replace(self._cut_at, pieces)
+            self._remaining.replace(self._cut_at, parts)
             self._replay_stamped()
-        return self._prepare()
+        self._prepare()
+        return self._findings()
 
     def _refuse_for_size(self, what: str) -> None:
-        # A Java producer splits a batch of several records that is too large. The plain ones among them would have another
-        # outer batch then, and so be appended twice; nothing would be gained, since a single record is what is too large.
+        # A Java producer splits a batch of several records that is too large. The plain ones among them would have
+        # another outer batch then, and so be appended twice; nothing would be gained, since a single record is what is
+        # too large.
         code = ErrorCode.MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else ErrorCode.RECORD_LIST_TOO_LARGE
         limit = "segment.bytes" if self._suspicion == ErrorCode.RECORD_LIST_TOO_LARGE else "max.message.bytes"
-        why = f"the target broker answered {error_name(self._suspicion)}, so the batch is over {limit} of the target topic"
+        answered = f"the target broker answered {error_name(self._suspicion)}"
+        message = f"{answered}, so the batch is over {limit} of the target topic, and {what}"
         if self._cut_at:  # it was cut before, so it can be cut now
-            return self._fail(TRY_AGAIN, f"{why}, and {what}")
-        return self._refuse(code, f"{why}, and {what}")
+            return self._fail(TRY_AGAIN, message)
+        return self._refuse(code, message)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def next_parcel(self, room: int | None = None) -> OutgoingRecordSet | None:
-        """The next record set to send, of at most `room` bytes; None: nothing (now). Without `room` it is one piece at least."""
+    def next_record_set(self, room: int | None = None) -> OutgoingRecordSet | None:
+        """The next one to send, of at most `room` bytes; None: nothing now. Without `room` at least one batch."""
         if not self._may_send():
             return None
         count = 1 if self._replay.due else self._gather(self._set_bytes if room is None else room)
-        parcel = OutgoingRecordSet(self._ahead.peek(count), None)
-        if room is not None and parcel.size > room:
+        record_set = OutgoingRecordSet(self._remaining.peek(count), None)
+        if room is not None and record_set.size > room:
             return None
-        self._ahead.drop(count)
+        self._remaining.drop(count)
         if self._replay.due:
-            parcel = parcel._replace(stamp=self._replay.take())
+            record_set = record_set._replace(stamp=self._replay.take())
         elif self._sequence is not None:
-            parcel = parcel._replace(stamp=self._sequence.take(parcel.records))
-        self._in_flight.append(parcel)
-        return parcel
+            record_set = record_set._replace(stamp=self._sequence.take(record_set.records))
+        self._in_flight.append(record_set)
+        return record_set
 
     def _may_send(self) -> bool:
-        if self.outcome or self._failure or self.cut_due or not self._ahead:
+        if self.outcome or self._failure or self.cut_due or not self._remaining:
             return False
         in_flight = len(self._in_flight)
         if not in_flight:
@@ -232,92 +250,84 @@ class PartitionProgress:
         """As many batches as may go together."""
         if not self.sets:
             return 1
-        in_doubt = sum(parcel.batches for parcel in self._in_flight)
+        in_doubt = sum(record_set.batches for record_set in self._in_flight)
         most = (self._suspects + 1) // 2 if self._suspects else min(self._most, MAX_IN_DOUBT - in_doubt)
-        return self._ahead.fitting(min(room, self._set_bytes), most)
+        return self._remaining.fitting(min(room, self._set_bytes), most)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def answered(self, error_code: int, base_offset: int) -> OutgoingRecordSet:
-        """The broker's partition response to the oldest parcel in flight, which is returned (base_offset -1: it states none)."""
-        parcel = self._in_flight.popleft()
-        if (
-            error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            and not self._failure
-            and self._replay.passes_over(parcel)
-        ):
+    def answered(self, error_code: int, base_offset: int) -> list[Finding]:
+        """The broker's partition response to the oldest record set in flight (base_offset -1: it states none)."""
+        record_set = self._in_flight.popleft()
+        self._found.append(
+            PartitionFailed(self.partition, error_code)
+            if error_code
+            else RecordSetAppended(self.partition, record_set.batches, record_set.records, record_set.size)
+        )
+        self._judge(record_set, error_code, base_offset)
+        return self._findings()
+
+    def _judge(self, record_set: OutgoingRecordSet, error_code: int, base_offset: int) -> None:
+        out_of_order = error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if out_of_order and not self._failure and self._replay.passes_over(record_set):
             self._primed = True  # to call it that, the broker must know the producer id
-            return parcel
+            return
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
+        offset = -1 if error_code else base_offset
         if self._failure is not None:
-            so_far = self._failure
-            self.gap_ignored |= so_far.certain and not error_code and not self._replay.unanswered
-            self._failure = so_far.and_then(parcel, certain=certain)
+            if self._failure.certain and not error_code and not self._replay.unanswered:
+                self._found.append(GapIgnored(self.partition))
+            self._failure = self._failure.and_then(record_set, certain=certain)
         elif error_code and error_code not in ALREADY_THERE:
-            self._failure = _Failure(error_code, [*self._replay.take_passed(), parcel], certain)
-        elif self._sequence and not self._replay.leaves_room(self._sequence.end, -1 if error_code else base_offset):
-            parcels = [*self._replay.take_passed(), parcel]
-            self._failure = _Failure(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, parcels, certain=True, lost_track=True)
+            self._failure = _Failure(error_code, [*self._replay.take_passed(), record_set], certain)
+        elif self._sequence and not self._replay.leaves_room(self._sequence.end, offset):
+            record_sets = [*self._replay.take_passed(), record_set]
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self._failure = _Failure(code, record_sets, certain=True, lost_track=True)
         else:
-            self._appended(parcel, -1 if error_code else base_offset)
+            self._append(record_set, offset)
         if self._failure is not None and not self._in_flight:
             failure, self._failure = self._failure, None
             self._decide(failure)
         self._finish()
-        return parcel
 
-    def _appended(self, parcel: OutgoingRecordSet, base_offset: int) -> None:
+    def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
         for passed in self._replay.take_passed():  # there, or farther on: an answer too low skips nothing
-            self._remember(passed, self._sequence.end if self._sequence else -1)
-        self._remember(parcel, base_offset)
-        self._clear(parcel.batches)
+            self._record(passed, self._sequence.end if self._sequence else -1)
+        self._record(record_set, base_offset)
+        self._clear(record_set.batches)
         self._most = min(2 * self._most, MAX_IN_DOUBT)
 
-    def _done_with(self, piece: BatchRange) -> Appended:
-        """What is done of its item with this piece, which is the next one of it; the offsets are as they were."""
-        last = piece.batch + len(piece.row) - 1
-        records = piece.first + piece.records
-        if len(piece.row) == 1 and records < self._plan.items[piece.item].batches.records_of(last):
-            return self._delivered[piece.item]._replace(batches=piece.batch, records=records)
-        return self._delivered[piece.item]._replace(batches=last + 1, records=0)
-
-    def _remember(self, parcel: OutgoingRecordSet, base_offset: int) -> None:
-        for index, piece in enumerate(parcel.pieces, 1):
-            item, records = piece.item, piece.records
-            before = self._delivered[item]
-            started = before.batches or before.records
-            self._delivered[item] = self._done_with(piece)._replace(
-                first=before.first if started else base_offset,
-                last=base_offset + records - 1 if base_offset >= 0 else -1,
-            )
-            base_offset += records if base_offset >= 0 else 0
-            if index == len(parcel.pieces) or parcel.pieces[index].item != item:
-                self._deliveries.record(self.target, self._plan.items[item].identity, self._delivered[item])
+    def _record(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
+        self._found += self._appended.add(record_set, base_offset)
         self._replay.answered(self._sequence)
         self._is_stamped_replay &= self._replay.unanswered > 0
         if self._sequence is not None:
-            self._sequence.end = base_offset
+            self._sequence.end = base_offset + record_set.records if base_offset >= 0 else base_offset
 
     def _clear(self, taken: int) -> None:
-        """So many of the suspects were taken after all."""
+        """So many of the suspects are taken now."""
         if not self._suspects:
             return
         self._suspects -= taken
         if not self._suspects and self._suspicion in CUTTABLE:
             self._set_bytes //= 2  # it was the size of the whole
         elif not self._suspects:
-            self.refused_set = f"{error_name(self._suspicion)} to a set of batches that were then taken one by one"
+            reason = f"{error_name(self._suspicion)} to a set of batches that were then taken one by one"
+            self._found.append(SetRefused(self.partition, reason))
 
     def _decide(self, failure: _Failure) -> None:
-        code, first = failure.error_code, failure.parcels[0]
+        code, first = failure.error_code, failure.record_sets[0]
         if not failure.certain:
             return self._leave_in_doubt(failure)
         again = self._replay.unanswered > 0 and self._sequence is not None
-        if again and code == ErrorCode.INVALID_TIMESTAMP and len(failure.parcels) == 1:
+        if again and code == ErrorCode.INVALID_TIMESTAMP and len(failure.record_sets) == 1:
             return self._refuse_aged(first)
-        self._take_back(failure.parcels)
-        if again:  # what is still under way on a lost connection could fit behind other parcels with the same stamps
+        self._take_back(failure.record_sets)
+        if (
+            again
+        ):  # what is still under way on a lost connection could fit behind other record sets with the same stamps
             return self._renew()
         if code in DIVISIBLE and first.batches > 1:
             return self._suspect(first.batches, code)
@@ -328,90 +338,82 @@ class PartitionProgress:
             self._renewed = True
             return self._renew()
         if code in OF_STAMPS and first.stamp:
-            self.ids_refused = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            return self._without_stamps(stale=not self.ids_refused)
+            return self._drop_stamps(code)
         end = self._refuse if code in REFUSED_FOR_GOOD else self._fail
-        return end(*self._told(code, first))
+        return end(*self._answer_for(code, first))
 
-    def _refuse_aged(self, parcel: OutgoingRecordSet) -> None:
-        """In doubt, and too old by now, whether it is there or not. What is behind it goes on with the stamps by which the broker knows it."""
-        self._ahead.put_back(list(parcel.pieces))
-        self._refuse(*self._told(ErrorCode.INVALID_TIMESTAMP, parcel))
+    def _refuse_aged(self, record_set: OutgoingRecordSet) -> None:
+        """In doubt, and too old by now, there or not. What follows goes on with the stamps that the broker knows."""
+        self._remaining.put_back(list(record_set.ranges))
+        self._refuse(*self._answer_for(ErrorCode.INVALID_TIMESTAMP, record_set))
         self._replay.answered(self._sequence)
 
-    def _suspect(self, pieces: int, error_code: int) -> None:
-        self._suspects, self._suspicion = pieces, error_code
+    def _suspect(self, batches: int, error_code: int) -> None:
+        self._suspects, self._suspicion = batches, error_code
 
-    def _refuse(self, error_code: int, message: str) -> None:
-        """The first batch ahead, or part of one. It has taken no sequence, so what is behind it follows what was before it."""
-        (piece,) = self._ahead.peek(1)
-        item = self._plan.items[piece.item]
-        if item.key is not None:
-            self.refused.append(SourceRange.of(item.key, item.batches, piece.batch))
-        if self._plan.stamp is not None:
-            return self._fail(error_code, message)
-        self._ahead.drop(1)
-        self._suspects, self._most, self._primed = 0, 1, False
-        done = self._done_with(piece)
-        refusal = done.refusal or Refusal(error_code, (), 0)
-        self._delivered[piece.item] = done._replace(refusal=refusal.joined(Refusal(error_code, (message,))))
-        self._deliveries.record(self.target, item.identity, self._delivered[piece.item])
+    def _drop_stamps(self, error_code: int) -> None:
+        if error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return self._go_on_without_id()
+        self._sequence = None
+        self._found.append(StampsRefused(self.partition))
         return None
 
-    def _take_back(self, parcels: Row[OutgoingRecordSet]) -> None:
+    def _refuse(self, error_code: int, message: str) -> None:
+        """The first remaining batch, or part of one. It has taken no sequence, so what follows continues it."""
+        (batch_range,) = self._remaining.peek(1)
+        source = self._appended.source_of(batch_range)
+        if source is not None:
+            self._found.append(BatchRefused(self.partition, source))
+        if self._plan.stamp is not None:
+            return self._fail(error_code, message)
+        self._remaining.drop(1)
+        self._suspects, self._most, self._primed = 0, 1, False
+        self._found += self._appended.refuse(batch_range, error_code, message)
+        return None
+
+    def _take_back(self, record_sets: Row[OutgoingRecordSet]) -> None:
         """Nothing of these was appended."""
-        self._ahead.put_back([piece for parcel in parcels for piece in parcel.pieces])
+        self._remaining.put_back([batch_range for record_set in record_sets for batch_range in record_set.ranges])
         self._replay = InDoubtReplay()
         self._replay_stamped()
-        if self._sequence is not None and parcels[0].stamp is not None:
+        if self._sequence is not None and record_sets[0].stamp is not None:
             self._sequence.doubt = None
-            self._sequence.give_back(parcels[0].stamp)
+            self._sequence.give_back(record_sets[0].stamp)
 
     def _leave_in_doubt(self, failure: _Failure) -> None:
-        self._doubt(failure.parcels)
-        code, message = self._told(failure.error_code, failure.parcels[0])
+        self._doubt(failure.record_sets)
+        code, message = self._answer_for(failure.error_code, failure.record_sets[0])
         # A batch that is refused is dealt with when it is known what became of those behind it.
         self._fail(TRY_AGAIN if code in NEVER_APPENDED else code, message)
 
-    def _doubt(self, parcels: Row[OutgoingRecordSet]) -> None:
-        sent = (*self._replay.take_passed(), *parcels)
-        shapes = [parcel.shape() for parcel in sent if parcel.stamp] + self._replay.rest()
+    def _doubt(self, record_sets: Row[OutgoingRecordSet]) -> None:
+        sent = (*self._replay.take_passed(), *record_sets)
+        shapes = [record_set.shape() for record_set in sent if record_set.stamp] + self._replay.rest()
         if self._sequence is not None:
             self._sequence.doubt = InDoubt(plan=self._plan.identity, shapes=tuple(shapes)) if shapes else None
 
     @property
     def unstamped(self) -> bool:
         """Something is in flight that no retry can resolve."""
-        return any(parcel.stamp is None for parcel in self._in_flight) and self._plan.stamp is None
+        return any(record_set.stamp is None for record_set in self._in_flight) and self._plan.stamp is None
 
     def abandon(self) -> None:
-        """No more answers will come."""
+        """No more answers come."""
         if self.outcome is None:
-            self._doubt([*(self._failure.parcels if self._failure else ()), *self._in_flight])
+            self._doubt([*(self._failure.record_sets if self._failure else ()), *self._in_flight])
             self._in_flight.clear()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _told(error_code: int, parcel: OutgoingRecordSet) -> tuple[int, str]:
-        """What the mirror is told: stamps are Shoal's own business."""
-        code = TRY_AGAIN if error_code in OF_STAMPS and parcel.stamp else error_code
-        return code, f"the target broker answered {error_name(error_code)} to {parcel}"
+    def _answer_for(error_code: int, record_set: OutgoingRecordSet) -> tuple[int, str]:
+        """The error for the mirror: stamps are Shoal's own business."""
+        code = TRY_AGAIN if error_code in OF_STAMPS and record_set.stamp else error_code
+        return code, f"the target broker answered {error_name(error_code)} to {record_set}"
 
     def _fail(self, error_code: int, message: str) -> None:
         self.outcome = Outcome(error_code=error_code, message=message)
 
     def _finish(self) -> None:
-        if not (self.outcome or self._ahead or self._in_flight or self._failure or self.cut_due):
-            refusals = [done.refusal for done in self._delivered if done.refusal is not None]
-            if refusals:
-                refusal = reduce(Refusal.joined, refusals)
-                self.outcome = Outcome(
-                    error_code=refusal.error_code,
-                    message=f"{refusal} (the rest of the request is appended)",
-                    is_own=True,
-                )
-                return
-            first = self._delivered[0]
-            base_offset = first.last if self._plan.items[0].key else first.first
-            self.outcome = Outcome(error_code=0, base_offset=base_offset)
+        if not (self.outcome or self._remaining or self._in_flight or self._failure or self.cut_due):
+            self.outcome = self._appended.outcome()

@@ -1,7 +1,7 @@
-"""The sequence map as bytes in a buffer of fixed slots, which somebody may keep in a file.
+"""The sequence map as bytes in a buffer of fixed slots, which may be kept in a file.
 
-A process may be killed at any instruction, in the middle of a write, too. So a slot holds two versions of its row,
-each with a number that only grows and a checksum, and the older one is overwritten. Half a version is never read: then the
+A process may be killed at any instruction, in the middle of a write, too. So a slot holds two versions of its row, each
+with a number that only grows and a checksum, and the older one is overwritten. Half a version is never read: then the
 other one counts, which is what held before. Of two rows with one key the higher number counts.
 
     slot     2 versions of 256 bytes
@@ -14,13 +14,13 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.wire.crc import Buffer, crc32c
+from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["SLOT_SIZE", "Keep", "Lineage", "Outer", "SlotTable", "slot_key"]
 
 Keep = Callable[[int, Buffer], None]
-"""Is told of each version: where in the buffer it stands, and its bytes."""
+"""Gets each version: where in the buffer it is, and its bytes."""
 
 _KEY_SIZE = 16
 _VERSION_SIZE = 256
@@ -50,8 +50,10 @@ _OUTER = Struct(
 
 
 class Outer(NamedTuple):
-    """An outer batch: its own sequence and records; the first inner sequence and the inner records, and how many of these are
-    appended. `base_offset`: of the answer to the mirror, -1 = not known. `crc` and `size` say which bytes it is."""
+    """An outer batch: its own sequence and records; the first inner sequence and the inner records, and how many of
+    these are appended. `base_offset`: of the answer to the mirror, -1 = not known. `crc` and `size` say which bytes it
+    is.
+    """
 
     base: int
     records: int
@@ -72,10 +74,10 @@ class Lineage:
     window: tuple[Outer, ...] = ()
 
 
-def slot_key(producer_id: int, target: Target) -> bytes:
+def slot_key(producer_id: int, partition: TopicPartition) -> bytes:
     digest = blake2b(producer_id.to_bytes(8, "big", signed=True), digest_size=_KEY_SIZE)
-    digest.update(b"n" + target.topic.encode())
-    digest.update(target.partition.to_bytes(4, "big", signed=True))
+    digest.update(b"n" + partition.topic.encode())
+    digest.update(partition.partition.to_bytes(4, "big", signed=True))
     return digest.digest()
 
 

@@ -1,20 +1,25 @@
-"""What is never wrapped: it is delivered raw, and the mirror handles it as it does today.
+"""What is never wrapped: it is delivered raw, and the mirror copies it as it does without Shoal.
 
 One rule per line, with its reason; the first that applies counts. A batch that no rule names can be appended by a stock
-broker as it is, apart from its stamps (`LogValidator`, `UnifiedLog`), and a consumer that is given it whole loses nothing.
+broker as it is, apart from its stamps (`LogValidator`, `UnifiedLog`), and a consumer that is given it whole loses
+nothing.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from operator import add, lt, sub
 from typing import NamedTuple
 
 from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader
 from shoal.protocol.records.recordset import LOG_OVERHEAD
+from shoal.protocol.records.scan import Fields, ScannedSet
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import LocalProtocolError
 
-__all__ = ["PLAIN_ATTRIBUTES", "Measure", "Reason", "Topics", "is_plain", "raw_reason"]
+__all__ = ["MAX_OFFSET", "Measure", "Reason", "Topics", "are_plain", "is_plain", "raw_reason"]
+
+MAX_OFFSET = (1 << 63) - 2  # so that the next one is an int64, too
 
 
 class Reason(StrEnum):
@@ -72,16 +77,37 @@ _RULES: tuple[tuple[Reason, Callable[[BatchHeader, Measure], bool]], ...] = (
 )
 
 # What attributes may be without any rule applying: a known codec, in a transaction or not.
-PLAIN_ATTRIBUTES = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
+_PLAIN_ATTRIBUTES = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
+_CODECS = frozenset(Codec)  # and no other bit
 
 
-def is_plain(fields: tuple[int, ...], measure: Measure) -> bool:
-    """Is it clear at a glance that no rule applies to the batch with these `BatchHeader` fields? Nearly always it is, and then
-    its offsets and counts are not negative either. Where it is not, the rules decide."""
+def are_plain(scanned: ScannedSet, measure: Measure, *, committed: bool) -> bool:
+    """Is it clear that no rule applies to any batch of the record set?
+
+    And that their offsets ascend, and (`committed`) that none is of a transaction? It is for nearly every record set.
+    Where it is not, the rules decide batch by batch.
+    """
+    if not (scanned.is_v2 and scanned.headers):
+        return False
+    bases, lengths, _, _, _, attributes, deltas, _, _, _, _, _, counts = zip(*scanned.headers, strict=True)
+    lasts = list(map(add, bases, deltas))
+    return (
+        bases[0] >= measure.fetch_offset >= 0
+        and set(attributes) <= (_CODECS if committed else _PLAIN_ATTRIBUTES)
+        and max(lengths) + LOG_OVERHEAD <= measure.payload_limit
+        and min(counts) > 0
+        and set(map(sub, counts, deltas)) == {1}
+        and all(map(lt, lasts, bases[1:]))
+        and lasts[-1] <= MAX_OFFSET
+    )
+
+
+def is_plain(fields: Fields, measure: Measure) -> bool:
+    """`are_plain` of one batch, without the order. Then its offsets and counts are not negative either."""
     return (
         fields[0] >= measure[0] >= 0  # base offset
         and 0 < fields[12] == fields[6] + 1  # record count, last offset delta
-        and fields[5] in PLAIN_ATTRIBUTES
+        and fields[5] in _PLAIN_ATTRIBUTES
         and fields[1] + LOG_OVERHEAD <= measure[1]  # batch length
     )
 
@@ -103,9 +129,12 @@ MAX_REMEMBERED_TOPICS = 10_000  # names seen, with their verdict; forgotten all 
 
 
 class Topics:
-    """Topics that are never wrapped: internal ones, and those that match one of the `deep-topics` patterns (searched)."""
+    """Topics that are never wrapped: internal ones, and those that match one of the `deep-topics` patterns
+    (searched).
+    """
 
-    def __init__(self, deep: Iterable[str] = ()) -> None:
+    def __init__(self, deep: Iterable[str] = (), *, most: int = MAX_REMEMBERED_TOPICS) -> None:
+        self._most = most
         self._verdicts: dict[str, Reason | None] = {}
         try:
             self._deep = [re.compile(pattern) for pattern in deep]
@@ -114,7 +143,7 @@ class Topics:
 
     def raw_reason(self, topic: str) -> Reason | None:
         if topic not in self._verdicts:
-            if len(self._verdicts) >= MAX_REMEMBERED_TOPICS:
+            if len(self._verdicts) >= self._most:
                 self._verdicts.clear()
             self._verdicts[topic] = self._judge(topic)
         return self._verdicts[topic]

@@ -4,14 +4,16 @@ A run is a maximal row of consecutive eligible batches. Offset gaps between its 
 compaction remove whole batches too, and each batch is dense in itself.
 
 Where the consumer reads committed data, it drops the batches of aborted transactions itself, by producer id and
-transactional bit (CompletedFetch.java). So there a transactional run is of one producer id and epoch, keeps both and the
-bit in its header, and has no gap: a gap may be a transaction marker that compaction removed, and the consumer would judge the
-data before it by the fate of the transaction after it. For a consumer that reads uncommitted data these are erased.
+transactional bit (CompletedFetch.java). So there a transactional run is of one producer id and epoch, keeps both and
+the bit in its header, and has no gap: a gap may be a transaction marker that compaction removed, and the consumer would
+judge the data before it by the fate of the transaction after it. For a consumer that reads uncommitted data these are
+erased.
 
-Batches may be tiny, so this is counted in tenths of a microsecond per batch. A record set in which no batch is special, as nearly all
-are, is judged whole (glance.py) and only cut into runs here. In another one each header is looked at by itself; `is_plain` answers for
-most of them, and only a batch that it does not know goes through the rules. Payloads are looked at when it is clear that the
-partition is worth it. A batch that turns out to be damaged is rare, and the rows are then made once more without it.
+Batches may be tiny, so this is counted in tenths of a microsecond per batch. A record set in which no batch is special,
+as nearly all are, is judged as a whole (`are_plain`) and only cut into runs here. In another one each header is looked
+at by itself; `is_plain` answers for most of them, and only a batch that it does not know goes through the rules.
+Payloads are looked at when it is clear that the partition is worth it. A batch that turns out to be damaged is rare,
+and the rows are then made once more without it.
 """
 
 from bisect import bisect_right
@@ -20,25 +22,31 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader, body_crcs, read_fields
+from shoal.protocol.records.batch import TRANSACTIONAL, BatchHeader, body_crcs
 from shoal.protocol.records.key_sample import KeySampler
-from shoal.protocol.records.recordset import entries
+from shoal.protocol.records.scan import NEWEST_MAGIC, Fields, ScannedSet
 from shoal.protocol.shallow.envelope import Header
 from shoal.protocol.shallow.refused import Offsets, overlaps
-from shoal.protocol.shallow.wrap.eligible import DELIVERS_NOTHING, Measure, Reason, is_plain, raw_reason
-from shoal.protocol.shallow.wrap.glance import MAX_OFFSET, UniformScan, scan_uniform
+from shoal.protocol.shallow.wrap.eligible import (
+    DELIVERS_NOTHING,
+    MAX_OFFSET,
+    Measure,
+    Reason,
+    are_plain,
+    is_plain,
+    raw_reason,
+)
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["Found", "Run", "WrapContext", "find_rows", "rows_by_rules"]
 
-# The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints, and the
-# header of the synthetic batch (61).
+# The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints, and
+# the header of the synthetic batch (61).
 _OVERHEAD = 61 + 640
 
-_Fields: TypeAlias = tuple[int, ...]  # those of a BatchHeader, by its order
-# A batch: where it starts and ends, its header (None below magic 2), its last offset, and why it stays raw.
-_Judged: TypeAlias = tuple[int, int, _Fields | None, int, Reason | None]
+# A batch: where it starts and ends, its fields, its last offset, and why it stays raw.
+_Judged: TypeAlias = tuple[int, int, Fields, int, Reason | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +84,18 @@ class Run:
     end: int
     is_run: bool
     starts: list[int] = field(default_factory=list)
-    headers: list[_Fields] = field(default_factory=list)
+    headers: list[Fields] = field(default_factory=list)
 
     @property
     def ends(self) -> list[int]:
-        """Of its batches."""
+        """The end of each batch."""
         return [*self.starts[1:], self.end]
 
 
 class Found(NamedTuple):
-    """`next_offset`: -1 where there are no batches; `raw_next`: after the last record that stays raw (None: none does)."""
+    """`next_offset`: -1 where there are no batches; `raw_next`: after the last record that stays raw (None: none
+    does).
+    """
 
     rows: Sequence[Run]
     raw: Counter[Reason]
@@ -93,57 +103,55 @@ class Found(NamedTuple):
     raw_next: int | None
 
 
-def find_rows(frame: Buffer, start: int, end: int, context: WrapContext) -> Found:
-    """The rows of the record set `frame[start:end]`, in order. RemoteProtocolError where it cannot be read."""
-    found = _rows_at_a_glance(frame, start, end, context) or rows_by_rules(frame, start, end, context, ())
+def find_rows(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Found:
+    """The rows of a record set of `frame`, in order. RemoteProtocolError where its offsets or counts are impossible."""
+    found = _uniform_rows(scanned, context) or rows_by_rules(scanned, context, ())
     runs = [row for row in found.rows if row.is_run]
     batches = sum(len(row.starts) for row in runs)
     if sum(row.end - row.start for row in runs) < context.min_batch_bytes * batches:
         return _all_raw(found, batches)
     damaged = [at for row in runs for at in _damaged(frame, row)]
-    return rows_by_rules(frame, start, end, context, frozenset(damaged)) if damaged else found
+    return rows_by_rules(scanned, context, frozenset(damaged)) if damaged else found
 
 
-def _rows_at_a_glance(frame: Buffer, start: int, end: int, context: WrapContext) -> Found | None:
+def _uniform_rows(scanned: ScannedSet, context: WrapContext) -> Found | None:
     """None: the rules have to be asked."""
     measure = Measure(context.fetch_offset, context.payload_limit)
-    seen = scan_uniform(frame, start, end, measure, committed=context.read_committed)
-    if seen is None:
+    if not are_plain(scanned, measure, committed=context.read_committed):
         return None
-    first, last = seen.headers[0], seen.headers[-1]
+    first, last = scanned.headers[0], scanned.headers[-1]
     following = last[0] + last[6] + 1
     if overlaps(context.refused, first[0], following - 1):
         return None
     if not context.first_raw:
-        return Found(list(_runs(seen, 0, measure.payload_limit)), Counter(), following, None)
-    rows = [Run(seen.starts[0], seen.ends[0], is_run=False), *_runs(seen, 1, measure.payload_limit)]
+        return Found(list(_runs(scanned, 0, measure.payload_limit)), Counter(), following, None)
+    rows = [Run(scanned.starts[0], scanned.ends[0], is_run=False), *_runs(scanned, 1, measure.payload_limit)]
     return Found(rows, Counter({Reason.FIRST: 1}), following, first[0] + first[6] + 1)
 
 
-def _runs(seen: UniformScan, at: int, limit: int) -> Iterator[Run]:
+def _runs(scanned: ScannedSet, at: int, limit: int) -> Iterator[Run]:
     """All batches from the one numbered `at` on, in as few runs as the limit allows."""
-    starts, ends, headers = seen
+    starts, ends, headers, *_ = scanned
     while at < len(starts):
         stop = bisect_right(ends, starts[at] + limit)
         yield Run(starts[at], ends[stop - 1], is_run=True, starts=starts[at:stop], headers=headers[at:stop])
         at = stop
 
 
-def rows_by_rules(frame: Buffer, start: int, end: int, context: WrapContext, damaged: Collection[int]) -> Found:
+def rows_by_rules(scanned: ScannedSet, context: WrapContext, damaged: Collection[int]) -> Found:
     """Batch by batch. Those that start at `damaged` stay raw; no other checksum is looked at."""
-    return _found(_judged(frame, start, end, context, damaged), context)
+    return _found(_judged(scanned, context, damaged), context)
 
 
-def _judged(frame: Buffer, start: int, end: int, context: WrapContext, damaged: Collection[int]) -> Iterator[_Judged]:
+def _judged(scanned: ScannedSet, context: WrapContext, damaged: Collection[int]) -> Iterator[_Judged]:
     """Headers only. A log's offsets ascend; a run takes its first and last offset from that."""
     measure = Measure(context.fetch_offset, context.payload_limit)
     position, is_first = -1, context.first_raw
-    for at, stop, magic, base in entries(frame, start, end):
-        if magic == 2:
-            header: _Fields | None = (fields := read_fields(frame, at))
+    for at, stop, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
+        base = last = fields[0]
+        reason: Reason | None = Reason.OLD_MAGIC
+        if fields[3] == NEWEST_MAGIC:
             last, reason = base + fields[6], None if is_plain(fields, measure) else _judge(fields, measure)
-        else:
-            header, last, reason = None, base, Reason.OLD_MAGIC
         if base <= position or last > MAX_OFFSET:
             raise RemoteProtocolError(f"offsets {base}..{last} after {position}")
         position = last
@@ -153,10 +161,10 @@ def _judged(frame: Buffer, start: int, end: int, context: WrapContext, damaged: 
             reason = Reason.BAD_CRC
         if is_first and reason not in DELIVERS_NOTHING:
             is_first, reason = False, reason or Reason.FIRST
-        yield at, stop, header, last, reason
+        yield at, stop, fields, last, reason
 
 
-def _judge(fields: _Fields, measure: Measure) -> Reason | None:
+def _judge(fields: Fields, measure: Measure) -> Reason | None:
     header = BatchHeader._make(fields)
     header.require_positive()
     return raw_reason(header, measure)
@@ -168,8 +176,8 @@ def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
     rows, raw, last, raw_next = list[Run](), Counter[Reason](), -2, None
     row = Run(0, 0, is_run=False)
     for at, stop, header, last, reason in judged:
-        if reason is not None or header is None:
-            raw[reason or Reason.OLD_MAGIC] += 1
+        if reason is not None:
+            raw[reason] += 1
             raw_next = raw_next if reason in DELIVERS_NOTHING else last + 1
             if row.is_run or not rows:
                 rows.append(row := Run(at, stop, is_run=False))
@@ -182,7 +190,7 @@ def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
     return Found(rows, raw, last + 1, raw_next)
 
 
-def _may_follow(one: _Fields, two: _Fields) -> bool:
+def _may_follow(one: Fields, two: Fields) -> bool:
     """For a reader of committed data: nothing of which it could judge the one by the fate of the other."""
     if not (one[5] | two[5]) & TRANSACTIONAL:
         return True

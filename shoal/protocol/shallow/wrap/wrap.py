@@ -1,10 +1,12 @@
 """Fetch side: runs of whole batches (runs.py) become envelopes, in place.
 
 The synthetic batch around the envelope has the offset of the run's last record, so a consumer's position after it,
-`last offset + 1`, is where the run ends, and a committed position is always a batch boundary. Its timestamp is the largest of the run.
-Where the consumer reads committed data, the producer id, epoch and transactional bit of a run stay in its header.
+`last offset + 1`, is where the run ends, and a committed position is always a batch boundary. Its timestamp is the
+largest of the run. Where the consumer reads committed data, the producer id, epoch and transactional bit of a run stay
+in its header.
 
-The checksum of the value is computed once over the whole run, and folded by linearity (wire/crc.py) into that of the synthetic batch.
+The checksum of the value is computed once over the whole run, and folded by linearity (wire/crc.py) into that of the
+synthetic batch.
 """
 
 from collections import Counter
@@ -12,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.protocol.records.aborted import AbortedTransactions
-from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_batch_header, synthetic_header
+from shoal.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, BatchHeader, synthetic_header
 from shoal.protocol.records.key_sample import KeySampler, has_keys
 from shoal.protocol.records.record import encode_single_record_head
-from shoal.protocol.records.recordset import entries
+from shoal.protocol.records.scan import ScannedSet
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
 from shoal.protocol.shallow.facts import facts_of
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.protocol.shallow.wrap.runs import Run, WrapContext, find_rows
+from shoal.protocol.shallow.wrap.runs import Found, Run, WrapContext, find_rows
 from shoal.protocol.wire.crc import Buffer, combine, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["WrapContext", "Wrapped", "delivered", "next_offset", "wrap_record_set"]
+__all__ = ["WrapContext", "Wrapped", "delivered", "wrap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +46,9 @@ class Wrapped:
     raw_next: int | None
 
 
-def wrap_record_set(frame: Buffer, start: int, end: int, context: WrapContext) -> Wrapped:
-    """Wrap what may be wrapped of the record set `frame[start:end]`. Never raises for its content: damage stays raw."""
-    try:
-        rows, raw, following, raw_next = find_rows(frame, start, end, context)
-    except RemoteProtocolError:
-        rows, raw, following, raw_next = (), Counter({Reason.DAMAGED: 1}), -1, None
-    else:
-        following = max(following, context.fetch_offset)
+def wrap(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Wrapped:
+    """Wrap what may be wrapped of a record set of `frame`. Never raises for its content: damage stays raw."""
+    rows, raw, following, raw_next = _rows(frame, scanned, context)
     parts: list[Buffer] = []
     keys: list[EnvelopeKey] = []
     view = memoryview(frame)
@@ -75,42 +72,39 @@ def wrap_record_set(frame: Buffer, start: int, end: int, context: WrapContext) -
 
 
 def delivered(
-    frame: Buffer, start: int, end: int, envelopes: Sequence[EnvelopeKey], aborted: Sequence[tuple[int, int]]
+    frame: Buffer, scanned: ScannedSet, envelopes: Sequence[EnvelopeKey], aborted: Sequence[tuple[int, int]]
 ) -> Sequence[EnvelopeKey]:
-    """Those of the record set's envelopes that its consumer does not drop, as parts of `aborted` transactions (producer id, first offset)."""
+    """The envelopes of a record set that its consumer does not drop.
+
+    `aborted`: transactions (producer id, first offset).
+    """
     if not aborted or not envelopes:
         return envelopes
     transactions, dropped, view = AbortedTransactions(aborted), set[int](), memoryview(frame)
     try:
-        for at, stop, magic, base in entries(frame, start, end):
-            if magic == 2:
-                header = read_batch_header(frame, at, stop)
-                if transactions.includes(header, view[at + HEADER_SIZE : stop]):
-                    dropped.add(base)
+        for at, stop, header in scanned.batches():
+            if transactions.includes(header, view[at + HEADER_SIZE : stop]):
+                dropped.add(header.base_offset)
     except RemoteProtocolError:
         pass
     return [key for key in envelopes if key.first_offset not in dropped]
 
 
-def next_offset(frame: Buffer, start: int, end: int, fetch_offset: int) -> int:
-    """Where a consumer that is given the record set as it is will fetch next; -1 where it is unreadable."""
-    last = None
+def _rows(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Found:
     try:
-        for entry in entries(frame, start, end):
-            last = entry
-        if last is None:
-            return fetch_offset
-        at, stop, magic, base = last
-        return (read_batch_header(frame, at, stop).last_offset if magic == 2 else base) + 1
+        if scanned.is_readable:
+            found = find_rows(frame, scanned, context)
+            return found._replace(next_offset=max(found.next_offset, context.fetch_offset))
     except RemoteProtocolError:
-        return -1
+        pass
+    return Found((), Counter({Reason.DAMAGED: 1}), -1, None)
 
 
 def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[EnvelopeKey, list[Buffer]]:
     first, last = row.headers[0], BatchHeader._make(row.headers[-1])
     payloads = (view[at + HEADER_SIZE : stop] for at, stop in zip(row.starts, row.ends, strict=True))
     fields = list(zip(*row.headers, strict=True))
-    facts = facts_of(fields, payloads, has_keys=_looked_into(view, row, context.sampler))
+    facts = facts_of(fields, payloads, has_keys=_have_keys(view, row, context.sampler))
     value = view[row.start : row.end]
     value_crc = crc32c(value)
     key = EnvelopeKey(
@@ -145,9 +139,9 @@ def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[Envelop
     return key, [header + head, value, tail]
 
 
-def _looked_into(view: memoryview, row: Run, sampler: KeySampler | None) -> bool | None:
-    """Whether there are keys, where a batch of the row is one that is looked into."""
+def _have_keys(view: memoryview, row: Run, sampler: KeySampler | None) -> bool | None:
+    """Whether there are keys; None where no batch of the row is inspected."""
     picks = sampler.picks(len(row.starts)) if sampler is not None else ()
     spans = [(row.headers[at][5], row.starts[at] + HEADER_SIZE, row.ends[at]) for at in picks]
     seen = [has_keys(attributes, view[start:end]) for attributes, start, end in spans]
-    return any(seen) if any(one is not None for one in seen) else None
+    return any(seen) if any(found is not None for found in seen) else None

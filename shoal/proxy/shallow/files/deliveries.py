@@ -1,8 +1,8 @@
-"""What an unwrap listener knows to be appended (protocol/shallow/unwrap/delivery.py), over an orderly stop.
+"""What an unwrap listener knows to be appended (protocol/shallow/unwrap/appended_log.py), over an orderly stop.
 
-A part of an envelope may be appended when Shoal stops: its broker refused the next batch, or did not answer before the time to drain was
-over. The mirror's retry comes to the next Shoal, which must not append that part again. Nothing that the file says ever becomes false,
-since an envelope's key is that of one copy.
+A part of an envelope may be appended when Shoal stops: its broker refused the next batch, or did not answer before the
+time to drain was over. The mirror's retry comes to the next Shoal, which must not append that part again. Nothing that
+the file says ever becomes false, since an envelope's key is that of one copy.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, encode_key
-from shoal.protocol.shallow.unwrap.delivery import Appended, Refusal, Target
+from shoal.protocol.shallow.unwrap.appended_log import Appended, Refusal
+from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.files.kept_lines import KeptLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from pathlib import Path
 
-    from shoal.protocol.shallow.unwrap.delivery import AppendedLog
+    from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
 
 __all__ = ["decode_identity", "encode_identity", "load_deliveries", "save_deliveries"]
 
@@ -41,12 +42,12 @@ def _file(path: Path, failed: Callable[[], None]) -> KeptLines:
     return KeptLines(path=path, first="shoal deliveries 1", lost=_LOST, failed=failed)
 
 
-def _decode(row: Any) -> tuple[Target, Hashable, Appended]:
+def _decode(row: Any) -> tuple[TopicPartition, Hashable, Appended]:
     """Raises ValueError, TypeError, RemoteProtocolError."""
     topic, partition, kind, said, *numbers, refusal = row
     batches, records, first, last = map(int, numbers)
     done = Appended(batches, records, first, last, _refusal(refusal))
-    return Target(str(topic), int(partition)), decode_identity(kind, said), done
+    return TopicPartition(str(topic), int(partition)), decode_identity(kind, said), done
 
 
 def _refusal(said: list[Any] | None) -> Refusal | None:
@@ -57,7 +58,7 @@ def _refusal(said: list[Any] | None) -> Refusal | None:
 
 
 def encode_identity(identity: Hashable) -> tuple[str, str]:
-    """Of an item of a plan: an envelope's key, or the digest of plain records beside an envelope."""
+    """The identity of an item of a plan: an envelope's key, or the digest of plain records beside an envelope."""
     if isinstance(identity, EnvelopeKey):
         return "envelope", encode_key(identity).hex()
     assert isinstance(identity, bytes)

@@ -1,60 +1,69 @@
 """What an unwrap listener has in doubt (protocol/shallow/unwrap/sequence.py), over an orderly stop.
 
-A broker that does not answer within the time to drain, or whose connection was lost before, leaves requests of which nobody knows whether
-they are appended. The mirror's retry comes to the next Shoal, which sends them again with the stamps that they had: the broker knows
-what of them it has. A producer id that is kept is of use for its own partition only: what the others have had of it is not known any more.
+A broker that does not answer within the time to drain, or whose connection was lost before, leaves requests that
+may or may not be appended. The next Shoal gets the mirror's retry, and sends them again with the stamps
+that they had: the broker knows what of them it has. A producer id that is kept is of use for its own partition only:
+what other partitions have had of it is no longer known.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Stamp
+from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.shallow.files.deliveries import decode_identity, encode_identity
 from shoal.proxy.shallow.files.kept_lines import KeptLines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
     from pathlib import Path
 
-    from shoal.proxy.shallow.producer_ids import ProducerIds
-
-__all__ = ["load_doubt", "save_doubt"]
+__all__ = ["Doubt", "load_doubt", "save_doubt"]
 
 _LOST = "what was in flight without an answer may be appended twice after a restart"
 
 
-def save_doubt(path: Path, ids: ProducerIds, *, failed: Callable[[], None] = lambda: None) -> None:
+class Doubt(NamedTuple):
+    """One sender's sequence in one partition. `cluster_id` is None where it is not known."""
+
+    cluster_id: str | None
+    partition: TopicPartition
+    sender: Hashable
+    sequence: Sequence
+
+
+def save_doubt(path: Path, doubts: Iterable[Doubt], *, failed: Callable[[], None] = lambda: None) -> None:
     """Logs what goes wrong, and calls `failed`."""
-    _file(path, failed).save(_encode(*kept) for kept in ids.in_doubt())
+    _file(path, failed).save(_encode(*doubt) for doubt in doubts)
 
 
-def load_doubt(path: Path, ids: ProducerIds, *, failed: Callable[[], None] = lambda: None) -> None:
+def load_doubt(path: Path, *, failed: Callable[[], None] = lambda: None) -> list[Doubt]:
     """And remove the file. Logs what goes wrong, and calls `failed`."""
-    for kept in _file(path, failed).take(_decode):
-        ids.restore(*kept)
+    return _file(path, failed).take(_decode)
 
 
 def _file(path: Path, failed: Callable[[], None]) -> KeptLines:
     return KeptLines(path=path, first="shoal doubt 1", lost=_LOST, failed=failed)
 
 
-def _encode(cluster_id: str | None, target: Target, sender: Hashable, sequence: Sequence) -> list[object]:
+def _encode(cluster_id: str | None, partition: TopicPartition, sender: Hashable, sequence: Sequence) -> list[object]:
     assert sequence.doubt is not None
     assert isinstance(sequence.doubt.plan, tuple)  # the identities of its items
     plan = [encode_identity(identity) for identity in sequence.doubt.plan]
     ours = [sequence.producer_id, sequence.epoch, sequence.next, sequence.end]
-    return [cluster_id, *target, sender, *ours, plan, sequence.doubt.shapes]
+    return [cluster_id, *partition, sender, *ours, plan, sequence.doubt.shapes]
 
 
-def _decode(row: Any) -> tuple[str | None, Target, Hashable, Sequence]:
+def _decode(row: Any) -> Doubt:
     """Raises ValueError, TypeError, RemoteProtocolError."""
     cluster_id, topic, partition, sender, *numbers, plan, shapes = row
     producer_id, epoch, following, end = map(int, numbers)
-    doubt = InDoubt(plan=tuple(decode_identity(*one) for one in plan), shapes=tuple(_shape(*one) for one in shapes))
+    doubt = InDoubt(
+        plan=tuple(decode_identity(*identity) for identity in plan), shapes=tuple(_shape(*shape) for shape in shapes)
+    )
     sequence = Sequence(producer_id=producer_id, epoch=epoch, next=following, end=end, doubt=doubt)
-    return cluster_id and str(cluster_id), Target(str(topic), int(partition)), str(sender), sequence
+    return Doubt(cluster_id and str(cluster_id), TopicPartition(str(topic), int(partition)), str(sender), sequence)
 
 
 def _shape(item: int, batch: int, first: int, records: list[int], stamp: list[int]) -> Shape:

@@ -1,7 +1,9 @@
-"""A file that one process leaves for the next at an orderly stop: a first line that says what it is, then a line of JSON per row.
+"""A file that one process leaves for the next at an orderly stop: a first line that says what it is, then a line of
+JSON per row.
 
-It is read once, and removed before anything is made of it, for good: after a kill there is none, and none that was read before comes back
-when the machine stops. What goes wrong is logged and costs the memory over the restart, nothing else.
+It is read once, and removed from the disk before anything is made of it: after a kill there is none, and none that was
+read before comes back when the machine stops. What goes wrong is logged and costs the memory over the restart, nothing
+else.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""The file that keeps the sequence map of an unwrap listener over a restart (protocol/shallow/unwrap/sequence_slots.py).
+"""The file that keeps the sequence map of an unwrap listener over a restart
+(protocol/shallow/unwrap/sequence_slots.py).
 
-    4096 bytes   what the file is, and its version; of which cluster; how many slots; the boot of the machine in which it was
-                 written, or that it was closed in order: a line each, the rest zeros
+    4096 bytes   what the file is, and its version; of which cluster; how many slots; the boot of the machine in which
+                 it was written, or that it was closed in order: a line each, the rest zeros
     slots
 
-The map works in memory, and each piece of it that changes is written here, too, before anything is sent: what is written is in
-the file at once as far as this machine is concerned, so a killed Shoal finds all of it again, and no disk is waited for. Not so
-when the machine itself stops: then some pages are older than others, and what is too old could let a batch pass with a number that
-means another one. So a file that was neither closed in order nor written since this boot begins anew.
+The map works in memory, and each piece of it that changes is written here, too, before anything is sent: what is
+written is in the file at once as far as this machine is concerned, so a killed Shoal finds all of it again, and no disk
+is waited for. Not so when the machine itself stops: then some pages are older than others, and what is too old could
+let a batch pass with a number that means another one. So a file that was neither closed in order nor written since this
+boot begins anew.
 
-The file is not mapped: a store to a page for which the disk has no room, or behind the end that somebody else has cut off, kills the
-process (SIGBUS). Its room is taken when it is made. That does not suffice everywhere (a file system that copies on each write needs
-room for it each time), and disks fail: then the file is given up, and emptied, since it is out of date from that moment on.
+The file is not mapped: a store to a page for which the disk has no room, or behind the end that another process has cut
+off, kills the process (SIGBUS). Its room is taken when it is made. That does not suffice everywhere (a file system that
+copies on each write needs room for it each time), and disks fail: then the file is given up, and emptied, since it is
+out of date from that moment on.
 """
 
 from __future__ import annotations
@@ -51,7 +54,10 @@ _SLOTS_OF_1 = 16_384
 _FIRST = re.compile(rb"shoal producers (\d{1,9})\n")
 # File systems that cannot take room ahead of time; the zeros are written then.
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_GIVEN_UP = "listener %r: cannot write %s (%s): Shoal goes on without it, and %s. Make room, or choose another state-dir, and restart Shoal%s"
+_GIVEN_UP = (
+    "listener %r: cannot write %s (%s): Shoal goes on without it, and %s. Make room, or choose another state-dir, and "
+    "restart Shoal%s"
+)
 _LOST = "a restart of Shoal makes exactly-once mirrors abort their transactions"
 
 
@@ -71,8 +77,11 @@ class _Unusable(Exception):
 
 
 class ProducersFile:
-    """`slots` is what the map works in; `write` is told of each piece that it changes there. Without a path, or where the file cannot be
-    had, `slots` lasts as long as the process. A file that has more slots than are asked for keeps them."""
+    """`slots` is what the map works in; `write` gets each piece that it changes there.
+
+    Without a path, or where the file cannot be had, `slots` lasts as long as the process. A file that has more slots
+    than are asked for keeps them.
+    """
 
     def __init__(
         self,
@@ -180,7 +189,7 @@ class ProducersFile:
                 size += os.pwrite(self._fd, bytes(min(_PIECE, wanted - size)), size)
 
     def write(self, at: int, piece: Buffer) -> None:
-        """`piece` stands at `at` in `slots` now."""
+        """`piece` is at `at` in `slots` now."""
         if self._fd is None or not self._is_kept:
             return
         try:
@@ -190,8 +199,10 @@ class ProducersFile:
             self._give_up(error)
 
     def of(self, cluster: str) -> bool:
-        """The map turns out to be of this cluster; -> whether it was another's. That one is kept aside, and `slots` are new. May raise
-        OperatorError."""
+        """The map turns out to be of this cluster; -> whether it was another's.
+
+        That one is kept aside, and `slots` are new. May raise OperatorError.
+        """
         known = self._head.cluster
         if cluster == known:
             return False
@@ -216,7 +227,7 @@ class ProducersFile:
         try:
             self._put_away(path, why)
             self._begin(path)
-        except OperatorError:  # somebody else has begun one in this moment
+        except OperatorError:  # another process has begun one in this moment
             self._give_up(FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)))
         except OSError as error:
             self._give_up(error)
@@ -282,4 +293,4 @@ def _this_boot(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:  # not Linux
-        return f"a boot that nobody knows, of process {os.getpid()}"
+        return f"an unknown boot, of process {os.getpid()}"

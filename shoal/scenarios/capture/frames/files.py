@@ -1,4 +1,4 @@
-"""Frames of raw captures (`*.pcapng`), read by pieces of bounded size."""
+"""Frames of raw captures (`*.pcapng`), read in pieces of limited size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE: Final = 1024 * 1024
 
 
 def read_frames(path: Path) -> Iterator[CapturedFrame]:
-    """In the file's order; a torn end is passed over. Raises OSError, and RemoteProtocolError where the file is damaged."""
+    """Frames in the file's order; a torn end is skipped. Raises OSError, and RemoteProtocolError for a damaged file."""
     decoder = Decoder()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

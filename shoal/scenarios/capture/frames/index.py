@@ -1,7 +1,8 @@
-"""Rows of the index out of a raw capture: its frames go through the very tap that writes the index, one for each connection.
+"""Rows of the index from a raw capture: its frames pass the tap that writes the index, one tap per connection.
 
-A raw capture is of connections of clients, so an envelope is one batch here, and what Shoal did with it is not known: `handling` is
-`passed`. Frames that were filtered or withheld make no rows; names of listeners and clusters are not in the file.
+A raw capture records client connections, so an envelope is one batch here, and Shoal's handling is not known:
+`handling` is `passed`. Frames that were filtered or redacted make no rows; listener and cluster names are not in the
+file.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from shoal.protocol.capture.frames import pcapng_reader
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.protocol.capture.index.blocks import Damaged, Torn
 from shoal.protocol.capture.index.columns import ROW_SIZE
-from shoal.protocol.capture.index.names import Names
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
+from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.capture.index.tap import Tap
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.scenarios.capture.decode import Decoder
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shoal.protocol.wire.types import Topic
     from shoal.scenarios.capture.schema import Column
     from shoal.scenarios.capture.selection import Selection
 
@@ -40,7 +40,8 @@ _ROWS: Final = 5_000
 def raw_batches(
     path: Path, columns: Sequence[str] | None = None, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch | Damaged | Torn]:
-    """As `batches.record_batches`, of a `*.pcapng` file. What is behind damage is not read. Raises OSError, ValueError."""
+    """Like `batches.record_batches`, for a `*.pcapng` file. Frames after damage are not read. Raises OSError,
+    ValueError."""
     wanted = chosen(columns)
     read = _Read()
     size = path.stat().st_size
@@ -52,53 +53,18 @@ def raw_batches(
     yield from _decoded(read, wanted, selection, least=1)
 
 
-class _Rows:
-    """A Sink: what the taps of one process's connections make."""
-
-    def __init__(self) -> None:
-        self._names = Names(lambda _cluster, _topic_id: None)
-        self.names: dict[int, str] = {}
-        self.rows: list[bytes] = []
-        self.size = 0
-
-    @property
-    def epoch(self) -> int:
-        return self._names.epoch
-
-    def number(self, name: str) -> int:
-        return self._names.number(name)
-
-    def topic(self, cluster: str, topic: Topic) -> int:
-        return self._names.topic(cluster, topic)
-
-    def knows(self, cluster: str, topic: Topic) -> bool:
-        return self._names.knows(cluster, topic)
-
-    def add(self, rows: bytes) -> None:
-        self.rows.append(rows)
-        self.size += len(rows)
-
-    def drop(self, rows: int) -> None:
-        pass
-
-    def taken(self) -> bytes:
-        self.names |= self._names.taken()
-        rows, self.rows, self.size = b"".join(self.rows), [], 0
-        return rows
-
-
 class _Read:
     """Taps by process and connection; rows by process."""
 
     def __init__(self) -> None:
-        self.sinks: dict[str, _Rows] = {}
+        self.sinks: dict[str, MemorySink] = {}
         self._taps: dict[tuple[str, int], Tap] = {}
 
     def feed(self, frame: CapturedFrame) -> None:
         tap = self._taps.get((frame.proxy, frame.connection))
         if tap is None:
-            sink = self.sinks.setdefault(frame.proxy, _Rows())
-            place = Place(connection=frame.connection, listener="", cluster="")
+            sink = self.sinks.setdefault(frame.proxy, MemorySink())
+            place = ConnectionInfo(connection=frame.connection, listener="", cluster="")
             tap = self._taps[frame.proxy, frame.connection] = Tap(place, sink)
         chunk = memoryview(frame.frame)
         if chunk:

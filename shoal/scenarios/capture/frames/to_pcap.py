@@ -1,8 +1,8 @@
 """`shoal capture to-pcap`: raw captures, selected and merged into one file that Wireshark opens.
 
-The index holds no frames, so this takes `*.pcapng` files. Their frames are merged by time. Connections are numbered anew, since two
-processes count theirs alike; the first packet of each says which one it was. What was withheld stays withheld, and the rules are
-applied once more: a file of an older Shoal, which knew fewer secrets, loses those of today's table.
+The index has no frames, so this takes `*.pcapng` files. Their frames are merged by time. Connections are renumbered,
+since two processes use the same numbers; the first packet of each names the original. Redacted frames stay redacted,
+and the rules are applied again: frames of an older Shoal, which knew fewer secrets, lose those of today's table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MERGED: Final = "merged"
 def to_pcap(
     files: Sequence[CaptureFile], out: Path, wanted: Wanted, from_ns: int | None = None, to_ns: int | None = None
 ) -> int:
-    """-> frames written. `out` appears when it is whole. Raises OSError, RemoteProtocolError."""
+    """-> frames written. `out` appears when it is complete. Raises OSError, RemoteProtocolError."""
     hidden = out.with_name(f".{out.name}.part")
     encoder, numbers, written = Encoder(_MERGED), dict[tuple[str, int], int](), 0
     with gone_if_it_fails(hidden), hidden.open("wb") as file:
@@ -44,7 +44,7 @@ def to_pcap(
 
 
 def merged(files: Sequence[CaptureFile], wanted: Wanted) -> Iterator[CapturedFrame]:
-    """Of several processes by time; the files of one process follow each other."""
+    """Frames of several processes by time; the files of one process follow each other."""
     picker = FrameFilter(wanted)
     streams = [_frames(list(group)) for _, group in groupby(sorted(files), key=lambda file: file.proxy or file.path)]
     for frame in heapq.merge(*streams, key=lambda frame: frame.time_ns):

@@ -2,6 +2,5 @@
 
     job -> analysis (partitions, missing batches, minutes) -> report
 
-Where Shoal unwrapped the batches, each source batch must be covered once. Otherwise records are counted by the
-minute.
+Where Shoal unwrapped the batches, each source batch must be covered once. Otherwise records are counted per minute.
 """

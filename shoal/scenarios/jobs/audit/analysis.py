@@ -1,17 +1,19 @@
 """Is the copy complete? Batches fetched from a source cluster against batches produced to a target cluster.
 
-Two ways, because a mirror can work in two ways. Both compare what brokers stored: a fetched batch is known by its offsets, a produced
-one by the offset that the broker answered, so what was fetched twice, or sent again and stored once, is counted once.
+There are two ways, because a mirror can work in two ways. Both compare what brokers stored: a fetched batch is
+identified by its offsets, a produced one by the offset in the broker's answer, so a batch that was fetched twice, or
+sent again and stored once, counts once.
 
-    exact       Shoal unwrapped the batch at the target, and wrote down which offsets of the source it carries. Each source batch must be
-                covered once. One that is covered never is missing, unless it is one of the last of its partition: then it may be on
-                its way still (`tolerance` batches, 1 unless it is said; 0 once traffic has ended). Covered twice: doubled.
-    cumulative  The mirror decompressed and made batches of its own. Records are counted by the minute of their batch's newest
-                timestamp and added up in time. As a batch straddles minutes, the sums of source and target may differ by as many
-                records as the largest batch has, and no more.
+    exact       Shoal unwrapped the batch at the target and recorded the source offsets that it carries. Each source
+                batch must be covered once. A batch that is never covered is missing, unless it is among the last of its
+                partition: then it may be in transit (`tolerance` batches, 1 by default; 0 once traffic has ended).
+                A batch that is covered twice is doubled.
+    cumulative  The mirror decompressed and made batches of its own. Records are counted by the minute of their batch's
+                newest timestamp, cumulatively. As a batch straddles minutes, the sums of source and target may differ
+                by at most the records of the largest batch.
 
-Control batches are skipped: a mirror does not copy them. An attempt whose answer was not captured, or was an error, stored nothing as
-far as we know; when the same sequence of the same producer and epoch is sent again, the attempt was a retry.
+Control batches are skipped: a mirror does not copy them. An attempt whose answer was not captured, or was an error,
+counts as not stored; when the same sequence of the same producer and epoch is sent again, the attempt was a retry.
 """
 
 from __future__ import annotations
@@ -51,18 +53,18 @@ COLUMNS: Final = [
     "source_partition",
     "source_first",
 ]
-"""All that this job reads."""
+"""All columns that this job reads."""
 _DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value  # the broker has it already
 _PLACE: Final = ("topic", "partition")
 _INTERNAL: Final = r"^(__|[.])|[-.]internal$"
 """Names of topics that MirrorMaker 2 does not copy (ReplicationPolicy.isInternalTopic)."""
 _MINUTE_MS: Final = 60_000
 _LAST_MINUTE: Final = 4_000_000_000
-"""Of Unix time, in the year 9575: clients may send any timestamp, and Spark knows no later years than 294247."""
+"""Milliseconds of Unix time, in the year 9575: clients may send any timestamp, and Spark's years end with 294247."""
 
 
 def source_batches(rows: DataFrame, cluster: str) -> DataFrame:
-    """What was fetched from this cluster, each batch once, with control batches. `fetches`: how often it was seen."""
+    """Batches fetched from this cluster, each once, without control batches. `fetches`: how often it was seen."""
     fetched = _batches(rows, cluster, "fetched").where(F.col("base_offset").isNotNull())
     return fetched.groupBy(*_PLACE, "base_offset").agg(
         F.max("last_offset").alias("last_offset"),
@@ -76,10 +78,10 @@ def source_batches(rows: DataFrame, cluster: str) -> DataFrame:
 
 
 def attempts(rows: DataFrame, cluster: str, prefix: str = "") -> DataFrame:
-    """What was sent to this cluster, but for control batches. `topic` and `partition` are the source's.
+    """Batches sent to this cluster, without control batches. `topic` and `partition` are the source's.
 
-    `prefix`: what the mirror puts before a topic's name at the target. `stored`: the broker has it, by its answer or since it gives
-    none (acks 0). `exact`: it says which offsets of the source it carries.
+    `prefix`: what the mirror puts before a topic's name at the target. `stored`: the broker has it, by its answer or
+    because there is none (acks 0). `exact`: it names the source offsets that it carries.
     """
     error = F.col("error")
     produced = _batches(rows, cluster, "produced").where(~F.col("control"))
@@ -102,7 +104,7 @@ def attempts(rows: DataFrame, cluster: str, prefix: str = "") -> DataFrame:
 
 
 def _batches(rows: DataFrame, cluster: str, direction: str) -> DataFrame:
-    """But for Shoal's own, and topics by which mirrors and brokers keep their books."""
+    """Batches without Shoal's own, and without internal topics of mirrors and brokers."""
     wanted = (F.col("kind") == "batch") & (F.col("cluster") == cluster) & (F.col("direction") == direction)
     copied = (F.col("handling") != "own") & ~F.col("topic").rlike(_INTERNAL)
     return rows.where(wanted & copied & (F.col("records") > 0))
@@ -114,7 +116,7 @@ def _without(prefix: str) -> Column:
 
 
 def in_scope(source: DataFrame, attempted: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Both without what no mirror copied: topics of the source that others read, topics of the target that others write.
+    """Both without traffic that no mirror copied: source topics with other readers, target topics with other writers.
 
     And without batches that the mirror had fetched before the capture began.
     """
@@ -126,10 +128,10 @@ def in_scope(source: DataFrame, attempted: DataFrame) -> tuple[DataFrame, DataFr
 
 
 def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
-    """Exact: each batch of the source that must be covered, or is, with the number of its `copies` at the target.
+    """Exact: each source batch that must be covered, or is, with the number of its `copies` at the target.
 
-    One that was fetched wrapped and raw may have been copied either way: if it is not here, only the sums can tell.
-    `offsets` is null where nothing was sent. `target_offset`: of the first copy.
+    A batch that was fetched both wrapped and raw may have been copied either way: if it is not here, only the sums can
+    show it. `offsets` is null where nothing was sent. `target_offset`: of the first copy.
     """
     copies = (
         attempted.where("exact")
@@ -151,10 +153,10 @@ def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
 
 
 def judged(counted: DataFrame, tolerance: int = 1) -> DataFrame:
-    """The same with a `state`. `counted`: of `matched`.
+    """The same rows with a `state`. `counted`: of `matched`.
 
-    copied, doubled, different (another number of records), pending (one of the last `tolerance` of its partition, not sent yet),
-    unconfirmed (sent, and nobody knows whether it was stored), missing.
+    copied, doubled, different (another number of records), pending (one of the last `tolerance` of its partition, not
+    sent yet), unconfirmed (sent, but it is not known whether it was stored), missing.
     """
     covered = counted.where("copies > 0").groupBy(*_PLACE).agg(F.max("base_offset").alias("last_covered"))
     state = (
@@ -164,19 +166,20 @@ def judged(counted: DataFrame, tolerance: int = 1) -> DataFrame:
         .when(F.col("offsets").isNotNull(), "unconfirmed")
         .otherwise("missing")
     )
-    told = counted.withColumn("state", state)
-    open_ones = told.where("state = 'missing'").join(F.broadcast(covered), list(_PLACE), "left")
+    stated = counted.withColumn("state", state)
+    open_ones = stated.where("state = 'missing'").join(F.broadcast(covered), list(_PLACE), "left")
     behind = F.col("base_offset") > F.coalesce("last_covered", F.lit(-1))
     from_end = F.row_number().over(Window.partitionBy(*_PLACE).orderBy(F.desc("base_offset")))
     pending = open_ones.withColumn("state", F.when(behind & (from_end <= tolerance), "pending").otherwise("missing"))
-    return told.where("state != 'missing'").unionByName(pending.drop("last_covered"))
+    return stated.where("state != 'missing'").unionByName(pending.drop("last_covered"))
 
 
 def minutes(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> DataFrame:
-    """Cumulative: records by partition and minute of their batch's newest timestamp, added up in time.
+    """Cumulative: records by partition and minute of their batch's newest timestamp, summed over time.
 
-    `short`, `over`: records by which the target has too few or too many until then, beyond what batches that straddle a minute explain;
-    at the last minute, beyond `tolerance` batches of the largest size. `minute` is null for timestamps that no calendar has.
+    `short`, `over`: records by which the target has too few or too many until then, beyond what batches that straddle a
+    minute explain; at the last minute, beyond `tolerance` batches of the largest size. `minute` is null for timestamps
+    outside the calendar.
     """
     left = _per_minute(source.where(~F.col("control")), "source")
     right = _per_minute(_stored_once(attempted), "target")
@@ -205,7 +208,7 @@ def _per_minute(batches: DataFrame, side: str) -> DataFrame:
 
 
 def _stored_once(attempted: DataFrame) -> DataFrame:
-    """By the offset that the broker gave. What has none was sent with acks 0: each is taken as stored."""
+    """One row per offset in the broker's answer. Batches without one were sent with acks 0: each counts as stored."""
     stored = attempted.where("stored")
     with_offset = stored.where("target_offset is not null")
     once = with_offset.groupBy("target_topic", "target_partition", "target_offset").agg(
@@ -216,7 +219,7 @@ def _stored_once(attempted: DataFrame) -> DataFrame:
 
 
 def partitions(source: DataFrame, attempted: DataFrame, exact: DataFrame, timed: DataFrame) -> DataFrame:
-    """One row for each partition of the source: what was seen, and what is wrong. `exact`, `timed`: of `judged` and `minutes`."""
+    """One row per source partition: counts and problems. `exact`, `timed`: of `judged` and `minutes`."""
     tables = (_seen(source), _states(exact), _reordered(exact), _retried(attempted), _worst(timed))
     joined = tables[0]
     for table in tables[1:]:
@@ -225,7 +228,7 @@ def partitions(source: DataFrame, attempted: DataFrame, exact: DataFrame, timed:
 
 
 def _seen(source: DataFrame) -> DataFrame:
-    """`offsets_not_seen`: between the first and the last: compacted, or removed, or not captured."""
+    """`offsets_not_seen`: between the first and the last: compacted, deleted, or not captured."""
     offsets = F.max("last_offset") - F.min("base_offset") + 1 - F.sum(F.col("last_offset") - F.col("base_offset") + 1)
     return source.groupBy(*_PLACE).agg(
         F.sum((~F.col("control")).cast("long")).alias("batches"),
@@ -239,10 +242,10 @@ def _states(exact: DataFrame) -> DataFrame:
     def of(state: str, value: Column) -> Column:
         return F.sum(F.when(F.col("state") == state, value).otherwise(0))
 
-    one, records = F.lit(1), F.col("records")
+    each, records = F.lit(1), F.col("records")
     return exact.groupBy(*_PLACE).agg(
         *(
-            of(state, one).alias(state)
+            of(state, each).alias(state)
             for state in ("copied", "doubled", "different", "pending", "unconfirmed", "missing")
         ),
         (of("missing", records) + of("unconfirmed", records)).alias("missing_records"),
@@ -251,7 +254,7 @@ def _states(exact: DataFrame) -> DataFrame:
 
 
 def _reordered(exact: DataFrame) -> DataFrame:
-    """First copies that were appended behind a later batch of the same partition."""
+    """First copies that were appended after a later batch of the same partition."""
     place = Window.partitionBy(*_PLACE, "target_topic", "target_partition").orderBy("target_offset")
     appended = exact.where("target_offset is not null").withColumn("before", F.lag("base_offset").over(place))
     return appended.where("base_offset < before").groupBy(*_PLACE).agg(F.count("*").alias("reordered"))
@@ -264,7 +267,7 @@ def _retried(attempted: DataFrame) -> DataFrame:
 
 
 def _worst(timed: DataFrame) -> DataFrame:
-    """What is short at the end; where that has been made up for since, what was at most."""
+    """The shortfall at the end; if it was made up for since, the largest."""
 
     def of(column: str) -> Column:
         at_last = F.coalesce(F.max_by(column, "minute"), F.lit(0))

@@ -1,8 +1,8 @@
-"""`audit`: the tables `partitions`, `batches` (those that are not as they should be) and `minutes`; exit code 1 when something is missing.
+"""`audit`: the tables `partitions`, `batches` (those with a problem) and `minutes`; exit code 1 if records are missing.
 
---source CLUSTER --target CLUSTER   names in the configuration; not needed where one cluster is read and one other is written
---prefix PREFIX                     what the mirror puts before names of topics, such as `a.`
---tolerance N                       batches at the end of a partition that may be on their way (1); 0 once traffic has ended
+--source CLUSTER --target CLUSTER   names in the configuration; only needed if more than two clusters are in the capture
+--prefix PREFIX                     the mirror's prefix of topic names, such as `a.`
+--tolerance N                       batches at the end of a partition that may be in transit (1); 0 after the traffic
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from shoal.scenarios.jobs.audit.analysis import (
 )
 from shoal.scenarios.jobs.audit.report import Found, audit_report, complaints, total
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.report.report import write_report
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.report.write import write_report
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
 from shoal.scenarios.jobs.task import own_arguments, own_parser
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Audited", "audited", "run"]
 
 COMPLETE, INCOMPLETE = 0, 1
-_ALL_PARTITIONS = 1_000_000  # the verdict is summed up over them
+_ALL_PARTITIONS = 1_000_000  # the verdict is summed over them
 
 
 def run(task: Task) -> int:
@@ -64,7 +64,7 @@ def _arguments(task: Task) -> argparse.Namespace:
 
 
 def _clusters(rows: DataFrame, given: argparse.Namespace) -> tuple[str, str]:
-    """Of source and target."""
+    """Names of source and target."""
     if given.source is not None and given.target is not None:
         return given.source, given.target
     seen = rows.where("kind = 'batch'").select("cluster", "direction").distinct().collect()
@@ -78,7 +78,7 @@ def _clusters(rows: DataFrame, given: argparse.Namespace) -> tuple[str, str]:
 def _only(flag: str, names: set[str]) -> str:
     if len(names) != 1:
         listed_names = ", ".join(sorted(names)) or "none"
-        raise JobError(flag, f"say which cluster it is, since the captures do not tell (candidates: {listed_names})")
+        raise JobError(flag, f"name the cluster: the captures have several candidates ({listed_names})")
     return next(iter(names))
 
 
@@ -90,7 +90,7 @@ class Audited:
 
 
 def audited(rows: DataFrame, names: tuple[str, str], prefix: str = "", tolerance: int = 1) -> Audited:
-    """All tables, of which each step is worked out once. `names`: of the clusters, source and target."""
+    """All tables; each step is computed once. `names`: of the clusters, source and target."""
     seen, sent = _once(source_batches(rows, names[0])), _once(attempts(rows, names[1], prefix))
     source, attempted = map(_once, in_scope(seen, sent))
     exact = _once(judged(_once(matched(source, attempted)), tolerance))
@@ -99,7 +99,7 @@ def audited(rows: DataFrame, names: tuple[str, str], prefix: str = "", tolerance
 
 
 def _once(table: DataFrame) -> DataFrame:
-    """A Python data source is planned and read again wherever a query mentions it, and these queries mention it often."""
+    """Spark reads a Python data source again wherever a query mentions it, and these queries mention it often."""
     return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 

@@ -1,4 +1,4 @@
-"""What people read of `audit`: is it complete, and if it is not, what is missing. Knows no Spark."""
+"""The page of `audit`: is the copy complete, and if not, what is missing. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _YEAR_2000: Final = 946_684_800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`partitions`, `batches`, `minutes`: as the tables; the last two only what is not as it should be. `timeline`: of all topics."""
+    """`partitions`, `batches`, `minutes`: the tables; the last two with problems only. `timeline`: of all topics."""
 
     clusters: tuple[str, str]
     partitions: Sequence[Mapping[str, Any]]
@@ -31,13 +31,13 @@ class Found:
 
 
 def total(found: Found, key: str) -> int:
-    """Over all partitions. What is missing or doubled by both ways of counting is the larger of the two."""
+    """Sum over all partitions. If both ways of counting find missing or doubled records, the larger sum."""
     also = {"missing_records": "short", "doubled_records": "over"}.get(key, key)
     return sum(max(row[key], row[also]) for row in found.partitions)
 
 
 def complaints(found: Found) -> Iterator[str]:
-    """A line for each thing that is missing or doubled; then one that sums up."""
+    """A line for each missing or doubled batch or count; then a summary."""
     for row in found.batches.rows[:_SHOWN]:
         if row["state"] != "pending":
             place = f"{row['topic']}-{row['partition']} offsets {row['base_offset']}-{row['last_offset']}"
@@ -50,7 +50,8 @@ def complaints(found: Found) -> Iterator[str]:
                 yield f"{words}: {row['topic']}-{row['partition']}: {row[key]} records"
     missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
     copied, pending = sum(row["target_records"] for row in found.partitions), total(found, "pending")
-    yield f"{copied:,} records at the target; missing: {missing:,}, doubled: {doubled:,}; batches on their way: {pending:,}"
+    summary = f"{copied:,} records at the target; missing: {missing:,}, doubled: {doubled:,}"
+    yield f"{summary}; batches in transit: {pending:,}"
 
 
 def audit_report(found: Found) -> Report:
@@ -80,7 +81,7 @@ def audit_report(found: Found) -> Report:
 
 
 _COUNTED: Final = (
-    ("Batches on their way", "pending", False),
+    ("Batches in transit", "pending", False),
     ("Reordered batches", "reordered", True),
     ("Retries", "retries", False),
     ("Fetched again", "fetched_again", False),
@@ -95,17 +96,19 @@ def _timeline(found: Found) -> Section:
     chart = lines({"all topics": (moments, ahead)}, label="Minute of the records (UTC)", counted="Records", step=True)
     return Section(
         heading="Records by which the target is behind",
-        says="Source minus target, added up over the minutes of the records' own timestamps. It returns to zero in a complete copy; "
-        "a step that stays is what is missing (upwards) or doubled (downwards) since that minute.",
+        says="Source minus target, summed over the minutes of the records' own timestamps. It returns to zero in a "
+        "complete "
+        "copy; a step that stays shows missing (upwards) or doubled (downwards) records since that minute.",
         content=[Chart(name="behind", figure=chart)],
     )
 
 
 def _batches(found: Found) -> Section:
     return Section(
-        heading="Batches that are not as they should be",
-        says="Source offsets against those that each batch at the target says it carries. Unconfirmed: sent, and no answer was "
-        f"seen. Pending: the newest of its partition. {_cut(found.batches)}",
+        heading="Batches with a problem",
+        says="Source offsets against those that each batch at the target claims to carry. Unconfirmed: sent, but no "
+        "answer "
+        f"was seen. Pending: the newest of its partition. {_cut(found.batches)}",
         content=[Table(columns=_BATCHES, rows=found.batches.rows[:_SHOWN])],
     )
 
@@ -113,15 +116,19 @@ def _batches(found: Found) -> Section:
 def _minutes(found: Found) -> Section:
     return Section(
         heading="Minutes in which the sums differ",
-        says="By more records than the largest batch has, which may straddle two minutes. This finds what is missing where a mirror "
-        f"makes batches of its own. {_cut(found.minutes)}",
+        says="By more records than the largest batch has, which may straddle two minutes. This finds missing records "
+        "where a "
+        f"mirror makes batches of its own. {_cut(found.minutes)}",
         content=[Table(columns=_MINUTES, rows=found.minutes.rows[:_SHOWN])],
     )
 
 
 def _partitions(found: Found) -> Section:
     worst = sorted(found.partitions, key=lambda row: (-max(row["missing_records"], row["short"]), -row["records"]))
-    says = "The worst first, then the largest. Offsets not seen lie between the first and the last fetched one: compacted, or not captured."
+    says = (
+        "The worst first, then the largest. Offsets not seen: between the first and the last fetched one, compacted "
+        "or not captured."
+    )
     return Section(heading="Partitions", says=says, content=[Table(columns=_PARTITIONS, rows=worst[:_SHOWN])])
 
 

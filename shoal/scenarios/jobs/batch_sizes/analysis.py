@@ -1,11 +1,11 @@
-"""How large batches are, who makes the small ones, and what these cost.
+"""Batch sizes, the clients of small batches, and their cost.
 
 Rows are counted where they are read (`fold.py`): by bins of size, and by bins of the time between two requests of a
-connection. Here Spark adds that up (`count_batches`, `count_gaps`); every other table is made of those two. A request may have many
-batches, so requests are counted where they differ from the one before on their connection.
+connection. Spark sums these (`count_batches`, `count_gaps`); every other table is made from the two. A request may have
+many batches, so requests are counted where they differ from the previous one on their connection.
 
-Spark gets what may grow with topics, partitions, hours and connections. What is by client alone is small: it is made where the job runs
-(`costs.py`), since a query takes some tenths of a second of two cores, however few rows it has.
+Spark gets whatever grows with topics, partitions, hours and connections. Tables by client are small: they are made
+where the job runs (`costs.py`), since a query takes some tenths of a second of two cores, however few rows it has.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 __all__ = ["FOLDING", "count_batches", "count_gaps", "sizes"]
 
 FOLDING: Final = Folding(columns=COLUMNS, fold=fold, schema=from_arrow_schema(FOLDED))
-"""What is read, and how it is folded."""
+"""The columns that are read, and how they are folded."""
 
 
 def count_batches(folded: DataFrame) -> DataFrame:
-    """By group and by bins of bytes and of records: batches, records, bytes; and of those whose raw size is known, both sizes."""
+    """By group and by bins of bytes and records: batches, records, bytes; and both sizes if the raw size is known."""
     sums = folded.where(F.col("connection").isNull()).withColumn("hour", F.timestamp_seconds(F.col("hour") * 3600))
     return sums.groupBy(*GROUP, "bytes_bin", "records_bin").agg(*(F.sum(name).alias(name) for name in SUMS))
 
 
 def count_gaps(folded: DataFrame, rows: DataFrame) -> pa.Table:
-    """By client and by bins of microseconds since the last request with records on the same connection; null for its first one.
+    """By client and by bins of microseconds since the connection's previous request with records; null for its first
+    one.
 
-    `folded`: persisted, since its runs may be others when they are made again. `rows`: those that were folded; they are
-    read again if runs of one connection overlap, which is seldom: so that is asked first, and not planned for.
+    `folded`: persisted, since its runs can change when they are computed again. `rows`: the rows that were folded; they
+    are read again if runs of one connection overlap. That is rare, so it is checked first.
     """
     runs = _lined_up(folded.where(F.col("connection").isNotNull()))
     joined = runs.select(*FLOW, "is_tangled", F.inline(F.concat("gaps", _joint())))
@@ -60,7 +61,7 @@ def count_gaps(folded: DataFrame, rows: DataFrame) -> pa.Table:
 
 
 def _lined_up(runs: DataFrame) -> DataFrame:
-    """`before`: the end of the run before on its connection. `is_tangled`: runs of this connection overlap."""
+    """`before`: the end of the previous run on its connection. `is_tangled`: runs of this connection overlap."""
     link = Window.partitionBy(*LINK)
     before = F.lag(F.struct("last_ns", "last_request")).over(
         link.orderBy("first_ns", "first_request", "last_ns", "last_request")
@@ -73,7 +74,7 @@ def _lined_up(runs: DataFrame) -> DataFrame:
 
 
 def _joint() -> Column:
-    """What the first request of a run adds; nothing if the run before has ended with the same one."""
+    """What the first request of a run adds; nothing if the previous run ended with the same request."""
     gap = bin_of((F.col("first_ns") - F.col("before.last_ns")) / 1000)
     added = F.array(F.struct(gap.alias("gap_bin"), F.lit(1).cast("long").alias("requests")))
     is_new = F.col("before").isNull() | (F.col("before.last_request") != F.col("first_request"))
@@ -81,7 +82,7 @@ def _joint() -> Column:
 
 
 def _gaps_by_sorting(rows: DataFrame) -> DataFrame:
-    """The plain way, for any rows."""
+    """The simple way, for any rows."""
     ordered = Window.partitionBy(*LINK).orderBy("time_ns", "request")
     wanted = (F.col("kind") == "batch") & ~F.col("control") & (F.col("handling") != "own")
     return (

@@ -1,4 +1,5 @@
-"""What the batches of each client cost, from its histograms of sizes and of gaps. Knows no Spark: a client has some hundred bins."""
+"""The cost of each client's batches, from its histograms of sizes and gaps. Needs no Spark: a client has some hundred
+bins."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CLIENTS", "FLOW", "SMALL", "clients"]
 
 SMALL: Final = 16_384
-"""Bytes: the producers' default `batch.size`. What is below could have been larger by the defaults alone."""
+"""Bytes: the producers' default `batch.size`. Smaller batches could have been larger with the defaults."""
 FLOW: Final = ("cluster", "direction", "client")
 _SMALL_BIN: Final = (SMALL.bit_length() - 1) * PER_DOUBLING
 
@@ -29,11 +30,12 @@ CLIENTS: Final = pa.schema(
         *((name, pa.float64()) for name in ("gap_p50_us", "requests_per_mb", "bytes_per_request")),
     ]
 )
-"""`small`: batches below SMALL bytes. `full_batches`: as many would do, if each had SMALL bytes."""
+"""`small`: batches below SMALL bytes. `full_batches`: batches that the same bytes would need at SMALL bytes each."""
 
 
 def clients(bins: Sequence[Row], gaps: Sequence[Row]) -> list[dict[str, Any]]:
-    """By FLOW, as CLIENTS, most requests per MB first. `bins`: batches, records, bytes; `gaps`: requests; both by FLOW and bin."""
+    """By FLOW, as CLIENTS, most requests per MB first. `bins`: batches, records, bytes; `gaps`: requests; by FLOW and
+    bin."""
     sizes, times = _by_flow(bins), _by_flow(gaps)
     rows = [dict(zip(FLOW, flow, strict=True)) | _costs(sizes[flow], times[flow]) for flow in sizes if flow in times]
     return sorted(rows, key=lambda row: (-row["requests_per_mb"], *(row[name] or "" for name in FLOW)))

@@ -1,7 +1,7 @@
-"""What `batch-sizes` makes of rows where they are read: a table of sums instead of rows, some thousand for a million.
+"""`batch-sizes` folds rows where they are read: a table of sums instead of rows, some thousand for a million.
 
-A part of a file is taken in pieces of PIECE rows; of each piece come sums (`sizes.py`) and runs (`gaps.py`), side by side in
-one table whose other columns are null: so one pass makes both. Spark then adds up what all pieces have given.
+A part of a file is read in pieces of PIECE rows; each piece gives sums (`sizes.py`) and runs (`gaps.py`), in one table
+whose other columns are null: so one pass makes both. Spark then sums the results of all pieces.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ COLUMNS: Final = (
     *("time_ns", "proxy", "connection", "request", "client", "cluster", "kind", "direction", "handling"),
     *("topic", "partition", "records", "batch_bytes", "raw_bytes", "codec", "control"),
 )
-"""All that is read."""
+"""All columns that are read."""
 FOLDED: Final = pa.schema([*COUNTED, *(field for field in RUN if field.name not in COUNTED.names)])
 """A row with a `connection` is a run, one without is a sum."""
 PIECE: Final = 1_000_000
-"""Rows: so many are in memory at a time, some 200 MB."""
+"""Rows in memory at a time, about 200 MB."""
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

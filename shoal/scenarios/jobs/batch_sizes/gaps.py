@@ -1,9 +1,9 @@
-"""Times between the requests of a connection, within some rows: no sort of all rows, and none of them crosses a shuffle.
+"""Times between the requests of a connection, within a piece of a file: without a sort or a shuffle of all rows.
 
-The rows of a connection stand in its file in the order in which they were answered, which is all but always that of their times. So
-the gaps are counted where rows are read: a *run* is what one connection has in a piece of a file, put in order, with its gaps
-and both of its ends. Runs of one connection that do not overlap are then joined by their ends alone (`batch_sizes.count_gaps`); where
-two do overlap, that connection is counted again by sorting it. Rejected: a window over all rows, which costs three times as much.
+A file has a connection's rows in the order of their answers, which is almost always that of their times. So gaps are
+counted where rows are read: a *run* is the part of a connection in a piece of a file, sorted, with its gaps and both
+ends. Runs of one connection that do not overlap are joined by their ends alone (`batch_sizes.count_gaps`); where two
+overlap, that connection is sorted and counted again. Rejected: a window over all rows, which costs three times as much.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ RUN: Final = pa.schema(
         ("gaps", pa.list_(_GAP)),
     ]
 )
-"""`gaps`: requests by bins of microseconds since the request before, of all but the run's first one."""
+"""`gaps`: requests by bins of microseconds since the previous request, without the run's first one."""
 _SHORT: Final = 1 << 16
 
 
 def runs(rows: pa.Table) -> pa.RecordBatch:
-    """Of batches, with at least one; each column in one chunk."""
+    """Runs of batches, with at least one batch; each column in one chunk."""
     column = {name: rows[name].chunk(0) for name in rows.column_names}
     links = grouped([column[name] if name != "connection" else column[name].to_numpy() for name in LINK])
     times, requests = column["time_ns"].to_numpy(), column["request"].to_numpy()
@@ -50,7 +50,7 @@ def runs(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _order(links: Groups, times: Numbers, requests: Numbers) -> Numbers:
-    """By link, time and request. Mostly they are in order within a link, and small numbers sort in linear time."""
+    """By link, time and request. Rows are mostly in order within a link, and small numbers sort in linear time."""
     small = links.codes.astype(np.uint16) if len(links) <= _SHORT else links.codes
     order = np.argsort(small, kind="stable")
     codes, at, number = links.codes[order], np.diff(times[order]), np.diff(requests[order])

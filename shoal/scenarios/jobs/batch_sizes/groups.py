@@ -1,7 +1,7 @@
-"""Rows told apart by several columns at once, in numpy: which group each row is in, and where each group has its first row.
+"""Groups rows by several columns, in numpy: each row's group, and each group's first row.
 
-Columns become small numbers (a string its place in a dictionary), and all of them one number by multiplying, as digits do. One hash
-of that number then gives dense groups. Spark's own grouping builds and compares a key of some 150 bytes for each row instead.
+Columns become small numbers (a string its index in a dictionary), and all of them one number, like digits. A hash of
+that number gives dense groups. Spark's own grouping builds and compares a key of about 150 bytes for each row instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Groups", "grouped", "is_word", "summed"]
 Numbers = npt.NDArray[np.int64]
 _MOST: Final = 1 << 62
 _NARROW: Final = 1 << 20
-"""Whole numbers that span less than this are digits as they are."""
+"""Integers that span less than this are used as digits directly."""
 
 
 class Groups(NamedTuple):
@@ -34,13 +34,13 @@ class Groups(NamedTuple):
         return len(self.first)
 
 
-def grouped(columns: Sequence[pa.Array | Numbers]) -> Groups:
+def grouped(columns: Sequence[pa.Array | Numbers], *, most: int = _MOST, narrow: int = _NARROW) -> Groups:
     """At least one column; all have the same length, which is not 0. Null is a value."""
-    codes, size = _digits(columns[0])
+    codes, size = _digits(columns[0], narrow)
     for column in columns[1:]:
-        digits, count = _digits(column)
-        if size * count > _MOST:
-            codes, size = _digits(_dense(codes))
+        digits, count = _digits(column, narrow)
+        if size * count > most:
+            codes, size = _digits(_dense(codes), narrow)
         codes, size = codes * count + digits, size * count
     codes = _dense(codes)
     first = np.empty(int(codes.max()) + 1, np.int64)
@@ -49,23 +49,23 @@ def grouped(columns: Sequence[pa.Array | Numbers]) -> Groups:
 
 
 def summed(groups: Groups, values: npt.NDArray[Any]) -> Numbers:
-    """By group. Exact while the sum of all is below 2^53."""
+    """Sums by group. Exact while the total is below 2^53."""
     return np.bincount(groups.codes, values.astype(np.float64), len(groups)).astype(np.int64)
 
 
 def is_word(column: pa.Array, word: str) -> npt.NDArray[np.bool_]:
-    """Of each row of a column of strings."""
+    """One flag per row of a column of strings."""
     encoded = _encoded(column)
     equal = pc.fill_null(pc.equal(encoded.dictionary, word), False).to_numpy(zero_copy_only=False)
     found: npt.NDArray[np.bool_] = np.append(equal, False)[_places(encoded)]
     return found
 
 
-def _digits(column: pa.Array | Numbers) -> tuple[Numbers, int]:
-    """-> a number for each row, and one more than the largest can be."""
+def _digits(column: pa.Array | Numbers, narrow: int) -> tuple[Numbers, int]:
+    """-> a number for each row, and one more than the largest possible."""
     if isinstance(column, np.ndarray):
         least, most = int(column.min()), int(column.max())
-        if most - least < _NARROW:
+        if most - least < narrow:
             return column.astype(np.int64) - least, most - least + 1
         column = pa.array(column)
     encoded = _encoded(column)

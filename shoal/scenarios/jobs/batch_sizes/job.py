@@ -1,4 +1,4 @@
-"""`batch-sizes`: the tables `counts`, `gaps`, `sizes`, `clients`, and what people read of them."""
+"""`batch-sizes`: the tables `counts`, `gaps`, `sizes`, `clients`, and their page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from shoal.scenarios.jobs.batch_sizes.costs import CLIENTS, FLOW, clients
 from shoal.scenarios.jobs.batch_sizes.report import Found, batch_sizes_report
 from shoal.scenarios.jobs.batch_sizes.shares import SUMS
 from shoal.scenarios.jobs.folding import fold_files
-from shoal.scenarios.jobs.report.report import Listed, write_report
+from shoal.scenarios.jobs.report.report import Listed
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed, summed, written
+from shoal.scenarios.jobs.report.write import write_report
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _TOPICS = 25
 
 def run(task: Task) -> int:
     folded = fold_files(task.spark, task.source, task.options, FOLDING).persist()
-    with ThreadPoolExecutor() as at_once:  # all are small, and one alone leaves most of the cores idle
+    with ThreadPoolExecutor() as at_once:  # all are small, and a single one leaves most cores idle
         gaps = at_once.submit(_gaps, task, folded)
         counts = kept(count_batches(folded), task.out, "counts")
         all_sizes = at_once.submit(lambda: listed(kept(sizes(counts), task.out, "sizes"), F.desc("batches")))

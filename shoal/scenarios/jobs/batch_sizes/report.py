@@ -1,4 +1,4 @@
-"""What people read of `batch-sizes`: from counted bins to charts, tables and sentences. Knows no Spark."""
+"""The page of `batch-sizes`: charts, tables and sentences from counted bins. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _NAMELESS: Final = "(no client id)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`bins`: by direction, client, bin of bytes, bin of records. `gaps`, `clients`, `sizes`: as the tables. `topics`: top list."""
+    """`bins`: by direction, client, bin of bytes, bin of records. `gaps`, `clients`, `sizes`: the tables. `topics`: top
+    list."""
 
     bins: Sequence[Mapping[str, Any]]
     gaps: Sequence[Mapping[str, Any]]
@@ -43,7 +44,7 @@ def batch_sizes_report(found: Found) -> Report:
     sections = [*_sizes("produced", produced), *_costs(found), *_sizes("fetched", fetched)]
     return Report(
         job="batch-sizes",
-        title="Batch sizes: how large, who makes the small ones, what they cost",
+        title="Batch sizes: how large, which clients send small ones, and their cost",
         facts=[*_facts(produced, fetched, found.clients.rows), *found.faults],
         sections=sections,
         tables={
@@ -73,7 +74,7 @@ def _facts(
 
 
 def _summary(produced: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of all producers together."""
+    """All producers together."""
     batches, size = _sum(produced, "batches"), _sum(produced, "bytes")
     mine = [row for row in clients if row["direction"] == "produced"]
     sizes = _counted(produced, "bytes_bin", "batches")
@@ -104,8 +105,9 @@ def _sizes(direction: str, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     return [
         Section(
             heading=f"Sizes of the batches {direction}",
-            says="How many batches there are of each size, by client, compressed as they were on the wire. 16 KiB is the "
-            "default batch.size of a producer; p50 and p90: half and nine tenths of the batches are below.",
+            says="Number of batches by size and client, compressed as on the wire. 16 KiB is the default batch.size of "
+            "a "
+            "producer; p50 and p90: half and nine tenths of the batches are smaller.",
             content=[_histogram(f"{direction}-sizes", rows, "bytes_bin", "batches", size, bytes_label, clients, marks)],
         ),
         Section(
@@ -115,7 +117,8 @@ def _sizes(direction: str, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
         ),
         Section(
             heading=f"Records in the batches {direction}",
-            says="How many batches have so many records. Compression works within a batch: one of one record gains little.",
+            says="Number of batches by record count. Compression works within a batch: a batch of one record gains "
+            "little.",
             content=[_histogram(f"{direction}-records", rows, "records_bin", "batches", records, count_label, clients)],
         ),
     ]
@@ -129,15 +132,16 @@ def _costs(found: Found) -> list[Section]:
     return [
         _dearest(clients),
         Section(
-            heading="Who sends the most requests",
-            says="Small: batches below 16 KiB. Full batches: as many would carry the same bytes at 16 KiB each. Gap: half of the "
-            "requests come sooner than this after the one before on their connection.",
+            heading="Clients with the most requests",
+            says="Small: batches below 16 KiB. Full batches: as many would carry the same bytes at 16 KiB each. Gap: "
+            "half of the "
+            "requests follow the previous one on their connection sooner than this.",
             content=[Table(columns=_CLIENT_COLUMNS, rows=[_with_gap(row) for row in busiest])],
         ),
         _gaps(found),
         Section(
             heading="Topics with the smallest batches",
-            says="By mean size. Ratio: compressed to raw size, where the codec tells the raw size (lz4 does not).",
+            says="By mean size. Ratio: compressed to raw size, where the codec states the raw size (lz4 does not).",
             content=[Table(columns=_TOPIC_COLUMNS, rows=found.topics)],
         ),
     ]
@@ -147,9 +151,10 @@ def _dearest(clients: Sequence[Mapping[str, Any]]) -> Section:
     cost = {row["client"] or _NAMELESS: row["requests_per_mb"] for row in clients[:12]}
     chart = bars(cost, label="Produce requests per MB", form=count_label, log=True)
     return Section(
-        heading="What a megabyte costs",
-        says="Produce requests for each MB (a million bytes) that a client sends, the dearest clients first. At one full batch of "
-        "16 KiB per request it would be 61; a request costs the broker about the same, however small it is.",
+        heading="Cost of a megabyte",
+        says="Produce requests for each MB (a million bytes) that a client sends, the most expensive clients first. At "
+        "one full "
+        "batch of 16 KiB per request it would be 61; a request costs the broker about the same, however small it is.",
         content=[Chart(name="requests-per-mb", figure=chart)],
     )
 
@@ -157,11 +162,12 @@ def _dearest(clients: Sequence[Mapping[str, Any]]) -> Section:
 def _gaps(found: Found) -> Section:
     produced = [row for row in found.bins if row["direction"] == "produced"]
     gaps = [row for row in found.gaps if row["direction"] == "produced" and row["gap_bin"] is not None]
-    clients, label = _largest(produced, "batches"), "Time since the request before"
+    clients, label = _largest(produced, "batches"), "Time since the previous request"
     return Section(
         heading="Time between two requests of a connection",
-        says="A linger that is shorter than most of these gaps joins little on one connection; the gaps between the requests of "
-        "all connections to a broker are shorter by far.",
+        says="A linger that is shorter than most of these gaps joins little on one connection; the gaps between the "
+        "requests "
+        "of all connections to a broker are much shorter.",
         content=[_histogram("gaps", gaps, "gap_bin", "requests", label, microseconds_label, clients)],
     )
 
@@ -202,7 +208,7 @@ def _histogram(
     clients: Sequence[str],
     marks: Mapping[str, float] | None = None,
 ) -> Chart:
-    """By client: `clients` in colours of their own, which are the same in all charts of a direction."""
+    """By client: `clients` have their own colours, the same in all charts of a direction."""
     series: dict[str, Counter[int]] = {client: Counter() for client in clients}
     if not {row["client"] for row in rows} <= series.keys():
         series[_OTHERS] = Counter()

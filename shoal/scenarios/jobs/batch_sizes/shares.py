@@ -1,6 +1,7 @@
-"""From histograms to sizes and percentiles, by group. Knows no Spark: `batch_sizes.sizes` has it run on partitions of `counts`.
+"""Sizes and percentiles by group, from histograms. Needs no Spark: `batch_sizes.sizes` runs it on partitions of
+`counts`.
 
-In numpy, since Spark would need two windows and five stages for it, which take two seconds of CPU for some thousand rows.
+In numpy, since Spark would need two windows and five stages: two seconds of CPU for some thousand rows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SIZED: Final = pa.schema(
 
 
 def sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`batches`: of the table `counts`; a group has all of its rows here. -> SIZED."""
+    """`batches`: of the table `counts`; all rows of a group are here. -> SIZED."""
     rows = pa.Table.from_batches(batches) if (batches := list(batches)) else None
     if rows is None or not rows.num_rows:
         return
@@ -61,7 +62,7 @@ def sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def share_bins(codes: Numbers, bins: Numbers, counts: Numbers, share: float) -> Numbers:
-    """`codes`: of each row its group, all from 0 on are there. -> of each group the bin in which `share` of its counts is reached."""
+    """`codes`: each row's group, all from 0 on occur. -> for each group the bin that reaches `share` of its counts."""
     order = np.lexsort((bins, codes))
     codes, bins, counts = codes[order], bins[order], counts[order]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))

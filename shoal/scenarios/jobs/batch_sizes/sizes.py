@@ -1,4 +1,4 @@
-"""The batches of some rows, counted by group and by bins of size. Knows no Spark: see `fold.py`."""
+"""Batches of some rows, counted by group and by bins of size. Needs no Spark: see `fold.py`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COUNTED: Final = pa.schema(
         *((name, pa.int64()) for name in ("batches", "records", "bytes", "known_bytes", "known_raw_bytes")),
     ]
 )
-"""`known_bytes`, `known_raw_bytes`: compressed and raw size of the records of those batches whose raw size is known."""
+"""`known_bytes`, `known_raw_bytes`: compressed and raw size of the records in batches whose raw size is known."""
 
 
 def counted(rows: pa.Table) -> pa.RecordBatch:
-    """Of batches, with at least one; each column in one chunk."""
+    """Counts of batches, with at least one batch; each column in one chunk."""
     column = {name: rows[name].chunk(0) for name in rows.column_names}
     sizes, records = (column[name].to_numpy(zero_copy_only=False) for name in ("batch_bytes", "records"))
     bins = {

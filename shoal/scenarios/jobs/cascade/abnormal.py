@@ -1,8 +1,9 @@
-"""Which clients behave strangely: a rule on the changelog of the cascade.
+"""Which clients behave abnormally: a rule on the changelog of the cascade.
 
-A counter is abnormal when it is large (`floor`), many times what its own windows before held (`times`), and has grown many times as
-much as its peers have, the other counters of the same window (`peers`): a rush hour is nobody's fault. A client without a past, or
-without peers, is not judged. It is judged anew with each change, so a runaway is told within a turn and not at the end of its hour.
+A counter is abnormal when it is large (`floor`), many times the value of its own previous windows (`times`), and has
+grown many times as much as its peers, the other counters of the same window (`peers`): a rush hour makes no client
+abnormal. A client without a past, or without peers, is not judged. The rule runs on each change, so a runaway is
+reported within a turn and not at the end of its hour.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ class Rule:
     floor: int = 1000  # records
     times: float = 8.0
     peers: float = 4.0
-    past_windows: int = 3  # that must be known
+    past_windows: int = 3  # minimum of known previous windows
 
 
 def abnormal(flow: DataFrame, rule: Rule) -> DataFrame:
-    """Of a turn's flows, or of all of them. `growth`: times its own past; `peer_growth`: the median of the others in its window."""
+    """Figures of a turn's flows, or of all. `growth`: times its own past; `peer_growth`: the median of the others in
+    its window."""
     known = changelog(flow).where((F.col("past_windows") >= rule.past_windows) & (F.col("past") > 0))
     grown = known.withColumn("growth", F.col("records") / F.col("past"))
     in_window = Window.partitionBy("level", "window")
@@ -46,7 +48,7 @@ def abnormal(flow: DataFrame, rule: Rule) -> DataFrame:
 
 
 def _median_of_others() -> Column:
-    """The lower median: of the sorted growths without one's own, the one in the middle."""
+    """The lower median: the middle one of the sorted growths without one's own."""
     middle = F.floor((F.size("all") - 2) / 2).cast("int")
     own = (F.array_position("all", F.col("growth")) - 1).cast("int")
     place = F.when(middle < own, middle).otherwise(middle + 1)
@@ -54,6 +56,6 @@ def _median_of_others() -> Column:
 
 
 def worst(found: DataFrame) -> DataFrame:
-    """Each abnormal counter once, as it was when it was largest; the fastest grown first."""
+    """Each abnormal counter once, at its largest; the fastest grown first."""
     largest = F.max_by(F.struct("records", "bytes", "batches", "past", "growth", "peer_growth"), "records").alias("at")
     return found.groupBy(*KEY).agg(largest).select(*KEY, "at.*").orderBy(F.desc("growth"), *KEY)

@@ -1,10 +1,11 @@
-"""Counters of records, bytes and batches by client and topic, in windows of 1 m, 10 m, 1 h and 1 d, kept up to date as captures grow.
+"""Counters of records, bytes and batches by client and topic, in windows of 1 m, 10 m, 1 h and 1 d, updated as captures
+grow.
 
     rows -> increments (combine.py) -> by bucket: the cascade (levels.py) -> flows -> OUT/flows/batch_id=N
                                                                          the flows of one turn -> abnormal clients
 
-A row of the flows is both: the value of a counter with its version (`changelog`), and what was added since the last one (`diffs`). A
-micro-batch writes a directory of its own, so one that is done again after a crash replaces what it had written.
+A row of the flows has both: a counter's value with its version (`changelog`), and the increase since the previous
+version (`diffs`). A micro-batch writes its own directory, so a repeated one after a crash replaces what it had written.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KEY: Final = ("level", "window", "topic", "client")
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Of captured rows, those that count: batches that clients have sent."""
+    """Captured rows that count: batches that clients have sent."""
     produced = (F.col("direction") == "produced") & (F.col("batch_bytes") > 0)
     return rows.where(produced & ~F.col("control"))
 
@@ -49,24 +50,24 @@ def flows(rows: DataFrame, settings: CascadeSettings) -> DataFrame:
 
 
 def changelog(flow: DataFrame) -> DataFrame:
-    """The latest value of each counter. Without orphans: of these only what was added is known."""
+    """The latest value of each counter. Without orphans: only their increases are known."""
     latest = F.max_by(F.struct(*COUNTERS, "final", "late", "past", "past_windows"), "version").alias("latest")
     return flow.where(~F.col("orphan")).groupBy(*KEY).agg(latest).select(*KEY, "latest.*")
 
 
 def diffs(flow: DataFrame) -> DataFrame:
-    """The sum of all that was added to each counter."""
+    """The sum of all increases of each counter."""
     sums = [F.sum(f"{name}_diff").alias(name) for name in COUNTERS]
     return flow.groupBy(*KEY).agg(*sums, F.max("late").alias("late"), F.max("orphan").alias("orphan"))
 
 
 def counts(rows: DataFrame, settings: CascadeSettings) -> DataFrame:
-    """The same counters, counted at once and without a cascade: what must come out."""
+    """The same counters, counted at once and without a cascade: the expected result."""
     captured = F.expr("time_ns div 1000000000")
     own = F.expr("max_timestamp div 1000")
     true = F.coalesce((own > 0) & (own - captured < AHEAD_SECONDS), F.lit(False))
     timed = counted(rows).withColumns({"at": F.when(true, own).otherwise(captured), "true": true})
-    return reduce(lambda one, other: one.unionByName(other), [_level(timed, seconds) for seconds in settings.levels])
+    return reduce(lambda left, right: left.unionByName(right), [_level(timed, seconds) for seconds in settings.levels])
 
 
 def _level(timed: DataFrame, seconds: int) -> DataFrame:
@@ -82,8 +83,8 @@ def _level(timed: DataFrame, seconds: int) -> DataFrame:
 
 
 def mismatches(found: DataFrame, wanted: DataFrame) -> dict[int, int]:
-    """Level -> how many counters differ, or are on one side only. Empty: they are equal."""
-    one, other = found.select(*KEY, *COUNTERS), wanted.select(*KEY, *COUNTERS)
-    wrong = one.exceptAll(other).unionByName(other.exceptAll(one)).groupBy("level").agg(F.countDistinct(*KEY[1:]))
+    """Level -> number of counters that differ, or are on one side only. Empty: they are equal."""
+    ours, theirs = found.select(*KEY, *COUNTERS), wanted.select(*KEY, *COUNTERS)
+    wrong = ours.exceptAll(theirs).unionByName(theirs.exceptAll(ours)).groupBy("level").agg(F.countDistinct(*KEY[1:]))
     rows: list[Any] = wrong.collect()
     return {row[0]: row[1] for row in rows}

@@ -1,10 +1,10 @@
-"""What is counted, and how it is kept: a cell is one topic and client in one window of one level.
+"""Counters and how they are stored: a cell is one topic and client in one window of one level.
 
-    Cell   what it has counted (`total`), and what of that has been told already (`told`): the difference is the next diff
-    chunk  the cells of some neighbouring windows of a level: one value of the state store, since each access to it is a round trip
+    Cell   its count (`total`), and how much of it has been emitted (`emitted`): the difference is the next diff
+    chunk  the cells of some adjacent windows of a level: one value of the state store, since an access is a round trip
 
-A stored chunk is MessagePack of arrays. A checkpoint outlives the program: raise FORMAT with any change here, and keep it in the name
-of the state.
+A stored chunk is MessagePack of arrays. A checkpoint outlives the program: increment FORMAT with any change here, and
+keep it in the name of the state.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ __all__ = ["COUNTERS", "FORMAT", "Cell", "Counts", "Key", "decode_cells", "encod
 
 FORMAT: Final = 1
 COUNTERS: Final = ("records", "bytes", "batches", "restamped")
-"""`restamped`: batches whose own time cannot be true, counted in the window in which they were captured."""
+"""`restamped`: batches whose own time is impossible, counted in the window in which they were captured."""
 
 Counts = tuple[int, int, int, int]
 NOTHING: Final[Counts] = (0, 0, 0, 0)
 
 
 class Key(NamedTuple):
-    window: int  # where it begins, Unix time in seconds
+    window: int  # its start, Unix time in seconds
     topic: str
     client: str
 
 
 class Cell(msgspec.Struct, array_like=True):
     total: Counts = NOTHING
-    told: Counts = NOTHING
+    emitted: Counts = NOTHING
     version: int = 0
 
     def add(self, counts: Counts) -> None:
         self.total = plus(self.total, counts)
 
     def tell(self) -> Counts:
-        """What has not been told yet, which is told by that."""
-        diff = tuple(now - then for now, then in zip(self.total, self.told, strict=True))
-        self.told = self.total
+        """The increase since the last call."""
+        diff = tuple(now - then for now, then in zip(self.total, self.emitted, strict=True))
+        self.emitted = self.total
         self.version += 1
         return diff  # type: ignore[return-value]
 
 
-def plus(one: Counts, other: Counts) -> Counts:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+def plus(left: Counts, right: Counts) -> Counts:
+    return left[0] + right[0], left[1] + right[1], left[2] + right[2], left[3] + right[3]
 
 
 class _Entry(msgspec.Struct, array_like=True):

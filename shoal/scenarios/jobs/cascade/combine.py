@@ -1,6 +1,7 @@
-"""Batches -> increments, before the shuffle: a few rows for each topic, client and minute in place of some ten thousand batches.
+"""Batches -> increments, before the shuffle: a few rows per topic, client and minute in place of some ten thousand
+batches.
 
-Each task also sends a beat to each bucket: how far the captured time has come is the affair of all of them.
+Each task also sends a beat to each bucket: all of them need the progress of the capture clock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["AHEAD_SECONDS", "READS", "combine", "combining"]
 
 READS: Final = ["topic", "client", "records", "batch_bytes", "time_ns", "max_timestamp", "direction", "control"]
 AHEAD_SECONDS: Final = 3600
-"""A batch that is so much newer than its capture, or has no time at all, counts as made when it was captured."""
+"""A batch this much newer than its capture, or without a time, counts at its capture time."""
 _TOGETHER: Final = 500_000
 _SCHEMA: Final = pa.schema(
     [
@@ -60,7 +61,7 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def combine(table: pa.Table, seconds: int) -> pa.Table:
-    """Of columns `topic`, `client`, `records`, `batch_bytes`, `time_ns`, `max_timestamp`; windows of so many seconds."""
+    """Columns `topic`, `client`, `records`, `batch_bytes`, `time_ns`, `max_timestamp`; windows of `seconds`."""
     captured = pc.divide(table["time_ns"], 1_000_000_000)
     own = pc.divide(table["max_timestamp"], 1000)
     true = pc.fill_null(pc.and_(pc.greater(own, 0), pc.less(pc.subtract(own, captured), AHEAD_SECONDS)), False)

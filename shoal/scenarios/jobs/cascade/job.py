@@ -1,11 +1,12 @@
-"""`cascade`: OUT/flows and OUT/abnormal as they grow; the tables `counters` (latest values) and `suspects`, and what people read of them.
+"""`cascade`: OUT/flows and OUT/abnormal as they grow; the tables `counters` (latest values) and `suspects`, and their
+page.
 
---checkpoint DIR    where the state is kept (OUT/checkpoint): the same one goes on where it ended
---flush SECONDS     goes on for ever, and tells what changed every so often. Without it (--once): what is there, then a report
---levels S,S,...    windows in seconds (60,600,3600,86400); with --hold S,S,... the higher ones are told less often
+--checkpoint DIR    where the state is kept (OUT/checkpoint): the same one continues where it ended
+--flush SECONDS     runs forever, and emits changes at this interval. Without it (--once): existing files, then a report
+--levels S,S,...    windows in seconds (60,600,3600,86400); with --hold S,S,... the higher ones are emitted less often
 --delay S --grace S --keep S --buckets N         see `levels.py`; a checkpoint keeps its levels and buckets
 --floor RECORDS --times X --peers X              the rule for what is abnormal, see `abnormal.py`
---no-recount        do not count the captures once more to compare
+--no-recount        do not count the captures again for comparison
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import Found, cascade_report
 from shoal.scenarios.jobs.cascade.streaming import CascadePlace, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.report.report import write_report
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.report.write import write_report
 from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
 from shoal.scenarios.jobs.task import own_arguments, own_parser
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _TURN_BYTES = 256 * 1024 * 1024
-"""Of captures in one turn, 1.5 M rows: what one turn's workers hold is bounded."""
+"""Bytes of captures in one turn, 1.5 M rows: it limits the memory of a turn's workers."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -89,12 +90,12 @@ def _settings(given: argparse.Namespace) -> CascadeSettings:
 
 
 def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
-    """Levels and buckets are in the state: with others its counters would be found no more."""
+    """Levels and buckets are in the state: with others its counters would not be found."""
     file, chosen = checkpoint / "cascade.json", {"levels": list(settings.levels), "buckets": settings.buckets}
     if "://" in str(checkpoint):
         return
     if file.exists() and (known := json.loads(file.read_text())) != chosen:
-        raise JobError("--checkpoint", f"{checkpoint} was begun with {known}; begin another one for {chosen}")
+        raise JobError("--checkpoint", f"{checkpoint} was made with {known}; use another one for {chosen}")
     checkpoint.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(chosen))
 
@@ -121,7 +122,7 @@ def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> Found:
 
 
 def _wrong(task: Task, settings: CascadeSettings, flow: DataFrame, latest: DataFrame) -> dict[str, dict[int, int]]:
-    """Level -> wrong counters, of both flows against the captures counted once more."""
+    """Level -> wrong counters, of both flows against a recount of the captures."""
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(READS)})
     wanted = counts(rows, settings).persist()
     wrong = {"diffs": mismatches(diffs(flow), wanted), "changelog": mismatches(latest, wanted)}

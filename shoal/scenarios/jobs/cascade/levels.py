@@ -1,21 +1,24 @@
-"""Windowed counters in a cascade: each level counts what the level below has told, and only the first one counts batches.
+"""Windowed counters in a cascade: each level counts what the level below has emitted, and only the first counts
+batches.
 
     increments -> 1 minute -> diffs -> 10 minutes -> diffs -> 1 hour -> diffs -> 1 day
 
-Each turn (a micro-batch of the stream, which is the scheduled flush) every level adds what came, tells each changed cell once (its new
-value, its version, and the diff since it was told last), and hands these diffs on. A level with a `hold` tells less often, in slots that
-differ by bucket, so that not all of a day's counters are written in each turn; what is not told yet is in the cells.
+In each turn (a micro-batch of the stream, which is the scheduled flush) every level adds its input, emits each changed
+cell once (its new value, its version, and the diff since its last emission), and passes these diffs on. A level with a
+`hold` emits less often, in slots that differ by bucket, so that not all of a day's counters are written in each turn;
+the cells keep what is not emitted yet.
 
-The clock is the capture clock, `delay` behind the newest batch; windows are of the batches' own times. Were both of one clock, what is
-late could never come. The clock is kept here and not Spark's watermark, because Spark drops what is behind its watermark, and files of
-several proxies, or of a restart, are behind each other. Here nothing is dropped:
+The clock is the capture clock, `delay` behind the newest batch; windows are of the batches' own times. With one clock
+for both, nothing could be late. The clock is kept here instead of Spark's watermark, because Spark drops rows behind
+its watermark, and files of several proxies, or of a restart, are behind each other. Here nothing is dropped:
 
-    final    the clock has passed a window's end by `grace`: its cells are told once more, as final
-    late     what came for a final window: it is counted and told, marked
-    orphan   what came for a window that is forgotten (`keep` after the end of its chunk): its diffs are told and handed on, marked; its
-             value is not known any more, so it is no part of the changelog
+    final    the clock has passed a window's end by `grace`: its cells are emitted once more, as final
+    late     input for a final window: it is counted and emitted, marked
+    orphan   input for a window that is forgotten (`keep` after the end of its chunk): its diffs are emitted and passed
+             on, marked; its value is not known any more, so it is not part of the changelog
 
-The state is bounded: chunks are forgotten, and one chunk holds so many cells (`most_cells`); the keys beyond are counted as OTHERS.
+The state is limited: chunks are forgotten, and a chunk has at most `most_cells` cells; further keys are counted as
+OTHERS.
 """
 
 from __future__ import annotations
@@ -39,23 +42,23 @@ _NEVER: Final = -(1 << 62)
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeSettings:
-    """Seconds. Each level's window is a multiple of the one before. `hold`: by level; 0 is every turn."""
+    """Seconds. Each level's window is a multiple of the previous one. `hold`: by level; 0 is every turn."""
 
     levels: tuple[int, ...] = (60, 600, 3600, 86400)
     delay: int = 60
     grace: int = 120
     keep: int = 7200
     hold: tuple[int, ...] = ()
-    buckets: int = 64  # the state's; as the levels, it must not change while a checkpoint lives
+    buckets: int = 64  # of the state; like the levels, it must not change while a checkpoint lives
     most_cells: int = 50_000
 
     def __post_init__(self) -> None:
         for small, large in zip(self.levels, self.levels[1:], strict=False):
             if large % small or large <= small:
-                raise ValueError(f"a window of {large} s is no multiple of {small} s")
+                raise ValueError(f"a window of {large} s is not a multiple of {small} s")
 
     def chunk_seconds(self, level: int) -> int:
-        """The windows that fall into one window of the next level are kept together."""
+        """The windows within one window of the next level are kept together."""
         return self.levels[min(level + 1, len(self.levels) - 1)]
 
     def held(self, level: int) -> int:
@@ -65,8 +68,8 @@ class CascadeSettings:
 class Flow(NamedTuple):
     """One row of both flows: `total` and `version` are the changelog's, `diff` is the diff flow's.
 
-    `past`: the median of the records of the same key in the windows before that are known (`past_windows`, up to 10). A mean would
-    be drawn up by the very minute in which a client began to run away.
+    `past`: the median of the key's records in the known previous windows (`past_windows`, up to 10). A mean would be
+    drawn up by the very minute in which a client began to run away.
     """
 
     level: int  # seconds
@@ -85,12 +88,12 @@ class Store(Protocol):
     """The state of one bucket. `clock` None: there was none yet."""
 
     clock: int | None
-    chunks: dict[tuple[int, int], bool]  # by level and number: whether something in it has not been told
+    chunks: dict[tuple[int, int], bool]  # by level and number: whether it has changes that are not emitted
 
     def get(self, level: int, number: int) -> bytes | None: ...
     def put(self, level: int, number: int, data: bytes) -> None: ...
     def remove(self, level: int, number: int) -> None:
-        """It may have been forgotten in the turn in which it began."""
+        """The chunk may have been created in the same turn."""
 
 
 class Bucket:
@@ -134,7 +137,7 @@ class Bucket:
             else:
                 touched[number][self._add(level, number, key, counts)] = None
         if self._is_due(level):
-            yield from self._tell(level, touched)
+            yield from self._emit(level, touched)
         else:
             self._store.chunks.update(dict.fromkeys(((level, number) for number in touched), True))
         yield from self._finish(level)
@@ -158,8 +161,8 @@ class Bucket:
         slot = hold * self._number // self._settings.buckets
         return (self._now + slot) // hold > (self._before + slot) // hold
 
-    def _tell(self, level: int, touched: dict[int, dict[Key, None]]) -> Iterator[Flow]:
-        """What changed in this turn, and what was held back in earlier ones."""
+    def _emit(self, level: int, touched: dict[int, dict[Key, None]]) -> Iterator[Flow]:
+        """Changes of this turn, and those held back in earlier ones."""
         for (at, number), waits in list(self._store.chunks.items()):
             if at == level and waits:
                 touched[number] = dict.fromkeys(self._load(level, number))
@@ -167,7 +170,7 @@ class Bucket:
         for number, keys in touched.items():
             cells = self._load(level, number)
             for key in keys:
-                if cells[key].total != cells[key].told:
+                if cells[key].total != cells[key].emitted:
                     self._changed.add((level, number))
                     yield self._flow(level, key, cells[key], cells[key].tell())
 
@@ -180,7 +183,7 @@ class Bucket:
         return Flow(seconds, key, cell.total, diff, cell.version, final, late, orphan, past, windows)
 
     def _end(self, level: int, window: int) -> int:
-        """When a window is final."""
+        """The time at which a window becomes final."""
         return window + self._settings.levels[level] + self._settings.grace
 
     def _past(self, level: int, key: Key) -> tuple[float, int]:
@@ -193,7 +196,7 @@ class Bucket:
         return (float(median(known)), len(known)) if known else (0.0, 0)
 
     def _finish(self, level: int) -> Iterator[Flow]:
-        """The windows that the clock has passed in this turn, whose ends it had not passed before."""
+        """The windows that the clock has passed in this turn and not before."""
         chunk = self._settings.chunk_seconds(level)
         for at, number in list(self._store.chunks):
             ends = self._end(level, number * chunk), self._end(level, (number + 1) * chunk)

@@ -1,7 +1,7 @@
 """The cascade as a stateful operator of Spark: a bucket of keys is one key of its state.
 
-Rejected: one state key for each topic and client. Each access to the state is a round trip between Python and Java (0.1 ms and more), so
-counters by the thousand need their state in few values: a bucket's chunks, and `meta`.
+Rejected: one state key for each topic and client. Each access to the state is a round trip between Python and Java (0.1
+ms and more), so thousands of counters need few values: a bucket's chunks, and `meta`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["FLOW", "INCREMENT", "CascadeProcessor"]
 INCREMENT: Final = "beat int, topic string, client string, window long, captured long, " + ", ".join(
     f"{name} long" for name in COUNTERS
 )
-"""What comes in: sums of a topic and client in a window of the first level. `beat`: instead of all but `captured`, a bucket's number."""
+"""Input: sums of a topic and client in a window of the first level. `beat`: a bucket's number; then only `captured`
+counts."""
 FLOW: Final = ", ".join(
     [
         "level int, window long, topic string, client string",

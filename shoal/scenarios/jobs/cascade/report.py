@@ -1,4 +1,4 @@
-"""What people read of `cascade`: who sent how much when, whom to look at, and whether all levels have counted the same. Knows no Spark."""
+"""The page of `cascade`: traffic by client and time, abnormal clients, and whether all levels agree. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _SHOWN: Final = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """`levels`: sums of the flows by level. `counters`: how many, by level. `timeline`: records by window of the first level and client.
+    """`levels`: sums of the flows by level. `counters`: number by level.
 
-    `wrong`: flow -> level -> counters that differ from a plain count; None: not compared.
+    `timeline`: records by window of the first level and client. `wrong`: flow -> level -> counters that differ from a
+    plain count; None: not compared.
     """
 
     levels: Sequence[Mapping[str, Any]]
@@ -41,7 +42,7 @@ def cascade_report(found: Found, settings: CascadeSettings) -> Report:
     suspects = Listed(total=found.suspects.total, rows=[_suspect(row) for row in found.suspects.rows])
     return Report(
         job="cascade",
-        title="Cascade: counters by client and topic, and clients that behave strangely",
+        title="Cascade: counters by client and topic, and clients that behave abnormally",
         facts=[*_facts(found), *found.faults],
         sections=_sections(found, suspects, settings),
         tables={"suspects": suspects},
@@ -63,10 +64,10 @@ def _facts(found: Found) -> list[Fact]:
     facts = [
         Fact(name="Records counted", value=f"{first.get('records', 0):,}"),
         Fact(name="Counters", value=f"{sum(found.counters.values()):,} in {len(found.counters)} levels"),
-        Fact(name="Late", value=f"{first.get('late', 0):,} of {first.get('told', 0):,} changes"),
+        Fact(name="Late", value=f"{first.get('late', 0):,} of {first.get('told', 0):,} changes"),  # prose: ok
     ]
     if first.get("orphans"):
-        facts.append(Fact(name="Orphans, of windows that are forgotten", value=f"{first['orphans']:,}", bad=True))
+        facts.append(Fact(name="Orphans, of forgotten windows", value=f"{first['orphans']:,}", bad=True))
     if first.get("restamped"):
         facts.append(Fact(name="Batches with an impossible time", value=f"{first['restamped']:,}", bad=True))
     facts.append(Fact(name="Abnormal counters", value=f"{found.suspects.total:,}", bad=bool(found.suspects.total)))
@@ -81,19 +82,23 @@ def _sections(found: Found, suspects: Listed, settings: CascadeSettings) -> list
         Section(
             heading="Records by client",
             says=f"Produced in each window of {_size(settings.levels[0])}, by the batches' own times, on a logarithmic "
-            "scale: the clients with most of them, and those that are abnormal.",
+            "scale: the clients with most of them, and abnormal ones.",
             content=[Chart(name="records", figure=_records(found, settings.levels[0]))],
         ),
         Section(
-            heading="Whom to look at",
-            says="Counters that are many times what their own windows before held (their median: past), and have grown more than the "
-            "other counters of the same window. The fastest grown first, each as it was when it was largest.",
+            heading="Abnormal clients",
+            says="Counters that are many times the value of their own previous windows (their median: past), and have "
+            "grown more "
+            "than the other counters of the same window. The fastest grown first, each at its largest.",
             content=[Table(columns=_SUSPECTS, rows=suspects.rows[:_SHOWN])],
         ),
         Section(
             heading="Levels",
-            says="Each level counts only what the level below has told it (its diffs), so the sums of all must be equal. Wrong: "
-            "counters that differ from a plain count of the captures, in the diffs and in the latest values (there without orphans).",
+            says="Each level counts only what the level below has emitted (its diffs), so the sums of all must be "
+            "equal. Wrong: "
+            "counters that differ from a plain count of the captures, in the diffs and in the latest values (there "
+            "without "
+            "orphans).",
             content=[Table(columns=_LEVELS, rows=_levels(found))],
         ),
     ]
@@ -135,7 +140,7 @@ _FLOWS: Final = ("diffs", "changelog")
 _LEVELS: Final = (
     Column(key="size", heading="Window"),
     Column(key="counters", heading="Counters", form=",d"),
-    Column(key="told", heading="Changes told", form=",d"),
+    Column(key="told", heading="Changes emitted", form=",d"),
     Column(key="records", heading="Records", form=",d"),
     Column(key="late", heading="Late", form=",d"),
     Column(key="orphans", heading="Orphans", form=",d"),

@@ -1,9 +1,9 @@
-"""The cascade as a query that goes on where it was stopped: a checkpoint, and a directory for each of its turns.
+"""The cascade as a query that continues where it was stopped: a checkpoint, and a directory for each turn.
 
     OUT/flows/batch_id=N       both flows of a turn
-    OUT/abnormal/batch_id=N    the counters that its changelog makes suspicious
+    OUT/abnormal/batch_id=N    abnormal counters of the turn's changelog
 
-A turn that was interrupted is done again with the same input and the same state, and writes over what it had written.
+An interrupted turn is repeated with the same input and the same state, and overwrites its output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CascadePlace", "read_abnormal", "read_flows", "start"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadePlace:
-    """Paths, or URLs of an object store. `flush_seconds` None: all there is, then the query ends."""
+    """Paths, or URLs of an object store. `flush_seconds` None: process everything available, then end the query."""
 
     out: str
     checkpoint: str
@@ -42,8 +42,9 @@ def start(rows: DataFrame, place: CascadePlace, settings: CascadeSettings, rule:
     def turn(flow: DataFrame, number: int) -> None:
         path = _turn(place.out, "flows", number)
         flow.write.mode("overwrite").parquet(path)
-        told = flow.sparkSession.read.schema(flow.schema).parquet(path)  # and not `flow`, whose state must move on once
-        abnormal(told, chosen).coalesce(1).write.mode("overwrite").parquet(_turn(place.out, "abnormal", number))
+        # not `flow`, whose state must advance only once
+        written = flow.sparkSession.read.schema(flow.schema).parquet(path)
+        abnormal(written, chosen).coalesce(1).write.mode("overwrite").parquet(_turn(place.out, "abnormal", number))
 
     trigger: dict[str, Any] = {"availableNow": True}
     if place.flush_seconds is not None:

@@ -1,9 +1,10 @@
-"""What the coalescer would have made of captured produce requests, for many policies in one shuffle.
+"""The effect of coalescing on captured produce requests, for many policies in one shuffle.
 
-    rows -> arrivals (12 numbers a batch) -> by broker and slice of time, in Python: predict -> summed by policy and broker
+    rows -> arrivals (12 numbers a batch) -> by broker and time slice, in Python: predict -> summed by policy and broker
 
-A broker's arrivals are cut into slices of some minutes, which bounds what a worker holds and gives the cores work; at each cut all that
-waits is taken as answered. Rows of a coalescing listener are joined already: they are left out (`handling`).
+A broker's arrivals are divided into slices of some minutes, which limits the memory of a worker and keeps the cores
+busy; at each boundary all waiting requests count as answered. Rows of a coalescing listener are joined already: they
+are left out (`handling`).
 """
 
 from __future__ import annotations
@@ -66,12 +67,13 @@ _PREDICTED: Final = "group long, policy string, " + ", ".join(f"{name} long" for
 
 
 def authenticated(rows: DataFrame) -> DataFrame:
-    """The connections that authenticate: `proxy`, `connection`."""
+    """Connections that authenticate: `proxy`, `connection`."""
     return rows.where(F.col("api_key").isin(*_SASL)).select("proxy", "connection").distinct()
 
 
 def _sent(rows: DataFrame, slice_seconds: int) -> DataFrame:
-    """What clients sent, with its `group`: a number for broker and slice of time. To sort by five columns takes half of the time."""
+    """Client batches with their `group`: a number for broker and time slice. Sorting by five columns takes half of the
+    time."""
     sent = (F.col("kind") == "batch") & (F.col("direction") == "produced")
     slice_of_time = F.expr(f"time_ns div {slice_seconds * 1_000_000_000}")
     grouped = F.xxhash64(*_BROKER, slice_of_time)
@@ -79,7 +81,7 @@ def _sent(rows: DataFrame, slice_seconds: int) -> DataFrame:
 
 
 def groups(rows: DataFrame, slice_seconds: int = SLICE_SECONDS) -> DataFrame:
-    """Which broker a `group` is of."""
+    """The broker of each `group`."""
     return _sent(rows, slice_seconds).select("group", *_BROKER).distinct()
 
 
@@ -132,7 +134,7 @@ def _flags() -> Column:
 
 
 def predictions(arriving: DataFrame, policies: Sequence[Policy], *, by_joiner: bool = False) -> DataFrame:
-    """By group and policy: what would have been sent. All policies look at one and the same shuffle. `by_joiner`: see `predict`."""
+    """Predicted requests by group and policy. All policies use one shuffle. `by_joiner`: see `predict`."""
     return arriving.groupBy("group").applyInArrow(_predicting(tuple(policies), by_joiner), _PREDICTED)
 
 
@@ -140,7 +142,7 @@ def _predicting(policies: tuple[Policy, ...], by_joiner: bool) -> Callable[[tupl
     def predicting(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         columns = {name: table.column(name).to_numpy() for name in COLUMNS}
         found = predict(read_arrivals(columns), policies, by_joiner=by_joiner)
-        return pa.Table.from_pylist([_row(key[0].as_py(), one) for one in found], schema=_SCHEMA)
+        return pa.Table.from_pylist([_row(key[0].as_py(), prediction) for prediction in found], schema=_SCHEMA)
 
     return predicting
 
@@ -155,13 +157,13 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def _row(group: int, one: Prediction) -> dict[str, object]:
-    sums = {name: getattr(one, name) for name in _SUMS}
-    return {"group": group, "policy": one.policy.name, **sums, "added": one.added.tolist()}
+def _row(group: int, prediction: Prediction) -> dict[str, object]:
+    sums = {name: getattr(prediction, name) for name in _SUMS}
+    return {"group": group, "policy": prediction.policy.name, **sums, "added": prediction.added.tolist()}
 
 
 def summed(predicted: DataFrame, by: Sequence[str] = ()) -> DataFrame:
-    """By policy (and `by`, some of cluster, listener, proxy and node)."""
+    """Sums by policy (and `by`, some of cluster, listener, proxy and node)."""
     adding = (
         f"aggregate(collect_list(added), array_repeat(0L, {PLACES}), (sum, one) -> zip_with(sum, one, (a, b) -> a + b))"
     )

@@ -1,12 +1,13 @@
 """Captured produce requests of one broker as arrays, and which of them the coalescer would have joined.
 
-`protocol/coalesce/joinable.py` and `proxy/coalesce/path.py` say what travels alone. Of that is known here, per batch: transactional,
-control, an old version, zstd below v7, above 64 KiB, over a bootstrap port, from a client that authenticates (`_FLAGS`, worked out
-before the shuffle); and per history: what may be a retry (`protocol/coalesce/sequences.py`), and what a connection sends within 15
-seconds after it was told of an error. A request of which one batch travels alone does so whole.
+`protocol/coalesce/joinable.py` and `proxy/coalesce/path.py` define which requests are not joined. Known here, per
+batch: transactional, control, an old version, zstd below v7, above 64 KiB, on a bootstrap port, from a client that
+authenticates (`_FLAGS`, computed before the shuffle); and from history: possible retries
+(`protocol/coalesce/sequences.py`), and what a connection sends within 15 seconds after an error answer. If one batch of
+a request is not joined, the request is not.
 
-Not known: timeouts (requests that differ in them are joined here), a producer's last sequence before the capture or the slice of time
-began (taken as known), and what nobody was told (a connection that broke).
+Not known: timeouts (requests that differ in them are joined here), a producer's last sequence before the capture or the
+time slice (assumed known), and errors without an answer (a connection that broke).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ COLUMNS: Final = {
     "time_ns": "long",
     "latency_ns": "long",  # -1: not known
     "source": "long",  # connection
-    "request": "long",  # of all connections: no two alike
+    "request": "long",  # unique over all connections
     "client": "long",
-    "kind": "long",  # what must be alike in a request: version and acks
+    "kind": "long",  # must be equal within a request: version and acks
     "target": "long",  # topic and partition
     "size": "int",
     "producer": "long",  # id, epoch and target; 0: none
@@ -40,16 +41,16 @@ COLUMNS: Final = {
     "records": "int",
     "flags": "int",
 }
-"""What the job gives for each batch: names and Spark types. Numbers of texts are hashes."""
+"""The columns of each batch: names and Spark types. Strings are hashed to numbers."""
 IS_ALONE, IS_LONE, IS_ERROR = 1, 2, 4
 _SETTLE_NS: Final = 15_000_000_000  # proxy/coalesce/path.py: _SETTLE_SECONDS
 _SEQUENCES: Final = 1 << 31
-_USUAL_NS: Final = 1_000_000  # where no latency at all is known
+_USUAL_NS: Final = 1_000_000  # when no latency is known
 _NEVER: Final = 1 << 62
 
 
 class Arrivals(NamedTuple):
-    """In order of time. `first`: whether a batch begins a request. `alone`: its whole request travels alone."""
+    """In the order of time. `first`: whether a batch begins a request. `alone`: its whole request is not joined."""
 
     times: Longs
     latencies: Longs
@@ -98,7 +99,7 @@ def _beginnings(requests: Longs) -> Flags:
 
 
 def _known(latencies: Longs) -> Longs:
-    """An answer that is not known (acks=0, one that never came) takes as long as others do."""
+    """An unknown answer (acks=0, or none captured) takes as long as others do."""
     known = latencies >= 0
     usual = int(np.median(latencies[known])) if known.any() else _USUAL_NS
     return np.where(known, latencies, usual)
@@ -132,13 +133,13 @@ def _after_errors(ordered: Mapping[str, NDArray[Any]], first: Flags, alone: Flag
     errors = (ordered["flags"] & IS_ERROR) != 0
     if not errors.any():
         return
-    told = np.where(errors, ordered["time_ns"] + np.maximum(ordered["latency_ns"], 0), _NEVER)
-    _settle(sources.astype(np.int64), ordered["time_ns"], told, first, np.full(len(names), _NEVER, np.int64), alone)
+    failed = np.where(errors, ordered["time_ns"] + np.maximum(ordered["latency_ns"], 0), _NEVER)
+    _settle(sources.astype(np.int64), ordered["time_ns"], failed, first, np.full(len(names), _NEVER, np.int64), alone)
 
 
 @compiled
-def _settle(sources: Longs, times: Longs, told: Longs, first: Flags, last: Longs, alone: Flags) -> None:
-    """`last`: of a connection, when it was told of an error."""
+def _settle(sources: Longs, times: Longs, failed: Longs, first: Flags, last: Longs, alone: Flags) -> None:
+    """`last`: of a connection, the time of its last error answer."""
     request = -1
     for row in range(len(times)):
         source, time = sources[row], times[row]
@@ -146,5 +147,5 @@ def _settle(sources: Longs, times: Longs, told: Longs, first: Flags, last: Longs
             request += 1
             if last[source] <= time < last[source] + _SETTLE_NS:
                 alone[request] = True
-        if told[row] != _NEVER:
-            last[source] = told[row]
+        if failed[row] != _NEVER:
+            last[source] = failed[row]

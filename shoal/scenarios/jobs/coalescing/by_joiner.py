@@ -1,4 +1,4 @@
-"""The same as `lanes.join`, by the joiner itself: some microseconds a batch. What is true is said here."""
+"""`lanes.join` with the joiner itself: some microseconds a batch. This is the reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from shoal.protocol.coalesce.joiner import Batch, CoalescingPolicy, Joined, JoinLimits
+from shoal.protocol.coalesce.policy import Batch, CoalescingPolicy, Joined, JoinLimits
 from shoal.scenarios.jobs.coalescing.lanes import NEVER, Lanes, Outcome, Rules
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _batches(lanes: Lanes, first: int, last: int) -> Iterator[Batch]:
 
 
 def _limits(rules: Rules) -> JoinLimits:
-    """A joiner does not care what its times are, as long as they are of one kind."""
+    """The joiner accepts times of any unit, as long as it is the same for all."""
     return JoinLimits(**{name: value for name, value in rules._asdict().items() if name != "slowest"})
 
 

@@ -1,7 +1,7 @@
-"""`coalescing`: the tables `brokers` (by policy and broker) and `policies`, and what people read of them.
+"""`coalescing`: the tables `brokers` (by policy and broker) and `policies`, and their page.
 
---policy POLICY    such as linger=5ms,sets=64,group=broker (docs/spark.md); may be given often. Without it twelve are compared
---joiner           the listener's own policy function decides, batch by batch, not its steps as they were compiled: the same, and slow
+--policy POLICY    such as linger=5ms,sets=64,group=broker (docs/spark.md); repeatable. Without it twelve are compared
+--joiner           use the listener's own policy function, batch by batch, not the compiled steps: same result, but slow
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from shoal.scenarios.jobs.coalescing.policies import POLICIES, Policy, read_poli
 from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
 from shoal.scenarios.jobs.coalescing.report import coalescing_report
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.report.report import write_report
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
+from shoal.scenarios.jobs.report.write import write_report
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
 from shoal.scenarios.jobs.task import own_arguments, own_parser
 

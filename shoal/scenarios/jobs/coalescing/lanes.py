@@ -1,17 +1,19 @@
-"""What would have been joined: the coalescer's policy over many lanes of captured arrivals, at the speed of a compiled loop.
+"""The coalescer's policy over many lanes of captured arrivals, as a compiled loop.
 
-The policy is `shoal/protocol/coalesce/joiner.py`, and nothing here may differ from it: these are its steps once more, with arrays
-in place of deques and dictionaries, because 120 million steps (12 policies over 10 million batches) through the joiner itself take
-ten minutes. `by_joiner.py` runs the joiner; `tests/jobs/test_lanes.py` checks that both say the same of any history.
+The policy is `shoal/protocol/coalesce/policy.py`, and nothing here may differ from it: these are its steps, with arrays
+instead of deques and dictionaries, because 120 million steps (12 policies over 10 million batches) through the joiner
+itself take ten minutes. `by_joiner.py` runs the joiner; `tests/scenarios/jobs/coalescing/test_lanes.py` checks that
+both agree on any history.
 
     joiner                          here
     _waiting: target -> deque       head, tail of a target; `following` of a batch
-    _ready: ordered                 a ring: what is taken is always a beginning of it
-    _in_flight: ordered             `flight`: slots, in the order in which they were sent
+    _ready: ordered                 a ring: batches are always taken from its beginning
+    _in_flight: ordered             `flight`: slots, in the order of sending
     _busy                           `busy` of a target
 
-Around it stands a broker that answers a joined request after a time made of what its batches' own requests took: see `Rules.slowest`.
-At one and the same nanosecond answers come first, then arrivals, then what is due leaves. Sets are never refused here.
+The loop includes a broker that answers a joined request after a time derived from its batches' own requests: see
+`Rules.slowest`. Within one nanosecond answers are handled first, then arrivals, then due requests leave. Sets are never
+refused here.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Rules(NamedTuple):
     in_flight: int
     patience: int
     slowest: bool = False
-    """A joined request takes as long as the slowest of its batches' requests took; otherwise as long as they took on average."""
+    """A joined request takes as long as the slowest of its batches' requests took; otherwise their mean."""
 
 
 class Lanes(NamedTuple):
@@ -58,7 +60,7 @@ class Lanes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`sent`, `answered`: of each arrival, nanoseconds."""
+    """`sent`, `answered`: nanoseconds, per arrival."""
 
     requests: int
     sent: Longs
@@ -67,7 +69,7 @@ class Outcome(NamedTuple):
 
 class _State(NamedTuple):
     counts: Longs
-    head: Longs  # of a target: its first batch that waits; -1: none
+    head: Longs  # of a target: its first waiting batch; -1: none
     tail: Longs
     following: Longs  # of a batch: the next one of its target
     busy: Flags
@@ -84,7 +86,7 @@ _READY, _FRONT, _READY_BYTES, _READY_SINCE, _FLYING, _REQUESTS = range(6)
 
 
 def join(lanes: Lanes, rules: Rules, targets: int) -> Outcome:
-    """-> when each batch leaves and is answered, and with how many requests."""
+    """-> when each batch leaves and is answered, and the number of requests."""
     rows, slots = len(lanes.times), rules.in_flight
     most = min(rules.request_batches, max(rows, 1))
     longs: dict[str, Any] = {"dtype": np.int64}
@@ -201,14 +203,15 @@ def _take(lanes: Lanes, rules: Rules, state: _State, sent: Longs, now: int) -> N
 def _choose(
     lanes: Lanes, rules: Rules, state: _State, target: int, space: int, held: int, slot: int
 ) -> tuple[int, int]:
-    """-> how many batches of a target go into a request that holds so many already and has so much space, and their bytes."""
+    """-> how many batches of a target fit into a request that has `held` batches and `space` bytes left, and their
+    size."""
     row, count, size = state.head[target], 0, 0
     most = min(rules.set_batches, rules.request_batches - held)
     lone = lanes.lone[row]
     while row >= 0:
         alone = count > 0 and (lone or lanes.lone[row])
         fits = count < most and lanes.sizes[row] <= space - size and not alone
-        if not fits and held + count > 0:  # the first of a request may be larger than a request
+        if not fits and held + count > 0:  # the first batch of a request may exceed the request's limit
             break
         state.batches[slot, held + count] = row
         count, size = count + 1, size + lanes.sizes[row]
@@ -245,7 +248,7 @@ def _measure(lanes: Lanes, state: _State) -> None:
 
 @inlined
 def _answer(lanes: Lanes, state: _State, answered: Longs) -> None:
-    """The first answer that is due comes; of several, that to the request that was sent first."""
+    """Handle the first answer that is due; among equals, that of the request that was sent first."""
     counts, end = state.counts, _first_end(state)
     place = 0
     while state.ends[state.flight[place]] != end:
@@ -263,7 +266,7 @@ def _answer(lanes: Lanes, state: _State, answered: Longs) -> None:
 
 @inlined
 def _ready_again(lanes: Lanes, state: _State, slot: int) -> None:
-    """The targets of an answered request that have more. Those of a set stand side by side."""
+    """The targets of an answered request that have more. Those of a set are adjacent."""
     last = -1
     for held in range(state.held[slot]):
         target = lanes.targets[state.batches[slot, held]]

@@ -1,4 +1,5 @@
-"""The bins of `shoal/scenarios/jobs/histograms.py` for arrays: microseconds, four bins per doubling. Place 0 is what is below one."""
+"""The bins of `shoal/scenarios/jobs/histograms.py` for arrays: microseconds, four bins per doubling. Bin 0 is below
+one."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["PLACES", "by_bin", "histogram", "percentile_ms"]
 
 PLACES: Final = 112
-"""The last one begins at 190 s, and has all above."""
+"""The last bin begins at 190 s, and has everything above."""
 
 
 def histogram(nanoseconds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """-> a count for each place."""
+    """-> a count for each bin."""
     microseconds = np.maximum(nanoseconds, 1).astype(np.float32) * np.float32(1e-3)
     bins = np.floor(np.log2(microseconds) * PER_DOUBLING)
     places = np.clip(bins, BELOW_ONE, PLACES + BELOW_ONE - 1).astype(np.int64) - BELOW_ONE
@@ -28,7 +29,7 @@ def histogram(nanoseconds: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def by_bin(counts: Sequence[int]) -> dict[int, int]:
-    """Bin number -> count, of those that have any."""
+    """Bin number -> count, where there are any."""
     return {place + BELOW_ONE: int(count) for place, count in enumerate(counts) if count}
 
 

@@ -1,11 +1,11 @@
-"""The policies that are compared, and how one is written on a command line: `linger=5ms,bytes=1m,sets=64,group=broker`."""
+"""The policies that are compared, and their syntax on a command line: `linger=5ms,bytes=1m,sets=64,group=broker`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Final
 
-from shoal.protocol.coalesce.joiner import JoinLimits
+from shoal.protocol.coalesce.policy import JoinLimits
 from shoal.scenarios.jobs.coalescing.lanes import Rules
 
 __all__ = ["GROUPS", "POLICIES", "Policy", "read_policy"]
@@ -20,8 +20,8 @@ _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1024, "m": 1024 * 1024, 
 class Policy:
     """A coalescing listener's settings. Times are seconds, sizes bytes.
 
-    `group`: what may be joined. `broker`: everything to one broker (what Shoal does); `connection`: what one client connection sends;
-    `partition`: what goes to one partition, as if its leader were asked for each by itself. `client_ids`: only within a client id.
+    `group`: what may be joined. `broker`: everything for one broker (what Shoal does); `connection`: within a client
+    connection; `partition`: within a partition, as if each had its own leader. `client_ids`: only within a client id.
     """
 
     linger: float = 0.0
@@ -36,7 +36,7 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """What differs from a policy of defaults."""
+        """The settings that differ from the defaults."""
         said = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -66,7 +66,7 @@ def _text(name: str, value: object) -> str:
 
 
 def read_policy(text: str) -> Policy:
-    """The other way round. Raises ValueError, which says what is wrong."""
+    """The inverse of `name`. Raises ValueError, which names the mistake."""
     kinds = {field.name: type(field.default) for field in fields(Policy)}
     given: dict[str, object] = {}
     for piece in filter(None, text.split(",")):
@@ -109,4 +109,4 @@ POLICIES: Final = (
     Policy(linger=0.005, sets=64, group="connection"),
     Policy(linger=0.005, sets=64, group="partition"),
 )
-"""What is compared when nobody says otherwise."""
+"""The default comparison."""

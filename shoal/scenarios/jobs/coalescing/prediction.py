@@ -1,7 +1,7 @@
-"""Arrivals of one broker and a policy -> what would have been: requests, bytes, and what the waiting would have added.
+"""Arrivals of one broker and a policy -> the result of coalescing: requests, bytes, and the added latency.
 
-Added to a batch's own latency: how much later its answer would have come. What travels alone is not delayed here.
-The bias (`OPEN_LOOP`): arrivals are as they were captured, while a client that waits for answers would have sent later.
+Added latency: how much later a batch's answer would have arrived. Requests that are not joined are not delayed here.
+The bias (`OPEN_LOOP`): arrivals are as captured, while a client that waits for answers would have sent later.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_LOOP", "Prediction", "lanes_of", "predict"]
 
 OPEN_LOOP: Final = (
-    "Open loop: requests arrive here when they were captured. A client that waits for an answer before it sends on would have sent "
-    "later with a linger, so its requests would be fewer and larger, and savings and latencies are those of the captured load only."
+    "Open loop: requests arrive here when they were captured. A client that waits for answers would have sent later "
+    "with a "
+    "linger, so its requests would be fewer and larger; savings and latencies are those of the captured load only."
 )
 _PART_BYTES: Final = 9  # of PartitionData around a batch: index, length, tagged fields
 
@@ -34,7 +35,7 @@ _PART_BYTES: Final = 9  # of PartitionData around a batch: index, length, tagged
 class Prediction(NamedTuple):
     policy: Policy
     captured: int  # requests
-    requests: int  # that would have been sent: those that are joined, and
+    requests: int  # that would have been sent: joined ones, and
     alone: int
     batches: int
     bytes: int
@@ -43,7 +44,7 @@ class Prediction(NamedTuple):
 
 
 def predict(arrivals: Arrivals, policies: Iterable[Policy], *, by_joiner: bool = False) -> Iterator[Prediction]:
-    """`by_joiner`: by the listener's own code, not by the compiled steps. The same, and a hundred times slower."""
+    """`by_joiner`: use the listener's own code, not the compiled steps. Same result, a hundred times slower."""
     captured, alone = int(arrivals.first.sum()), int((arrivals.first & arrivals.alone).sum())
     made: dict[tuple[str, bool], Lanes] = {}
     for policy in policies:
@@ -70,7 +71,7 @@ def _added(lanes: Lanes, outcome: Outcome) -> NDArray[np.int64]:
 
 
 def lanes_of(arrivals: Arrivals, group: str, client_ids: bool) -> Lanes:
-    """What is joined, in the order of its lanes: what stands once in a request is alike in a lane."""
+    """Arrivals that are joined, in the order of their lanes: fields that a request has once are equal within a lane."""
     taken = np.flatnonzero(~arrivals.alone)
     keys = [arrivals.kinds[taken]]
     keys += [arrivals.clients[taken]] if client_ids else []

@@ -1,4 +1,4 @@
-"""What people read of `coalescing`: policies side by side. Knows no Spark."""
+"""The page of `coalescing`: a comparison of policies. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _percent: Final = FuncFormatter(lambda value, _=None: f"{value:.3g} %")
 
 
 def coalescing_report(table: Listed, nodes: Listed, order: Sequence[str], faults: Sequence[Fact]) -> Report:
-    """`table`: sums by policy, shown in this `order`; `nodes`: what was captured, by broker."""
+    """`table`: sums by policy, shown in this `order`; `nodes`: captured traffic, by broker."""
     known = {row["policy"]: row for row in table.rows}
     policies = [_policy(known[name]) for name in order if name in known]
     return Report(
@@ -59,7 +59,7 @@ def _facts(policies: Sequence[Mapping[str, Any]]) -> list[Fact]:
     return [
         Fact(name="Produce requests captured", value=f"{first['captured']:,}"),
         Fact(name="Batches", value=f"{first['batches']:,}"),
-        Fact(name="Travel alone", value=f"{first['alone'] / max(first['captured'], 1):.1%} of the requests"),
+        Fact(name="Not joined", value=f"{first['alone'] / max(first['captured'], 1):.1%} of the requests"),
         Fact(name="Most is saved by", value=f"{best['policy']}: {best['requests_saved']:.1%}"),
     ]
 
@@ -69,20 +69,23 @@ def _sections(policies: Sequence[Mapping[str, Any]], nodes: Listed) -> list[Sect
     return [
         Section(
             heading="Requests saved",
-            says="Of all produce requests that brokers got, as many would not have been sent. " + OPEN_LOOP,
+            says="Share of all produce requests to brokers that would not have been sent. " + OPEN_LOOP,
             content=[Chart(name="requests-saved", figure=bars(saved, label="Requests saved, %", form=_percent))],
         ),
         _latency(policies),
         Section(
             heading="All policies",
-            says="Each: of a joined request. ms: added to a batch. group: what is joined. A coalescing listener joins by broker; by connection and by partition are what clients and "
-            "leaders could do by themselves. sets: batches of one partition in a request, which plain brokers refuse. "
+            says="Each: per joined request. ms: added to a batch. group: what is joined. A coalescing listener joins "
+            "by broker; "
+            "connection and partition are what clients and leaders could do by themselves. sets: batches of one "
+            "partition in a "
+            "request, which plain brokers refuse. "
             "client-ids: only requests of one client id are joined.",
             content=[Table(columns=_COLUMNS, rows=policies)],
         ),
         Section(
             heading="Brokers",
-            says="What was captured. A row without a number: requests over a bootstrap port, which travel alone.",
+            says="Captured traffic. A row without a number: requests on a bootstrap port, which are not joined.",
             content=[Table(columns=_NODES, rows=nodes.rows)],
         ),
     ]
@@ -96,7 +99,7 @@ def _latency(policies: Sequence[Mapping[str, Any]]) -> Section:
     shown = [row for row in policies if row in widest]
     figure = lines(
         {row["policy"]: _curve(row["added"]) for row in shown},
-        label="Added to the time until a batch is answered",
+        label="Added latency of a batch",
         counted="Batches that wait longer, %",
         form=_percent,
     )
@@ -105,7 +108,7 @@ def _latency(policies: Sequence[Mapping[str, Any]]) -> Section:
     axes.xaxis.set_major_formatter(microseconds_label)
     return Section(
         heading="What the waiting adds",
-        says="How many of the joined batches would have been answered later than they were by more than so much: the policies that "
+        says="Share of the joined batches that would have been answered later by more than this: the policies that "
         "save most.",
         content=[Chart(name="added-latency", figure=figure)],
     )

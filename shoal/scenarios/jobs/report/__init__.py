@@ -1,1 +1,1 @@
-"""What a job gives to people: tables -> report (facts, charts, tables) -> page (one HTML file) and charts (PNG files)."""
+"""Reports of a job: tables -> report (facts, charts, tables) -> page (one HTML file) and charts (PNG files)."""

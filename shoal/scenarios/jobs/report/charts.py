@@ -1,6 +1,6 @@
 """Charts of some hundred aggregated points, for `report.py`: matplotlib without a display and without global state.
 
-Each function gives a Figure with labelled axes. Raw rows never come here: they are counted by Spark first.
+Each function returns a Figure with labelled axes. Spark aggregates raw rows first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLOURS: Final = ("#17677f", "#d1782b", "#6d8f3c", "#8a4f9e", "#b3453f", "#4f6d9
 _INK, _DIM, _LINE = "#1d2733", "#5b6775", "#d9dfe6"
 _WIDTH: Final = 9.0
 _DECADES: Final = (
-    30  # between the smallest and the largest value, above which a plain axis would show the large ones only
+    30  # ratio of the largest to the smallest value above which a linear axis would show the large ones only
 )
 mpl.rcParams["svg.fonttype"] = "none"
 mpl.rcParams["svg.hashsalt"] = "shoal"
@@ -42,7 +42,7 @@ def histogram(
     base: int = 10,
     marks: Mapping[str, float] | None = None,
 ) -> Figure:
-    """`series`: by name, bin number -> count; drawn on top of each other, over a logarithmic axis. `marks`: named values on it.
+    """`series`: by name, bin number -> count; overlaid, over a logarithmic axis. `marks`: named values on it.
 
     `base`: of the axis' labels, 2 or 10.
     """
@@ -66,7 +66,7 @@ def histogram(
 
 
 def bars(values: Mapping[str, float], *, label: str, form: FuncFormatter, log: bool = False) -> Figure:
-    """One horizontal bar for each name, from the top down. `log`: a logarithmic axis, where the values are decades apart."""
+    """One horizontal bar per name, from the top down. `log`: a logarithmic axis, for values that are decades apart."""
     figure, axes = _figure(0.9 + 0.34 * max(len(values), 1))
     names = list(values)
     places = range(len(names), 0, -1)
@@ -112,7 +112,7 @@ def lines(
 
 
 def _span(numbers: Sequence[int]) -> tuple[int, int]:
-    """From the first one to behind the last one."""
+    """From the first number to one past the last."""
     return (min(numbers), max(numbers) + 1) if numbers else (0, 1)
 
 
@@ -127,7 +127,7 @@ def _cycle(count: int) -> list[str]:
 
 
 def _marks(axes: Axes, marks: Mapping[str, float]) -> None:
-    """Names of values that are close to each other stand above each other."""
+    """Names of values that are close to each other are stacked."""
     row, last = 0, 0.0
     for name, value in sorted(marks.items(), key=lambda mark: mark[1]):
         row = row + 1 if last and value < 3 * last else 0

@@ -1,4 +1,4 @@
-"""A `Report` as one HTML page: style and charts are inside, nothing is loaded, no script runs."""
+"""A `Report` as one HTML page: style and charts are inline, nothing is loaded, no script runs."""
 
 from __future__ import annotations
 

@@ -1,28 +1,23 @@
-"""What a job gives to people: one HTML page that needs nothing else, the same figures as PNG files, and its tables as JSON.
+"""The report of a job: one self-contained HTML page, the same figures as PNG files, and its tables as JSON.
 
     Report
-      facts      what was read, in a line each
-      sections   a heading, a sentence that says what is seen, and a chart or a table
+      facts      what was read, one line each
+      sections   a heading, a sentence about the result, and a chart or a table
 
-The Parquet tables beside it hold everything; a page holds what can be read. Used by every job: a new one fills a `Report`.
+The Parquet tables beside it are complete; a page shows an excerpt. A new job fills a `Report`.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from datetime import date, datetime
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from shoal.scenarios.jobs.report.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from matplotlib.figure import Figure
 
-__all__ = ["Chart", "Column", "Fact", "Listed", "Report", "Section", "Table", "write_report"]
+__all__ = ["Chart", "Column", "Fact", "Listed", "Report", "Section", "Table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +30,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """`form`: a format specification for its values, such as `,.1f`; text without one is to the left."""
+    """`form`: a format specification for its values, such as `,.1f`; a column without one is left-aligned text."""
 
     key: str
     heading: str
@@ -45,7 +40,7 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     columns: Sequence[Column]
-    rows: Sequence[Mapping[str, Any]]  # all that are shown: cut before
+    rows: Sequence[Mapping[str, Any]]  # already limited: all are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +52,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """`bad`: it is shown as such."""
+    """`bad`: highlighted as bad."""
 
     name: str
     value: str
@@ -82,32 +77,3 @@ class Report:
     sections: Sequence[Section]
     tables: Mapping[str, Listed]
     summary: Mapping[str, Any] = field(default_factory=dict)
-
-
-def write_report(report: Report, out: Path) -> Path:
-    """Writes `JOB.html`, `report.json` and a PNG per chart into `out`, and returns the page's path."""
-    out.mkdir(parents=True, exist_ok=True)
-    for section in report.sections:
-        for chart in section.content:
-            if isinstance(chart, Chart):
-                chart.figure.savefig(out / f"{chart.name}.png", dpi=144)
-                chart.figure.set_layout_engine("none")  # everything has its place now, for the page too
-    (out / "report.json").write_text(json.dumps(_as_json(report), indent=1, default=_plain) + "\n")
-    path = out / f"{report.job}.html"
-    path.write_text(page(report), encoding="utf-8")
-    return path
-
-
-def _as_json(report: Report) -> dict[str, Any]:
-    return {
-        "job": report.job,
-        **report.summary,
-        "facts": [asdict(fact) for fact in report.facts],
-        "tables": {name: {"rows": each.total, "first": list(each.rows)} for name, each in report.tables.items()},
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    raise TypeError(f"no JSON for {type(value).__name__}")

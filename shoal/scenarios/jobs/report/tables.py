@@ -1,4 +1,4 @@
-"""The tables of a job on their way out: Parquet first, which has all rows, then what a report shows of them."""
+"""The output tables of a job: complete in Parquet, and the excerpt that a report shows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_LISTED: Final = 10_000
 
 
 def kept(table: DataFrame, out: Path, name: str) -> DataFrame:
-    """Writes `out/NAME.parquet` and gives it back as it is there, so nothing is worked out twice."""
+    """Write `out/NAME.parquet` and return it as read from there, so that nothing is computed twice."""
     path = str(out / f"{name}.parquet")
     table.write.mode("overwrite").parquet(path)
-    return table.sparkSession.read.schema(table.schema).parquet(path)  # without a schema a job of its own looks for one
+    return table.sparkSession.read.schema(table.schema).parquet(path)  # without a schema Spark runs a job to find one
 
 
 def written(table: pa.Table, out: Path, name: str) -> None:
-    """As `kept`, of a table that is here already."""
+    """`kept` for a table that is in memory."""
     path = out / f"{name}.parquet"
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
@@ -40,7 +40,7 @@ def written(table: pa.Table, out: Path, name: str) -> None:
 
 
 def summed(out: Path, name: str, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
-    """Sums by `keys` over a table that was written: some milliseconds, and no more memory than the result takes."""
+    """Sums by `keys` over a written table: some milliseconds, and no more memory than the result needs."""
     rows = ds.dataset(out / f"{name}.parquet", format="parquet")
     scan = acero.Declaration(
         "scan", acero.ScanNodeOptions(rows, columns={key: ds.field(key) for key in (*keys, *sums)})
@@ -50,14 +50,14 @@ def summed(out: Path, name: str, keys: Sequence[str], sums: Sequence[str]) -> pa
 
 
 def listed(table: DataFrame, *order: Any, limit: int = MAX_LISTED) -> Listed:
-    """The first rows in this order. They are counted only where these are not all."""
+    """The first rows in this order. They are counted only if there are more."""
     ordered = table.orderBy(*order) if order else table
     rows = ordered.limit(limit).toArrow().to_pylist()
     return Listed(total=len(rows) if len(rows) < limit else table.count(), rows=rows)
 
 
 def fault_facts(faults: DataFrame) -> list[Fact]:
-    """What a report says about captures that are not whole. `faults`: of `options.FAULTS`."""
+    """A report's facts about damaged or incomplete captures. `faults`: of `options.FAULTS`."""
     amounts = faults.groupBy("what", "proxy").agg(F.count("*").alias("n"), F.max("amount").alias("most")).collect()
     damaged = sum(row["n"] for row in amounts if row["what"] == "damaged")
     dropped = sum(row["most"] for row in amounts if row["what"] == "dropped")

@@ -4,5 +4,5 @@
              +-> raw_source (`shoal-raw`: raw captures)
              +-> parquet_parts (compacted captures)
 
-`schema` is the schema of all of them, `options` what a reader may set.
+`schema` is the schema of all of them, `options` lists what a reader can set.
 """

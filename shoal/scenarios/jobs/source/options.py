@@ -1,13 +1,13 @@
-"""The options of the data sources, as strings from Spark, and what they mean.
+"""Options of the data sources: strings from Spark, parsed and checked.
 
 path               a directory of index files, or one of them
-columns            names with commas: fewer columns are read much faster (default: all)
-topics             names with commas: rows of these only
-from, to           times of the capture clock, from the first on and before the second: ISO 8601 (UTC without a zone), or
+columns            names separated by commas: fewer columns are read much faster (default: all)
+topics             names separated by commas: rows of these topics only
+from, to           times of the capture clock, from inclusive, to exclusive: ISO 8601 (UTC without a zone), or
                    nanoseconds of Unix time
-splitBytes         of a file that one task reads (default: 64 MiB)
-maxBytesPerTrigger of a stream: read about so much per micro-batch (default: all that is there)
-failOnDataLoss     of a stream: fail when a file is gone that was not read to its end (default: true)
+splitBytes         size of the part of a file that one task reads (default: 64 MiB)
+maxBytesPerTrigger stream: about this many bytes per micro-batch (default: everything available)
+failOnDataLoss     stream: fail when a file is gone that was not read to its end (default: true)
 show               "rows" (default), or "faults": what could not be read, see FAULTS
 """
 
@@ -59,7 +59,7 @@ class Options:
         """Raises JobError."""
         given = {name.lower(): value for name, value in given.items()}
         if not given.get("path"):
-            raise JobError("path", "is missing: say .load(PATH), a directory of index files or one of them")
+            raise JobError("path", "is missing: use .load(PATH), a directory of index files or one of them")
         per_trigger = given.get("maxbytespertrigger")
         return cls(
             path=Path(given["path"].removeprefix("file:")),
@@ -103,7 +103,7 @@ def instant_ns(name: str, text: str | None) -> int | None:
     try:
         return int(text) if text.isdigit() else _iso_ns(text)
     except ValueError:
-        raise JobError(name, f"{text!r} is no time: say for example 2026-11-22T03:00:00") from None
+        raise JobError(name, f"{text!r} is not a time: write for example 2026-11-22T03:00:00") from None
 
 
 def _iso_ns(text: str) -> int:
@@ -114,12 +114,12 @@ def _iso_ns(text: str) -> int:
 
 def _positive(name: str, text: str) -> int:
     if not text.isdigit() or not int(text):
-        raise JobError(name, f"{text!r} is no positive number")
+        raise JobError(name, f"{text!r} is not a positive number")
     return int(text)
 
 
 def _one_of(name: str, given: Mapping[str, str], *values: str) -> str:
-    """The first one if it is not given."""
+    """The first value is the default."""
     value = given.get(name.lower(), values[0]).lower()
     if value not in values:
         raise JobError(name, f"{value!r} is none of {', '.join(values)}")

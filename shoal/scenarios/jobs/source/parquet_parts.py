@@ -26,7 +26,7 @@ _ROWS = 250_000  # of a batch
 
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
-    """Row groups of a file, from `start` on and before `end`; None: to the last. `size`: bytes, about."""
+    """Row groups of a file, from `start` and before `end`; None: to the last. `size`: bytes, approximately."""
 
     path: str
     size: int
@@ -35,7 +35,7 @@ class ParquetPart:
 
 
 def parquet_parts(path: Path, split: int) -> list[ParquetPart]:
-    """Of a directory or a file. What Spark passes over (`_...`, `....`) is passed over. Files above `split` bytes are divided."""
+    """Parts of a directory or a file. Names that Spark ignores (`_...`, `....`) are skipped; large files are split."""
     return [part for file in _files(path) for part in _divided(file, split)]
 
 
@@ -62,7 +62,7 @@ def _divided(file: Path, split: int) -> list[ParquetPart]:
 
 
 def read_parquet(part: ParquetPart, options: Options) -> Iterator[pa.RecordBatch]:
-    """Its rows in the order of the file; a column that the file lacks is null."""
+    """Rows in the order of the file; a column that the file lacks is null."""
     schema = arrow_schema(chosen(options.columns))
     strings = [column.name for column in chosen(options.columns) if column.type is Type.STRING]
     with pq.ParquetFile(part.path, read_dictionary=strings) as file:
@@ -78,7 +78,7 @@ def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Its condition on clients is one of `shoal capture`, and no option of ours."""
+    """`shoal capture` can select clients; the data source has no such option."""
     if selection.topics is not None:
         wanted = pa.array(sorted(selection.topics), pa.string())
         batch = batch.filter(pc.is_in(batch["topic"].cast(pa.string()), value_set=wanted))

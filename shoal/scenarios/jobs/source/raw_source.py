@@ -1,7 +1,7 @@
-"""The data source `shoal-raw`: raw captures (`*.pcapng`) as the same rows as `shoal`'s, with the same options. Batch only.
+"""The data source `shoal-raw`: raw captures (`*.pcapng`) as the rows of `shoal`, with the same options. Batch only.
 
-A connection's requests and answers belong together, so a file is one task. It is some twenty times slower than the index: for one
-that was lost, or was never written.
+A connection's requests and answers belong together, so a file is one task. It is about twenty times slower than the
+index: use it where the index was lost or never written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from shoal.scenarios.capture.files import RAW, capture_files
 from shoal.scenarios.capture.frames.index import raw_batches
 from shoal.scenarios.jobs.source.options import Options
-from shoal.scenarios.jobs.source.source import Faults, Part
+from shoal.scenarios.jobs.source.splits import Faults, IndexSplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,10 +43,10 @@ class _RawReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         files = capture_files(self._options.path, RAW)
-        return [Part(str(file.path), 0, file.path.stat().st_size) for file in files]
+        return [IndexSplit(str(file.path), 0, file.path.stat().st_size) for file in files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, IndexSplit)
         faults = Faults(partition)
         for result in raw_batches(Path(partition.path), self._options.columns, self._options.selection):
             if not isinstance(result, pa.RecordBatch):

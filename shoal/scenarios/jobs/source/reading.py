@@ -1,4 +1,4 @@
-"""Captured rows from wherever they are: live index files, raw captures, or compacted Parquet."""
+"""Captured rows from any source: live index files, raw captures, or compacted Parquet."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["read_faults", "read_index", "source_of", "stream_index"]
 
 
 _SOURCES: Final = {".kxb": "shoal", ".pcapng": "shoal-raw", ".parquet": "parquet"}
-"""By what is in a directory; the first one that is there."""
+"""By file name in a directory; the first that matches."""
 
 
 def read_index(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """`options`: of `options.py`. Index files by the source `shoal`, raw captures by `shoal-raw`, Parquet by Spark's own reader. Raises JobError."""
+    """`options`: of `options.py`. Index files use `shoal`, raw captures `shoal-raw`, Parquet Spark's reader. Raises
+    JobError."""
     source, given = source_of(path), options or {}
     understood = Options.of({**given, "path": path})
     if source == "parquet":
@@ -44,7 +45,7 @@ def stream_index(spark: SparkSession, path: str, options: Mapping[str, str] | No
 
 
 def read_faults(spark: SparkSession, path: str) -> DataFrame:
-    """What could not be read, as `options.FAULTS`. None of it in Parquet, which has only what was whole."""
+    """Unreadable parts, as `options.FAULTS`. None in Parquet, which has complete blocks only."""
     if source_of(path) != "parquet":
         return read_index(spark, path, {"show": "faults"})
     return spark.createDataFrame([], FAULTS).limit(0)  # so that Spark knows it is empty, and runs no job for it
@@ -56,7 +57,7 @@ def _register(spark: SparkSession) -> None:
 
 
 def source_of(path: str) -> str:
-    """What is there: `shoal`, `shoal-raw` or `parquet`. Raises JobError."""
+    """`shoal`, `shoal-raw` or `parquet`, by the files found. Raises JobError."""
     if "://" in path:
         return "parquet"  # an object store has compacted files only
     local = Path(path.removeprefix("file:"))

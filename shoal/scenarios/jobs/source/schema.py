@@ -1,8 +1,8 @@
-"""The schema of captured rows, as every job sees them: one row per record batch, and one per request without records.
+"""The schema of captured rows for all jobs: one row per record batch, and one per request without records.
 
-Names and types are those of every reader of captures: `shoal/scenarios/capture/schema.py` says where each comes from, and
-`shoal/protocol/capture/index/columns.py` what the numbers mean. Times `*_ns` are Unix time in nanoseconds by the clock of the proxy;
-timestamps are Kafka's, in milliseconds. Null is "not known" or "there is none".
+Names and types are those of every reader of captures: `shoal/scenarios/capture/schema.py` gives the source of each, and
+`shoal/protocol/capture/index/columns.py` the meaning of the numbers. Times `*_ns` are Unix time in nanoseconds by the
+proxy's clock; timestamps are Kafka's, in milliseconds. Null is "not known" or "none".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES: Final[Mapping[Type, DataType]] = MappingProxyType(
 
 
 def projection(names: Sequence[str] | None) -> StructType:
-    """The columns of these names, in their order; None is all. Raises ValueError that lists the unknown ones."""
+    """The columns of these names, in this order; None is all. Raises ValueError that lists the unknown ones."""
     return StructType([_field(column) for column in chosen(names)])
 
 

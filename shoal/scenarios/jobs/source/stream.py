@@ -1,8 +1,8 @@
 """Index files as a stream: the offset is how far each file was read, {file name: byte}.
 
-A file grows by whole blocks at its end, so a micro-batch is a range of bytes of some files, and can be read again. New files come in
-the order of their first rows' times, not of their names: several proxies write side by side, and a watermark must not run ahead of
-one of them. A file that is gone is forgotten, so the offset stays as short as the directory.
+A file grows by whole blocks, so a micro-batch is a byte range of some files, and can be read again. New files are
+ordered by the times of their first rows, not by name: several proxies write side by side, and a watermark must not run
+ahead of one of them. A file that is gone is forgotten, so the offset stays as short as the directory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.scenarios.capture.files import capture_files
 from shoal.scenarios.capture.index import splits, whole_until
 from shoal.scenarios.capture.scan import hop, read_at
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.source.source import Part, read_part
+from shoal.scenarios.jobs.source.splits import IndexSplit, read_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _NO_ROWS_YET = (1 << 63) - 1
 class IndexReaderStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         if options.faults:
-            raise JobError("show", "faults are of a batch, not of a stream")
+            raise JobError("show", "faults exist for a batch, not for a stream")
         self._options = options
         self._first_times: dict[Path, int] = {}
         self._until: dict[str, int] | None = None
@@ -72,12 +72,12 @@ class IndexReaderStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if until <= first or self._is_gone(path):
                 continue
             ranges = splits(path, first, until, self._options.split_bytes)
-            parts += [Part(str(path), *each) for each in ranges]
+            parts += [IndexSplit(str(path), *each) for each in ranges]
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
-        return read_part(partition, self._options)
+        assert isinstance(partition, IndexSplit)
+        return read_split(partition, self._options)
 
     def _path(self, name: str) -> Path:
         path = self._options.path
@@ -100,11 +100,11 @@ class IndexReaderStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _is_gone(self, path: Path) -> bool:
-        """A micro-batch that is done again after a restart may be of a file that the disk cap has removed since."""
+        """A micro-batch that is repeated after a restart may need a file that the disk limit has removed since."""
         if path.exists():
             return False
         if self._options.fail_on_data_loss:
-            raise JobError(str(path), "is gone before it was read; failOnDataLoss=false goes on without it")
+            raise JobError(str(path), "is gone before it was read; failOnDataLoss=false continues without it")
         return True
 
 

@@ -1,9 +1,9 @@
-"""What is in topics.
+"""Contents of topics.
 
-    records -> traffic            what is put into topics, and how it becomes batches
+    records -> traffic            the records that fill topics, and how they become batches
     topics                        admin calls
-    reading -> copies -> compare -> catchup      is the target what the source is?
-    reading -> scan               is there an envelope left in any topic?
+    reading -> copies -> compare -> catchup      does the target equal the source?
+    reading -> scan               does any topic still contain an envelope?
 
-`clients` makes the librdkafka clients that all of these use.
+`clients` creates the librdkafka clients that all of these use.
 """

@@ -1,4 +1,4 @@
-"""Waiting for a mirror to catch up. End offsets alone do not tell: one that started again may deliver much twice first."""
+"""Wait for a mirror to catch up. End offsets are not enough: a restarted mirror may first deliver many duplicates."""
 
 from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
 from shoal.scenarios.kafka.process import Process, until
@@ -20,10 +20,10 @@ async def until_copied(
     isolation: str = READ_UNCOMMITTED,
     process: Process | None = None,
 ) -> Copy:
-    """The copy of `topic` as soon as no record of `source` is missing in it, whatever fails meanwhile.
+    """The copy of `topic` as soon as it misses no record of `source`, whatever fails meanwhile.
 
-    The copy is read again whenever it has grown: for topics of thousands of records. Raises NotReady with the counts, at
-    once when `process` ends.
+    The copy is read again whenever it has grown: for topics of thousands of records. Raises NotReady with the counts,
+    at once when `process` ends.
     """
     waiting = _Waiting(source, bootstrap, topic, isolation)
     what = f"{topic} to hold all of {source.topic}"
@@ -57,6 +57,6 @@ class _Waiting:
                     timestamp_types=self._source.timestamp_types,
                 )
                 self._total, self.copy, self.counts = total, copy, reconcile(self._source, copy)
-        except TrafficFailed:  # a topic just made, a broker on its way
+        except TrafficFailed:  # a new topic, or a broker that is starting
             return False
         return self.counts is not None and self.counts.missing == 0

@@ -1,4 +1,4 @@
-"""Settings shared by all librdkafka clients of the harness, and waiting on it from trio."""
+"""Settings shared by all librdkafka clients of the harness, and waiting for them in trio."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 
 T = TypeVar("T")
 Setting = str | int | float | bool
-_QUIET = 2  # syslog "critical": a broker that is killed on purpose is no news
+_QUIET = 2  # syslog "critical": no log line for a broker that is killed on purpose
 
 
 def client_config(bootstrap: str, **settings: Setting) -> dict[str, Setting]:
@@ -20,7 +20,7 @@ def client_config(bootstrap: str, **settings: Setting) -> dict[str, Setting]:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """A blocking client call on a thread. Raises TrafficFailed for KafkaException."""
+    """Run a blocking client call on a thread. Raises TrafficFailed for KafkaException."""
     try:
         return await trio.to_thread.run_sync(call)
     except KafkaException as error:

@@ -1,10 +1,10 @@
-"""Is the target what the source is?
+"""Does the target equal the source?
 
-`first_difference` is for copies that must be the same, record by record, per partition, in order. `reconcile` is for copies
-made under faults, where a mirror may deliver again what it had delivered: it walks through the target and counts, for each
-record, whether it is the next one of the source, one seen before (duplicate), one from further on (those in between are
-missing, unless they come later: reordered), or none of the source's (extra). Of records with equal contents the one that
-explains the target without a loss is taken.
+`first_difference` is for copies that must be equal, record by record, per partition, in order. `reconcile` is for
+copies made under faults, where a mirror may deliver records again: it walks through the target and classifies each
+record as the next one of the source, one seen before (duplicate), one from further on (those in between are missing, or
+reordered if they follow later), or none of the source's (extra). Among records with equal contents it picks the one
+that explains the target without a loss.
 """
 
 from bisect import bisect_left
@@ -16,12 +16,12 @@ from .copies import Copy, PartitionCopy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Records of one partition, or of several added up."""
+    """Records of one partition, or the sum of several."""
 
     source: int = 0
     target: int = 0
     equal: int = 0
-    """Source records found on the target in their place, at their first appearance."""
+    """Source records found on the target in order, at their first appearance."""
     missing: int = 0
     extra: int = 0
     duplicates: int = 0
@@ -29,7 +29,7 @@ class Counts:
 
     @property
     def faithful(self) -> bool:
-        """Nothing lost, altered, invented or out of order; duplicates are for the caller to bound."""
+        """Nothing lost, altered, invented or out of order; duplicates are for the caller to limit."""
         return self.missing == self.extra == self.reordered == 0
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -57,7 +57,7 @@ async def first_difference(source: Copy, target: Copy, *, offsets: bool = False)
 
 def _first_unequal(ours: Sequence[int], theirs: Sequence[int]) -> int:
     pairs = zip(ours, theirs, strict=False)
-    return next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(theirs)))
+    return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(ours), len(theirs)))
 
 
 async def _told(source: Copy, target: Copy, number: int) -> str:
@@ -80,7 +80,7 @@ async def _shown(copy: Copy, number: int, index: int) -> str:
 
 
 def reconcile(source: Copy, target: Copy) -> Counts:
-    """All partitions added up. A partition that one side lacks is an empty one."""
+    """The sum of all partitions. A partition that one side lacks counts as empty."""
     numbers = sorted(source.partitions.keys() | target.partitions.keys())
     empty = PartitionCopy()
     pairs = ((source.partitions.get(number, empty), target.partitions.get(number, empty)) for number in numbers)
@@ -96,13 +96,13 @@ def reconcile_sequences(source: Sequence[int], target: Sequence[int]) -> Counts:
 
 
 class _Walk:
-    """Where the target stands in the source."""
+    """A position in the source while reading the target."""
 
     def __init__(self, source: Sequence[int]) -> None:
         self._source = source
         self._next = 0
         self._skipped: set[int] = set()
-        self._positions: dict[int, list[int]] | None = None  # only a copy that is not equal pays for the index
+        self._positions: dict[int, list[int]] | None = None  # built only when the copy differs
         self._equal = self._extra = self._duplicates = self._reordered = 0
 
     def step(self, fingerprint: int) -> None:

@@ -1,8 +1,8 @@
-"""What a topic holds, as fingerprints: every record is read, 16 bytes of each are remembered.
+"""Contents of a topic as fingerprints: every record is read, 16 bytes of each are kept.
 
-A fingerprint is Python's 64-bit SipHash of (timestamp, key, value, headers): records that are equal have the same within
-one process, and of two million different ones some two coincide with a chance of 10^-7. Where two copies differ, the
-records themselves are read again to say how.
+A fingerprint is Python's 64-bit SipHash of (timestamp, key, value, headers). Within one process equal records have
+equal fingerprints; among two million different records, the probability of a collision is 10^-7. Where two copies
+differ, the records themselves are read again to show how.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from .clients import Setting, in_thread
 from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, place, read_all, read_one
 
-_SHOWN = 120  # bytes of a key or value in a message for people
+_SHOWN = 120  # bytes of a key or value in an error message
 
 
 def _int64s() -> "array[int]":
@@ -40,14 +40,14 @@ class Copy:
         return sum(len(partition.offsets) for partition in self.partitions.values())
 
     async def contents(self, partition: int, index: int) -> "Contents":
-        """The record of which the fingerprint is number `index`. Raises TrafficFailed when it is gone."""
+        """The record whose fingerprint has number `index`. Raises TrafficFailed when it is gone."""
         offset = self.partitions[partition].offsets[index]
         message = await in_thread(partial(read_one, self.bootstrap, self.topic, partition, offset))
         return Contents(*_parts(message, self.timestamp_types))
 
 
 class Contents(NamedTuple):
-    """One record in the words of the wire."""
+    """One record with its fields as on the wire."""
 
     timestamp: int
     timestamp_type: int | None
@@ -70,7 +70,7 @@ Parts = tuple[int, int | None, bytes | None, bytes | None, tuple[tuple[str, byte
 
 
 def _parts(message: Message, types: bool) -> Parts:
-    """The fields of `Contents` as a plain tuple: this is done for every record."""
+    """The fields of `Contents` as a plain tuple, which is cheap: called for every record."""
     kind, timestamp = message.timestamp()
     headers = tuple(message.headers() or ())
     return timestamp, kind if types else None, message.key(), message.value(), headers  # type: ignore[return-value]
@@ -85,7 +85,7 @@ async def read_copy(
     within: float = READ_TIMEOUT_S,
     **settings: Setting,
 ) -> Copy:
-    """Reads all of `topic` that is there now; with `timestamp_types`, the type counts too. Raises TrafficFailed."""
+    """Read all of `topic` that exists now; with `timestamp_types`, the type counts too. Raises TrafficFailed."""
     partitions: dict[int, PartitionCopy] = {}
 
     def take(messages: list[Message]) -> None:

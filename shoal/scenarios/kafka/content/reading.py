@@ -1,4 +1,4 @@
-"""Reading all records that a topic holds now, in order, through librdkafka."""
+"""Read all records that a topic holds now, in order, through librdkafka."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ from .topics import Topics
 
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 READ_TIMEOUT_S = 600.0
-_HANDED_OVER = 20_000  # messages at once: enough to make the call cheap, some 20 MB of Python objects
+_HANDED_OVER = 20_000  # messages per call: enough to make the call cheap, about 20 MB of Python objects
 _POLL_S = 0.1
 _ONE_RECORD_S = 10.0
 _END_OF_PARTITION = KafkaError._PARTITION_EOF
-# What librdkafka may fetch ahead; the offsets of a group are nobody's business here.
+# Limits of librdkafka's prefetching; no group offsets are committed.
 _SETTINGS: dict[str, Setting] = {
     "group.id": "shoal-reader",
     "enable.auto.commit": False,
@@ -45,7 +45,7 @@ def assigned(bootstrap: str, starts: Sequence[TopicPartition], **settings: Setti
 async def read_all(
     bootstrap: str, topic: str, take: Take, *, within: float = READ_TIMEOUT_S, **settings: Setting
 ) -> int:
-    """`read_from` the beginning of every partition of `topic`; returns their number."""
+    """`read_from` the beginning of every partition of `topic`; returns the number of partitions."""
     count = await Topics(bootstrap).partitions(topic)
     starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
     await read_from(bootstrap, starts, take, within=within, **settings)
@@ -60,10 +60,10 @@ async def read_from(
     within: float = READ_TIMEOUT_S,
     **settings: Setting,
 ) -> None:
-    """Hands every record from `starts` up to the present end of each partition to `take`, on a thread.
+    """Pass every record from `starts` to the present end of each partition to `take`, on a thread.
 
-    `settings` are librdkafka's with `_` for `.`, such as isolation_level=READ_COMMITTED. Raises TrafficFailed, also when
-    the ends are not reached `within` seconds.
+    `settings` are librdkafka's with `_` for `.`, such as isolation_level=READ_COMMITTED. Raises TrafficFailed, also
+    when the ends are not reached `within` seconds.
     """
     unfinished = {(start.topic, start.partition) for start in starts}
     with assigned(bootstrap, starts, **settings) as consumer, trio.move_on_after(within):
@@ -74,7 +74,7 @@ async def read_from(
 
 
 def _step(consumer: Consumer, unfinished: set[tuple[str, int]], take: Take) -> None:
-    """One hand-over. What lies behind the first end seen of a partition came later and is left out."""
+    """Consume one batch of messages. Records after the first end seen of a partition are newer and left out."""
     records: list[Message] = []
     for message in consumer.consume(_HANDED_OVER, _POLL_S):
         error = message.error()
@@ -89,7 +89,7 @@ def _step(consumer: Consumer, unfinished: set[tuple[str, int]], take: Take) -> N
 
 
 def place(message: Message) -> tuple[str, int]:
-    """Topic and partition of a message that came out of a consumer; the stubs allow for one that never did."""
+    """Topic and partition of a consumed message; the stubs allow None for messages that were never consumed."""
     return message.topic() or "", message.partition() or 0
 
 

@@ -1,7 +1,7 @@
-"""What is put into topics: records that are the same in every run, and every one of them different.
+"""Records for topics: the same in every run, and each different from all others.
 
-`orders` are the realistic ones: JSON of about 410 bytes, of which zstd leaves about 90 in a batch of some hundreds.
-`oddities` are the ones that tell a careful copy from a careless one.
+`orders` are realistic: JSON of about 410 bytes, of which zstd leaves about 90 in a batch of some hundreds.
+`oddities` are the ones that show whether a copy is careful.
 """
 
 import random
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 Headers = list[tuple[str, str | bytes | None]]
 EPOCH_MS = 1_704_067_200_000
-"""2024-01-01T00:00:00Z, the timestamp of first records: brokers refuse what is an hour ahead of their clock."""
+"""2024-01-01T00:00:00Z, the timestamp of first records: brokers refuse timestamps an hour ahead of their clock."""
 
 _CUSTOMERS, _BASKETS = 4_000, 16_000
-_BLOCK = 4_096  # records whose random parts are drawn at once: drawing them one by one takes longer than all the rest
+_BLOCK = 4_096  # records whose random parts are drawn at once: one by one, drawing takes longer than all the rest
 _COUNTRIES = (b"DE", b"FR", b"PL", b"US", b"IN", b"BR", b"JP", b"NO")
 _SEGMENTS = (b"consumer", b"business", b"reseller", b"employee")
 _STATES = (b"created", b"paid", b"packed", b"shipped", b"delivered", b"returned", b"cancelled", b"refunded")
@@ -81,7 +81,7 @@ def _item(rng: random.Random) -> bytes:
 
 
 def oddities(count: int, *, seed: int = 0) -> Iterator[Record]:
-    """Null and empty keys and values, tombstones, headers of every kind, bytes that are no text, odd timestamps.
+    """Null and empty keys and values, tombstones, headers of every kind, bytes that are not text, odd timestamps.
 
     Unique by timestamp, in milliseconds; every 13th goes back in time.
     """

@@ -1,4 +1,4 @@
-"""Is there an envelope left anywhere? Every record of every topic of a cluster is looked at, the internal topics' too."""
+"""Does a cluster contain an envelope? Every record of every topic is read, the internal topics' too."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, place, read_from
 from .topics import Topics
 
-_KEPT = 100  # findings: one is a catastrophe, a hundred are enough to see the pattern
+_KEPT = 100  # findings: one is a catastrophe, a hundred show the pattern
 
 
 class Finding(NamedTuple):
@@ -27,7 +27,7 @@ def envelope_magic() -> bytes:
 
 
 class Scanner:
-    """Looks for `magic` anywhere in keys and values; each call goes on where the last one ended."""
+    """Searches keys and values for `magic`; each call continues where the last one ended."""
 
     def __init__(self, bootstrap: str, *, magic: bytes | None = None) -> None:
         self._bootstrap = bootstrap
@@ -35,12 +35,12 @@ class Scanner:
         self._next: dict[tuple[str, int], int] = {}
         self._found: list[Finding] = []
         self.records = 0
-        """Looked at so far."""
+        """Records read so far."""
 
     async def scan(
         self, *, within: float = READ_TIMEOUT_S, only: Callable[[str], bool] = lambda topic: True
     ) -> list[Finding]:
-        """All findings so far, at most the first 100, in the topics of which the name is `only`. Aborted records are looked at too.
+        """All findings so far, at most the first 100, in the topics named `only`. Aborted records are read too.
 
         Raises TrafficFailed.
         """
@@ -51,7 +51,7 @@ class Scanner:
             for topic, count in topics.items()
             for partition in range(count)
         ]
-        # A start that retention has passed meanwhile is no error here.
+        # Retention may have passed a start offset meanwhile: no error.
         reading = {"isolation_level": READ_UNCOMMITTED, "auto_offset_reset": "earliest"}
         await read_from(self._bootstrap, starts, self._look, within=within, **reading)
         return self._found

@@ -37,9 +37,10 @@ class Span(NamedTuple):
 
 
 class Topics:
-    """Asks the brokers at `bootstrap`; every method raises TrafficFailed when they refuse, or have not answered `within` seconds.
+    """Admin calls to the brokers at `bootstrap`.
 
-    (librdkafka waits for the leader that it knew, also for one that has died: a short time and another try finds the new one.)
+    Each method raises TrafficFailed on an error, or without an answer `within` seconds. (librdkafka waits for the
+    leader that it knows, even a dead one: a short timeout and a retry find the new one.)
     """
 
     def __init__(self, bootstrap: str, *, within: float = _TIMEOUT_S, **settings: Setting) -> None:
@@ -66,20 +67,20 @@ class Topics:
         await self._done(self._admin.incremental_alter_configs([resource])[resource])
 
     async def delete(self, *names: str) -> None:
-        """Returns once they are gone from the metadata."""
+        """Returns once the topics have left the metadata."""
         for future in self._admin.delete_topics(list(names)).values():
             await self._done(future)
         for name in names:
             await self._until_partitions(name, 0)
 
     async def delete_records(self, name: str, before: Mapping[int, int]) -> None:
-        """Moves the log start offset of partitions up to the given offsets."""
+        """Move the log start offset of partitions up to the given offsets."""
         request = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
         for future in self._admin.delete_records(request).values():
             await self._done(future)
 
     async def all_partitions(self) -> dict[str, int]:
-        """By name of each topic, the internal ones too: the number of partitions that have a leader."""
+        """Number of partitions with a leader, by topic name, internal topics included."""
         metadata = await in_thread(partial(self._admin.list_topics, timeout=self._within))
         return {
             name: sum(1 for partition in topic.partitions.values() if partition.leader >= 0)
@@ -87,12 +88,12 @@ class Topics:
         }
 
     async def names(self) -> list[str]:
-        """All of them, the internal ones too."""
+        """All topics, internal ones included."""
         return list(await self.all_partitions())
 
     async def partitions(self, name: str) -> int:
-        """Partitions that have a leader; 0 when there is no such topic."""
-        # Asks for all topics: the question about one that is missing may create it.
+        """Number of partitions with a leader; 0 when the topic does not exist."""
+        # Asks for all topics: a request for a missing one could create it.
         return (await self.all_partitions()).get(name, 0)
 
     async def spans(self, name: str, *, committed: bool = False) -> dict[int, Span]:
@@ -102,20 +103,21 @@ class Topics:
         return {partition: Span(begins[partition], ends[partition]) for partition in sorted(ends)}
 
     async def ends(self, name: str) -> dict[int, int]:
-        """End offset by partition, whatever transactions are open."""
+        """End offset by partition, regardless of open transactions."""
         return await self._offsets(name, OffsetSpec.latest(), False)
 
     async def total(self, name: str) -> int:
-        """Sum of the end offsets: the records ever produced, where no transaction left its markers."""
+        """Sum of the end offsets: the records ever produced, if no transaction left its markers."""
         return sum((await self.ends(name)).values())
 
     async def until_total(self, name: str, wanted: int, *, within: float, process: Process | None = None) -> None:
-        """Until `total` is at least `wanted`, whatever fails meanwhile. Raises NotReady, at once when `process` (the mirror, say) ends."""
+        """Wait until `total` is at least `wanted`, whatever fails. Raises NotReady, at once when `process` (a mirror)
+        ends."""
         total = 0
 
         async def reached() -> bool:
             nonlocal total
-            with suppress(TrafficFailed):  # a topic just made, a broker on its way
+            with suppress(TrafficFailed):  # a new topic, or a broker that is starting
                 total = await self.total(name)
             return total >= wanted
 
@@ -134,7 +136,7 @@ class Topics:
 
     async def _until_partitions(self, name: str, wanted: int) -> None:
         async def there() -> bool:
-            with suppress(TrafficFailed):  # a leader may be named before it knows
+            with suppress(TrafficFailed):  # metadata can name a leader before the leader knows
                 return (
                     await self.partitions(name) == wanted == len(await self._offsets(name, OffsetSpec.latest(), False))
                 )

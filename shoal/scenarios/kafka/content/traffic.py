@@ -1,8 +1,8 @@
-"""Filling topics through librdkafka, with a say in what becomes a batch.
+"""Fill topics through librdkafka, with control over batches.
 
-A run of consecutive records goes to one partition, the next run to the next partition. `Layout.exact` makes a batch of each
-run, by flushing after it (librdkafka cuts it where `batch.size`, 1 MB, or `batch.num.messages` say so); otherwise the runs
-are the usual ones and the linger time may cut one short.
+A run of consecutive records goes to one partition, the next run to the next partition. `Layout.exact` makes one batch
+of each run, by flushing after it (librdkafka splits it at `batch.size`, 1 MB, or `batch.num.messages`); otherwise a run
+is usually a batch, but the linger time may end it early.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +17,11 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 from .clients import Setting, client_config, in_thread
 from .records import Record, chunks
 
-_EXACT_LINGER_MS = 60_000  # counts from before the leader is known; flush() does not wait for it
-_CHUNK = 20_000  # records between two looks at the clock and at cancellation: about 50 ms
+_EXACT_LINGER_MS = 60_000  # starts before the leader is known; flush() does not wait for it
+_CHUNK = 20_000  # records between two checks of the clock and of cancellation: about 50 ms
 _FLUSH_S = 120.0
 _BLOCKED_S = 0.1
-# What lies in the producer is bounded by these; the rest of the settings are the caller's.
+# Limits of the producer's queue; the caller chooses the other settings.
 _BOUNDED: dict[str, Setting] = {
     "queue.buffering.max.messages": 50_000,
     "queue.buffering.max.kbytes": 64 * 1024,
@@ -53,7 +53,7 @@ Progress = Callable[[int], None]
 
 
 class _Filler:
-    """A producer that remembers the first failure of a delivery."""
+    """A producer that keeps the first delivery failure."""
 
     def __init__(self, bootstrap: str, topic: str, layout: Layout, settings: dict[str, Setting]) -> None:
         self._topic = topic
@@ -67,7 +67,7 @@ class _Filler:
         self._leaders_known = not layout.exact
 
     def _learn_leaders(self) -> None:
-        """Records that waited for a leader are handed to it one by one, and while it is flushed each would leave at once."""
+        """Records that wait for a leader are handed to it singly, and during a flush each would leave at once."""
         try:
             self.producer.list_topics(self._topic, _FLUSH_S)
         except KafkaException as error:
@@ -75,7 +75,7 @@ class _Filler:
         self._leaders_known = True
 
     def produce(self, records: Iterable[Record]) -> None:
-        """Appends runs; a run does not go on over two calls."""
+        """Append runs; a run does not continue over two calls."""
         if not self._leaders_known:
             self._learn_leaders()
         for run in chunks(iter(records), self._layout.run):
@@ -128,7 +128,7 @@ async def fill(
     progress: Progress = lambda total: None,
     **settings: Setting,
 ) -> int:
-    """Produce `records` and wait for all acknowledgements; returns their number. `progress` hears it now and then.
+    """Produce `records` and wait for all acknowledgements; returns their number. `progress` is called now and then.
 
     `settings` are librdkafka's with `_` for `.`: compression_type="zstd", enable_idempotence=True, acks=1, ...
     Raises TrafficFailed.
@@ -152,7 +152,7 @@ async def fill_transactions(
     layout: Layout = DEFAULT_LAYOUT,
     **settings: Setting,
 ) -> None:
-    """One transaction after the other by one producer; the records of an aborted one are in the log too.
+    """One producer's transactions, one after the other; the records of aborted ones are in the log too.
 
     Raises TrafficFailed.
     """

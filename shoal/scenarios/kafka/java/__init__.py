@@ -1,6 +1,6 @@
 """Kafka as Java programs.
 
-    jars (from Maven Central, `pom.xml`) -> jvm (how a program is started) -> tools (command line tools out of the jars)
+    jars (from Maven Central, `pom.xml`) -> jvm (start a program) -> tools (command line tools from the jars)
 
 `old_clients` are the clients from before Kafka 0.11 (`old-clients.xml`).
 """

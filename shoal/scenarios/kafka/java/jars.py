@@ -25,7 +25,7 @@ _PACKAGES = {"setpriv": "util-linux", "java": "default-jre-headless", "mvn": "ma
 
 
 def require(*programs: str) -> None:
-    """Raises SetupError naming the Debian packages of the `programs` that are missing."""
+    """Raises SetupError with the Debian packages of the `programs` that are missing."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         packages = " ".join(_PACKAGES[program] for program in missing)
@@ -35,7 +35,7 @@ def require(*programs: str) -> None:
 async def jars(version: str = DEFAULT_VERSION) -> Path:
     """The directory with the jars of `version` (broker, Connect, MirrorMaker 2, tools, logging).
 
-    The first call downloads them with Maven, others return at once; parallel processes wait for each other.
+    The first call downloads them with Maven, later ones return at once; parallel processes wait for each other.
     Raises SetupError when Java or Maven is missing or the download fails.
     """
     require("setpriv", "java")
@@ -44,14 +44,14 @@ async def jars(version: str = DEFAULT_VERSION) -> Path:
 
 
 async def made_once(home: Path, fingerprint: str, make: Callable[[Path], Awaitable[object]]) -> Path:
-    """`home/lib` as `make` filled it for this fingerprint; parallel processes wait for each other.
+    """`home/lib`, filled by `make` once per fingerprint; parallel processes wait for each other.
 
-    It is filled aside and renamed when whole: an interrupted download leaves nothing that looks like a class path.
+    It is filled under another name and renamed when complete: an interrupted download leaves no partial class path.
     """
     stamp, lib, aside = home / "stamp", home / "lib", home / "lib.partial"
     if _is_current(stamp, fingerprint):
         return lib
-    with _lock_file(home) as lock:  # closing it lets go
+    with _lock_file(home) as lock:  # closing it releases the lock
         await trio.to_thread.run_sync(fcntl.flock, lock, fcntl.LOCK_EX)
         if not _is_current(stamp, fingerprint):
             for leftover in (aside, lib):
@@ -63,7 +63,7 @@ async def made_once(home: Path, fingerprint: str, make: Callable[[Path], Awaitab
 
 
 async def run_maven(*arguments: str, what: str) -> None:
-    """Raises SetupError with the end of its output when it fails, or is missing."""
+    """Raises SetupError with the end of Maven's output when it fails, or when Maven is missing."""
     require("mvn")
     await run_step("mvn", "--batch-mode", "--quiet", *arguments, what=what)
 

@@ -1,4 +1,5 @@
-"""How a Java program of Kafka is started, with the agent of `agent/` where a broker is to take several batches per partition."""
+"""How Kafka's Java programs are started, with the agent of `agent/` where a broker accepts several batches per
+partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Jvm:
     """The directory of jars from `jars()`."""
     heap: str = "512m"
     quick: bool = True
-    """Start-up before throughput: no C2 compiler, no GC threads. For tests; what is measured runs as operators run it."""
+    """Fast start-up rather than throughput: no C2 compiler, no GC threads. For tests, not for measurements."""
     options: tuple[str, ...] = ()
 
     def argv(self, main: str, *args: str) -> list[str]:
@@ -43,7 +44,7 @@ def agent_option() -> str:
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
-    """Writes a Java properties file; backslashes of values are kept as they are meant."""
+    """Write a Java properties file; backslashes in values are escaped."""
     lines = [f"{key} = {value}" for key, value in properties.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines).replace("\\", "\\\\") + "\n")
@@ -51,7 +52,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 
 
 def jmx_options(port: int) -> tuple[str, ...]:
-    """A program's MBeans can be read by anybody on this machine."""
+    """Any local process can read the program's MBeans."""
     settings = {"port": port, "rmi.port": port, "host": LOOPBACK, "authenticate": "false", "ssl": "false"}
     remote = (f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in settings.items())
     return *remote, f"-Djava.rmi.server.hostname={LOOPBACK}"

@@ -1,5 +1,6 @@
-"""Clients from before Kafka 0.11, in `build/old-clients/<name>/lib`: the Java ones from Maven Central, and kafka-python 1.4.7 with the
-packages that its codecs need.
+"""Clients from before Kafka 0.11, in `build/old-clients/<name>/lib`.
+
+The Java ones are from Maven Central; kafka-python 1.4.7 has the packages that its codecs need.
 
 python -m shoal.scenarios.kafka.java.old_clients
 """
@@ -21,7 +22,7 @@ JAVA_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.1.1", "0.10.2.2")
 HOME = BUILD / "old-clients"
 _POM = Path(__file__).with_name("old-clients.xml")
 _WITH_CORE = "0.8.2.2"  # its consumer is in the broker's jar
-_KAFKA_PYTHON = ("kafka-python==1.4.7", "python-snappy==0.7.3", "xxhash==4.1.0")  # cramjam and lz4 are Shoal's own
+_KAFKA_PYTHON = ("kafka-python==1.4.7", "python-snappy==0.7.3", "xxhash==4.1.0")  # Shoal brings cramjam and lz4
 
 
 async def java_client(version: str) -> Path:
@@ -31,13 +32,13 @@ async def java_client(version: str) -> Path:
 
 
 async def kafka_python() -> Path:
-    """The directory that goes in front of `sys.path`. Raises SetupError."""
+    """The directory to put at the front of `sys.path`. Raises SetupError."""
     fingerprint = "\n".join((*_KAFKA_PYTHON, sys.version))
     return await made_once(HOME / "kafka-python", fingerprint, _fetch_kafka_python)
 
 
 async def compiled(version: str, name: str, sources: Sequence[Path]) -> Path:
-    """The directory with the classes of Java files, compiled against a client. Raises SetupError with javac's words."""
+    """The directory of Java classes, compiled against a client. Raises SetupError with javac's output."""
     lib = await java_client(version)
     home = HOME / version / name
     return await made_once(home, _fingerprint(*sources, words=version), partial(_compile, lib, sources))

@@ -1,4 +1,4 @@
-"""The command line tools out of the Kafka jars, as `bin/kafka-*.sh` run them."""
+"""Kafka's command line tools, from its jars, as `bin/kafka-*.sh` run them."""
 
 import zipfile
 from functools import cache
@@ -27,7 +27,7 @@ async def run_tool(
 ) -> str:
     """The standard output of one tool, by its class's simple name, such as "DumpLogSegments" or "GetOffsetShell".
 
-    Raises ToolFailed with all output when the tool fails or does not end in time, SetupError when there is none.
+    Raises ToolFailed with all output when the tool fails or exceeds its time, SetupError when it does not exist.
     """
     argv = await tool_argv(name, *args, version=version)
     with trio.move_on_after(within):
@@ -39,14 +39,14 @@ async def run_tool(
 
 
 async def tool_argv(name: str, *args: str, version: str = DEFAULT_VERSION) -> list[str]:
-    """The command line of a tool, for one that is to run beside others. Raises SetupError when there is no such tool."""
+    """The command line of a tool that runs beside others. Raises SetupError when the tool does not exist."""
     lib = await jars(version)
     return Jvm(lib=lib, heap="256m").argv(await trio.to_thread.run_sync(main_class, lib, name), *args)
 
 
 @cache
 def main_class(lib: Path, name: str) -> str:
-    """The full name of the tool class: it moved from `kafka.tools` to packages below `org.apache.kafka.tools` over time."""
+    """The full name of the tool class: tools moved from `kafka.tools` to `org.apache.kafka.tools.*` over time."""
     found = [
         entry.removesuffix(".class").replace("/", ".")
         for jar in sorted([*lib.glob("kafka-tools-*.jar"), *lib.glob("kafka_2*.jar")])

@@ -1,7 +1,7 @@
-"""Batches that were sent again, beside those that lie in the log: they must be the same bytes, but for what a broker writes into a header.
+"""Compares batches that were sent again with those in the log: equal bytes, except header fields that brokers write.
 
-A batch is told by its codec, count, timestamps and the checksum of its payload; equal ones are told by their order. A topic whose broker
-compresses anew, or stamps with the time of appending, changes batches: there everything is foreign and missing.
+A batch is identified by its codec, count, timestamps and payload checksum; equal ones by their order. On a topic whose
+broker recompresses, or sets LogAppendTime, every batch counts as foreign and missing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RawLedger:
         after: Mapping[str, Mapping[int, Span]],
         credentials: Credentials | None = None,
     ) -> Findings:
-        """Reads from the ends `before` to those `after` the replay. Raises TrafficFailed, OSError."""
+        """Read from the ends `before` to the ends `after` the replay. Raises TrafficFailed, OSError."""
         found = Findings()
         for (topic, partition), marks in self._sent.items():
             begin, end = before[topic][partition].end, after[topic][partition].end

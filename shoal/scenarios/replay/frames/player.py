@@ -1,7 +1,7 @@
-"""Sends captured requests again: each over its connection, in order and in time, to the leader that is asked for now.
+"""Sends captured requests again: each over its connection, in order and in time, to the partition's current leader.
 
-A consumer's fetch offsets are those of another log. It begins at the captured offset where the partition has it, otherwise at the
-partition's first record, and goes on behind what it has been given, as it did.
+A consumer's fetch offsets belong to another log. The replay starts at the captured offset if the partition has it,
+otherwise at the partition's first record, and continues after the records that it receives, as the consumer did.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PARTITION_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The cluster as the replay finds it. Topics are those of the capture with `prefix` before their names."""
+    """The cluster of the replay. Its topics are those of the capture, prefixed with `prefix`."""
 
     bootstrap: Address
     leaders: Mapping[tuple[str, int], Address]
@@ -59,7 +59,7 @@ class Fetched:
 
 
 class RawPlayer:
-    """`ledger` is told of every batch that leaves."""
+    """`ledger` records every batch that is sent."""
 
     def __init__(self, where: Where, ledger: RawLedger, credentials: Credentials | None = None) -> None:
         self.where = where
@@ -70,7 +70,7 @@ class RawPlayer:
         self._positions: dict[tuple[int, str, int], int] = {}
 
     async def play(self, redos: Iterable[Redo], first_ns: int, clock: Clock) -> None:
-        """Returns when all is answered. Raises TrafficFailed where it is not within a minute of the last request."""
+        """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
         async with open_lanes(self.played, self.credentials) as lanes:
             for redo in redos:
                 late = await clock.until((redo.time_ns - first_ns) / _SECOND)
@@ -145,13 +145,13 @@ class RawPlayer:
         return captured if span.begin <= captured <= span.end else span.begin
 
     def _fetch_answered(self, version: int, connection: int, frame: bytes, seconds: float) -> None:
-        for one in read_fetch_response(frame, version).partitions:
-            if one.error_code:
-                self.played.errors[f"Fetch: {error_name(one.error_code)}"] += 1
+        for partition in read_fetch_response(frame, version).partitions:
+            if partition.error_code:
+                self.played.errors[f"Fetch: {error_name(partition.error_code)}"] += 1
                 continue
-            for span in split(frame, one.start, one.end).spans:
+            for span in split(frame, partition.start, partition.end).spans:
                 header = read_batch_header(frame, span.start, span.end)
-                key = connection, str(one.topic), one.partition
+                key = connection, str(partition.topic), partition.partition
                 if header.last_offset >= self._positions[key]:
                     self._positions[key] = header.last_offset + 1
                     self.fetched.records += header.record_count

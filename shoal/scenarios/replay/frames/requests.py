@@ -1,14 +1,16 @@
-"""Captured frames as requests that can be sent again: what belongs to the old session is taken out of them.
+"""Turns captured frames into requests that can be sent again, without the state of the old session.
 
-    Produce     producer id, epoch and sequence become -1, the checksum is patched; v13 becomes v12, its topic id a name; each
-                batch as it was otherwise, byte for byte. Transactional requests are left out: nothing would end the transaction
-    Fetch       a session's incremental requests become full ones without a session; v13+ becomes v12; offsets go on from where the
-                replay's own answers end (player.py)
-    Metadata    asked anew, at most v12; the replay finds leaders by itself
-    ApiVersions as it was
-    all else    left out and counted: groups, transactions, administration and log-ins mean something to one cluster at one time only
+    Produce     producer id, epoch and sequence become -1, the checksum is patched; v13 becomes v12, its topic id a
+                name; each batch is otherwise unchanged, byte for byte. Transactional requests are left out: nothing
+                would end the transaction
+    Fetch       a session's incremental requests become full ones without a session; v13+ becomes v12; offsets continue
+                after the replay's own answers (player.py)
+    Metadata    sent at v12 or older; the replay finds leaders by itself
+    ApiVersions unchanged
+    all others  left out and counted: groups, transactions, administration and authentication belong to one cluster at
+                one time
 
-An interpreter sees all frames in order, the brokers' too: sessions and topic ids are in the answers.
+An interpreter reads all frames in order, the brokers' too: session ids and topic ids are in the answers.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AsItWas", "FetchAgain", "Interpreter", "MetadataAgain", "ProduceAgain", "RawBatch", "Redo"]
 
-NEWEST: Final = 12  # of Produce, Fetch and Metadata: the last that names topics by their names
+NEWEST: Final = 12  # of Produce, Fetch and Metadata: the last that identifies topics by name
 _WAITS = Walkers(MESSAGES["FetchRequest"], ("MaxWaitMs", "MinBytes"), oldest=4)
 _TOPICS = Walkers(MESSAGES["MetadataRequest"], (), Rows("Topics", ("Name", "TopicId = None")))
-_PENDING = 10_000  # requests of a connection whose answers have not been seen
+_PENDING = 10_000  # requests of a connection without a captured answer
 
 
 class RawBatch(NamedTuple):
@@ -86,7 +88,7 @@ class AsItWas(NamedTuple):
 
 
 class Redo(NamedTuple):
-    """`connection`: any number that tells connections apart."""
+    """`connection`: any number that identifies a connection."""
 
     time_ns: int
     connection: int
@@ -94,7 +96,7 @@ class Redo(NamedTuple):
 
 
 class _LeftOut(Exception):
-    """With the reason."""
+    """Carries the reason."""
 
 
 class _Pending(NamedTuple):
@@ -111,7 +113,7 @@ class _Connection:
 
 
 class Interpreter:
-    """`names`: topic id -> name, as far as known; more are learnt. `left_out`: requests, by API and reason."""
+    """`names`: topic id -> name, as far as known; answers add more. `left_out`: requests, by API and reason."""
 
     def __init__(self, names: Mapping[bytes, str] = MappingProxyType({})) -> None:
         self.names = dict(names)
@@ -119,7 +121,7 @@ class Interpreter:
         self._connections: dict[tuple[str, int], _Connection] = {}
 
     def interpret(self, frames: Iterable[CapturedFrame]) -> Iterator[Redo]:
-        """What can be sent again. A frame that is cut or not understood is left out."""
+        """The requests that can be sent again. A frame that is truncated or not understood is left out."""
         for captured in frames:
             of = self._connections.setdefault(
                 (captured.proxy, captured.connection), _Connection(len(self._connections))
@@ -142,7 +144,7 @@ class Interpreter:
             redo = _REDO.get(header.api_key)
             if redo is None:
                 self._expect(of, header)
-                raise _LeftOut("means something to that cluster at that time only")
+                raise _LeftOut("belongs to that cluster at that time only")
             return redo(self, of, captured.frame, header)
         except (_LeftOut, RemoteProtocolError) as error:
             self.left_out[f"{name}: {error}"] += 1
@@ -154,7 +156,7 @@ class Interpreter:
         of.pending.append(_Pending(header, fetch, asked))
 
     def _answer(self, of: _Connection, frame: bytes) -> None:
-        """Brokers answer in order; what was not captured is passed over."""
+        """Brokers answer in order; answers that were not captured are skipped."""
         number = int.from_bytes(frame[4:8], "big", signed=True)
         while of.pending:
             pending = of.pending.popleft()
@@ -178,7 +180,7 @@ class Interpreter:
         if isinstance(topic, str):
             return topic
         if topic not in self.names:
-            raise _LeftOut("a topic id of which the capture does not tell the name")
+            raise _LeftOut("a topic id whose name is not in the capture")
         return self.names[topic]
 
     def _produce(self, of: _Connection, frame: bytes, header: RequestHeader) -> What:
@@ -188,9 +190,9 @@ class Interpreter:
         if request.transactional_id is not None:
             raise _LeftOut("transactional")
         batches = tuple(
-            RawBatch(self._name(one.topic), one.partition, *batch)
-            for one in request.partitions
-            for batch in _without_producer(frame, one.start, one.end)
+            RawBatch(self._name(partition.topic), partition.partition, *batch)
+            for partition in request.partitions
+            for batch in _without_producer(frame, partition.start, partition.end)
         )
         version = min(header.api_version, NEWEST)
         return ProduceAgain(version, header.client_id, request.acks, request.timeout_ms, batches)
@@ -202,7 +204,7 @@ class Interpreter:
         max_wait, min_bytes = _WAITS[header.api_version](frame, header.body, len(frame))
         partitions = {(self._name(topic), number): offset for (topic, number), offset in asked.items()}
         if not partitions:
-            raise _LeftOut("nothing is known of its session")
+            raise _LeftOut("its session is not known")
         version = min(header.api_version, NEWEST)
         limits = max_wait, min_bytes, request.max_bytes, request.isolation_level
         return FetchAgain(version, header.client_id, *limits, partitions)

@@ -1,4 +1,4 @@
-"""Raw captures as frames in the order of time, and what a replay of them needs to know beforehand."""
+"""Raw captures as frames in the order of time, and what a replay needs to know in advance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIECE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecorded:
-    """`partitions`: topic, as captured -> how many it needs. `requests`: those that are sent again, by what they are."""
+    """`partitions`: captured topic -> how many it needs. `requests`: those that are sent again, by kind."""
 
     path: Path
     names: dict[bytes, str]
@@ -38,15 +38,15 @@ class RawRecorded:
     seconds: float
 
     def redos(self) -> Iterator[Redo]:
-        """In the order of time. Raises OSError, RemoteProtocolError."""
+        """Requests in the order of time. Raises OSError, RemoteProtocolError."""
         return Interpreter(self.names).interpret(_frames(self.path))
 
 
 def read_raw(path: Path) -> RawRecorded:
-    """A file, or all files of a directory; they are read twice here, and once more by `redos`. Raises OSError, RemoteProtocolError."""
+    """Read a file, or all files of a directory: twice here, again in `redos`. Raises OSError, RemoteProtocolError."""
     names = Interpreter()
     for _ in names.interpret(_frames(path)):
-        pass  # topic ids may be told behind where they are first used
+        pass  # a topic id can appear before the answer that names it
     interpreter = Interpreter(names.names)
     partitions: Counter[str] = Counter()
     requests: Counter[str] = Counter()
@@ -76,7 +76,7 @@ def _places(redo: Redo) -> list[tuple[str, int]]:
 
 
 def _frames(path: Path) -> Iterator[CapturedFrame]:
-    """Of several processes, merged."""
+    """Frames of several processes, merged."""
     by_process: dict[str, list[Path]] = {}
     for file in capture_files(path, RAW):
         by_process.setdefault(file.proxy, []).append(file.path)

@@ -1,6 +1,6 @@
-"""Replay of an index (`*.kxb`), which has no records: batches of the same sizes are made up.
+"""Replay of an index (`*.kxb`), which has no records: synthetic batches have the same sizes.
 
-    source (index files) -> arrivals (which request, when, how large) -> player -> made_up (batches) -> sending
+    source (index files) -> arrivals (which request, when, how large) -> player -> synthetic_batches -> sending
 
-A made-up batch carries its number as its timestamp, so that the ledger can find it in the topic again.
+A synthetic batch carries its number as its timestamp, so that the ledger can find it in the topic.
 """

@@ -1,4 +1,4 @@
-"""Plays arrivals: every captured connection is a connection again (one to each leader that it needs), in order and in time."""
+"""Replays arrivals: each captured connection becomes one per leader that it needs, in order and in time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shoal.protocol.wire.sasl import Credentials
+    from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
     from shoal.scenarios.replay.clock import Clock
-    from shoal.scenarios.replay.index.arrivals import Arrival, Part
-    from shoal.scenarios.replay.index.made_up import Maker
+    from shoal.scenarios.replay.index.synthetic_batches import Maker
     from shoal.scenarios.replay.ledger import Ledger
     from shoal.scenarios.replay.sending.wire import Address
 
@@ -25,7 +25,7 @@ _TIMEOUT_MS = 30_000
 
 
 class Player:
-    """`leaders`: (topic, partition) -> address. `ledger` is told of every batch that leaves."""
+    """`leaders`: (topic, partition) -> address. `ledger` records every batch that is sent."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Player:
         self.played = Played()
 
     async def play(self, arrivals: Iterable[Arrival], clock: Clock) -> Played:
-        """Returns when all is answered. Raises TrafficFailed where it is not within a minute of the last request."""
+        """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
         async with open_lanes(self.played, self.credentials) as lanes:
             for arrival in arrivals:
                 late = await clock.until(arrival.at)
@@ -51,17 +51,17 @@ class Player:
         self.played.seconds = clock.elapsed()
         return self.played
 
-    def _by_leader(self, arrival: Arrival) -> dict[Address, list[Part]]:
-        found: dict[Address, list[Part]] = {}
+    def _by_leader(self, arrival: Arrival) -> dict[Address, list[ArrivedBatch]]:
+        found: dict[Address, list[ArrivedBatch]] = {}
         for part in arrival.parts:
             found.setdefault(self.leaders[part.topic, part.partition], []).append(part)
         return found
 
-    def _due(self, arrival: Arrival, parts: list[Part]) -> Due:
+    def _due(self, arrival: Arrival, parts: list[ArrivedBatch]) -> Due:
         answered = partial(self.played.produced, arrival.version) if arrival.acks else None
         return Due(partial(self._frame, arrival, parts), len(parts), answered)
 
-    def _frame(self, arrival: Arrival, parts: list[Part], correlation_id: int) -> bytes:
+    def _frame(self, arrival: Arrival, parts: list[ArrivedBatch], correlation_id: int) -> bytes:
         played, version = self.played, arrival.version
         topics: dict[str, list[bytes]] = {}
         for part in parts:

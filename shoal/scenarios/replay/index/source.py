@@ -1,9 +1,9 @@
-"""Arrivals out of an index of captured traffic (`*.kxb`): which produce request came when, over which connection, and how large its batches were.
+"""Reads an index (`*.kxb`) as arrivals: when a produce request arrived, on which connection, and its batch sizes.
 
-What was in the batches is not in the index, so it is made up (made_up.py). Left out, and counted: what is no client's produce request,
-transactions (which nobody can repeat without their other requests), and record batches of old formats. Producer ids are not sent again:
-their sequences would not fit. Sets of several batches of one partition become requests one behind the other, since brokers take
-no sets unless they have been proven to.
+The index has no records: they are synthetic (synthetic_batches.py). Left out, and counted: requests that are not a
+client's produce request, transactions (which cannot be repeated without their other requests), and old batch formats.
+Producer ids are not sent again: their sequences would not fit. Several batches of one partition become consecutive
+requests, since brokers accept several in one request only when proven to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.files import capture_files
 from shoal.scenarios.capture.index import IndexReader
-from shoal.scenarios.replay.index.arrivals import NEWEST_PRODUCE, Arrival, Part
+from shoal.scenarios.replay.arrivals import NEWEST_PRODUCE, Arrival, ArrivedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -68,13 +68,14 @@ class _Row(NamedTuple):
 
     @property
     def of(self) -> tuple[int, str, int, int]:
-        """The request that it is a batch of."""
+        """The request that this batch belongs to."""
         return self.time_ns, self.proxy, self.connection, self.request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """`partitions`: topic, as it is named in the replay -> how many it needs. `left_out`: rows, by why. `damaged`: places in the files."""
+    """`partitions`: topic name in the replay -> how many it needs. `left_out`: rows, by reason. `damaged`: places in
+    files."""
 
     rows: pa.Table
     prefix: str
@@ -87,7 +88,7 @@ class Recorded:
     first_ns: int = field(default=0)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """In the order of time."""
+        """Arrivals in the order of time."""
         connections: dict[tuple[str, int], int] = {}
         parts: list[_Row] = []
         for row in self._sorted():
@@ -115,18 +116,18 @@ class Recorded:
                 parts=tuple(map(self._part, parts)),
             )
 
-    def _part(self, row: _Row) -> Part:
+    def _part(self, row: _Row) -> ArrivedBatch:
         topic = topic_name(self.prefix, row.topic)
-        return Part(topic, row.partition, row.records, row.batch_bytes, row.raw_bytes, _CODECS[row.codec])
+        return ArrivedBatch(topic, row.partition, row.records, row.batch_bytes, row.raw_bytes, _CODECS[row.codec])
 
 
 def topic_name(prefix: str, topic: str) -> str:
-    """A name that brokers take, whatever the capture knows of it."""
+    """A name that brokers accept, whether or not the capture has the topic's name."""
     return (prefix + re.sub("[^A-Za-z0-9._-]", "_", topic))[:_LONGEST_TOPIC]
 
 
 def _without_sets(rows: list[_Row]) -> list[list[_Row]]:
-    """The batches of a request, so that no partition is in one of the lists twice; each partition's order is kept."""
+    """Split a request's batches so that no partition is twice in a list; each partition's order is kept."""
     lists: list[list[_Row]] = []
     used: Counter[tuple[str, int]] = Counter()
     for row in rows:
@@ -139,7 +140,7 @@ def _without_sets(rows: list[_Row]) -> list[list[_Row]]:
 
 
 def read_index(path: Path, prefix: str) -> Recorded:
-    """A file, or all files of a directory. Raises OSError, UnreadableFile."""
+    """Read a file, or all files of a directory. Raises OSError, UnreadableFile."""
     left_out: Counter[str] = Counter()
     pieces: list[Any] = []
     damaged = 0
@@ -151,8 +152,17 @@ def read_index(path: Path, prefix: str) -> Recorded:
                 damaged += 1
     rows = _in_order(pa.concat_tables(pieces)) if pieces else None
     if rows is None or not rows.num_rows:
-        return Recorded(rows=pa.table({name: [] for name in _Row._fields}), prefix=prefix, partitions={}, left_out=left_out,
-                        damaged=damaged, batches=0, requests=0, seconds=0.0)  # fmt: skip
+        empty = pa.table({name: [] for name in _Row._fields})
+        return Recorded(
+            rows=empty,
+            prefix=prefix,
+            partitions={},
+            left_out=left_out,
+            damaged=damaged,
+            batches=0,
+            requests=0,
+            seconds=0.0,
+        )
     times = rows.column("time_ns")
     requests = rows.select(list(_ORDER[:-1])).group_by(list(_ORDER[:-1])).aggregate([]).num_rows
     return Recorded(
@@ -196,7 +206,7 @@ def _in_order(table: Any) -> Any:
 def _partitions(rows: Any, prefix: str) -> dict[str, int]:
     last = rows.group_by("topic").aggregate([("partition", "max")]).to_pylist()
     found: Counter[str] = Counter()
-    for one in last:
-        name = topic_name(prefix, one["topic"])
-        found[name] = max(found[name], one["partition_max"] + 1)
+    for row in last:
+        name = topic_name(prefix, row["topic"])
+        found[name] = max(found[name], row["partition_max"] + 1)
     return dict(found)

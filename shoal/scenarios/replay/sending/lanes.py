@@ -1,7 +1,7 @@
-"""The connections of a replay: requests wait in a queue until they are sent, and until they are answered.
+"""Connections of a replay, with a queue of unsent and one of unanswered requests.
 
-One lane is one connection to one broker. Open loop: a request leaves when it is due, whether the ones before are answered or not, as
-the clients did whose pace it was; up to IN_FLIGHT unanswered ones, beyond which it waits and is late.
+One lane is one connection to one broker. Open loop: a request leaves when it is due, whether or not earlier ones are
+answered, at the captured clients' pace; beyond IN_FLIGHT unanswered requests it waits and is late.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _MICRO = 1_000_000
 
 
 class Due(NamedTuple):
-    """`frame`: makes the request, when it is sent, for a correlation id. `batches`: that are lost where it is. `answered`: hears the
-    answer, and after how many seconds; None: there will be none."""
+    """A request to send.
+
+    `frame` encodes it for a correlation id. `batches`: how many are lost with it. `answered` gets the answer and the
+    latency in seconds; None: no answer is expected.
+    """
 
     frame: Callable[[int], bytes]
     batches: int
@@ -65,14 +68,14 @@ class Lanes:
         await self._lanes[key].put(due)
 
     def close(self) -> None:
-        """Nothing more will be put."""
+        """No more requests follow."""
         for lane in self._lanes.values():
             lane.close()
 
 
 @asynccontextmanager
 async def open_lanes(played: Played, credentials: Credentials | None) -> AsyncIterator[Lanes]:
-    """At the end of the block, all is answered. Raises TrafficFailed where it is not within a minute."""
+    """At the end of the block, all is answered. Raises TrafficFailed if that takes more than a minute."""
     async with trio.open_nursery() as nursery:
         lanes = Lanes(nursery, played, credentials)
         yield lanes
@@ -104,7 +107,7 @@ class _Lane:
         self._in.close()
 
     async def run(self) -> None:
-        """Until everything is answered, or the connection is lost."""
+        """Returns when everything is answered, or the connection is lost."""
         with self._out:
             try:
                 async with open_wire(self._address, self._credentials) as wire, trio.open_nursery() as nursery:
@@ -114,7 +117,7 @@ class _Lane:
                 self._lost()
 
     def _lost(self) -> None:
-        """What has no answer, and what is still in the queue."""
+        """Count requests without an answer, and those still in the queue."""
         lost = sum(asked.due.batches for asked in self._asked)
         with suppress(trio.WouldBlock, trio.EndOfChannel):
             while True:
@@ -124,9 +127,7 @@ class _Lane:
     async def _requests(self, wire: Wire) -> None:
         with suppress(trio.EndOfChannel):
             while True:
-                await (
-                    self._room.acquire()
-                )  # before anything is taken out of the queue: what is in hand would be lost uncounted
+                await self._room.acquire()  # before taking from the queue: a request in hand would be lost uncounted
                 await self._send(wire, await self._out.receive())
         self._sent_all = True
         self._answer_due.set()

@@ -1,4 +1,4 @@
-"""Who leads which partition, asked once, before anything is played."""
+"""Leaders of the partitions, looked up once, before the replay."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["find_leaders"]
 async def find_leaders(
     bootstrap: Address, topics: Sequence[str], credentials: Credentials | None = None
 ) -> dict[tuple[str, int], Address]:
-    """(topic, partition) -> where its leader listens, as `bootstrap` says. Raises TrafficFailed, OSError."""
+    """(topic, partition) -> its leader's address, as `bootstrap` reports it. Raises TrafficFailed, OSError."""
     async with open_wire(bootstrap, credentials) as wire:
         found = await converse(wire, _ask(topics))
     addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
-    leaders = {(one.topic or "", one.partition): one.leader for one in found.partitions}
+    leaders = {(partition.topic or "", partition.partition): partition.leader for partition in found.partitions}
     if missing := [place for place, leader in leaders.items() if leader not in addresses]:
         raise TrafficFailed(f"no leader for {missing[:10]}")
     return {place: addresses[leader] for place, leader in leaders.items()}

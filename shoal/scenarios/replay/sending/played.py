@@ -1,4 +1,4 @@
-"""What a replay has sent, and what came of it."""
+"""What a replay has sent, and the results."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _MICRO = 1_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """Counts while a replay is under way. `latencies` (us) are from the sending of a request to its answer; `lags` (us) say by how
-    much requests were sent behind the schedule."""
+    """Counters of a running replay. `latencies` (us): from sending a request to its answer; `lags` (us): how far
+    requests were behind the schedule."""
 
     requests: int = 0
     batches: int = 0
     records: int = 0
     size: int = 0  # bytes of the batches that were sent
-    wanted_size: int = 0  # of the batches that were to be made up
+    wanted_size: int = 0  # bytes of the captured batches
     seconds: float = 0.0
-    errors: Counter[str] = field(default_factory=Counter)  # batches, by what went wrong
+    errors: Counter[str] = field(default_factory=Counter)  # batches, by error
     latencies: array[int] = field(default_factory=lambda: array("I"))
     lags: array[int] = field(default_factory=lambda: array("I"))
     connections: int = 0
 
     def sent(self, records: int, size: int, wanted: int) -> None:
-        """A batch of `size` bytes in place of one of `wanted`."""
+        """Count a batch of `size` bytes that replaces one of `wanted`."""
         self.batches += 1
         self.records += records
         self.size += size
         self.wanted_size += wanted
 
     def produced(self, version: int, frame: bytes, seconds: float) -> None:
-        """The answer to a produce request."""
+        """Count the answer to a produce request."""
         self.latencies.append(int(seconds * _MICRO))
-        for one in read_produce_response(frame, version).partitions:
-            if one.error_code:
-                self.errors[error_name(one.error_code)] += 1
+        for partition in read_produce_response(frame, version).partitions:
+            if partition.error_code:
+                self.errors[error_name(partition.error_code)] += 1
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -68,7 +68,7 @@ def _milliseconds(microseconds: Sequence[int]) -> dict[str, float | None]:
 
 
 def percentile(microseconds: Sequence[int], share: int) -> float | None:
-    """Milliseconds, by the nearest rank; None of nothing."""
+    """Milliseconds, by the nearest rank; None without values."""
     if not microseconds:
         return None
     ordered = sorted(microseconds)

@@ -1,4 +1,4 @@
-"""One connection of a replay: frames out in order, answers in order, as many unanswered as Kafka's own clients never have."""
+"""One connection of a replay: frames out in order, answers in order; more can be in flight than in Kafka's clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Wire:
         await self._stream.send_all(frame)
 
     async def receive(self) -> bytes:
-        """The next whole frame. Raises trio.BrokenResourceError at the end of the connection, or where a size cannot be one."""
+        """The next whole frame. Raises trio.BrokenResourceError at the end of the connection, or for an impossible
+        size."""
         size = int.from_bytes(await self._peek(_SIZE), "big", signed=True)
         if not 4 <= size <= _LARGEST:
             raise trio.BrokenResourceError(f"an answer of {size} bytes")
@@ -51,7 +52,7 @@ class Wire:
         return await self.receive()
 
     async def _peek(self, size: int) -> bytes:
-        """The first `size` bytes of what has not been taken yet."""
+        """The first `size` bytes of the unread input."""
         while len(self._received) < size:
             chunk = await self._stream.receive_some(_CHUNK)
             if not chunk:
@@ -62,7 +63,7 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire(address: Address, credentials: Credentials | None = None) -> AsyncIterator[Wire]:
-    """Connected, and logged in where there are credentials. Raises OSError, TrafficFailed."""
+    """Connected, and authenticated if there are credentials. Raises OSError, TrafficFailed."""
     stream = None
     with trio.move_on_after(_CONNECT_S):
         stream = await trio.open_tcp_stream(*address)
@@ -76,7 +77,7 @@ async def open_wire(address: Address, credentials: Credentials | None = None) ->
 
 
 async def converse(wire: Wire, talk: Talk[T]) -> T:
-    """Leads a dialogue of `protocol/`. Raises TrafficFailed with the broker's own words."""
+    """Run a dialogue of `protocol/`. Raises TrafficFailed with the broker's error message."""
     try:
         ask: Ask = next(talk)
         while True:

@@ -1,4 +1,4 @@
-"""Raw captures: frames come back from the packets that Wireshark reads, and no bytes do harm to who reads them."""
+"""Raw captures: frames come back from the packets that Wireshark reads, and no bytes do harm to a reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.capture.frames import pcapng_reader
 from shoal.protocol.capture.frames.pcapng import MAX_SEGMENT, SECTION_EVERY, CapturedFrame, Encoder, Sender
 from shoal.protocol.capture.frames.pcapng_reader import Decoder
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -38,7 +37,8 @@ _FRAMES = st.builds(
 
 
 def packets(data: bytes) -> list[tuple[bytes, int, int, int, int, int]]:
-    """Of a file: payload, client's and broker's port, sequence, acknowledgement, flags. Read by hand, as RFC 791 and 9293 say."""
+    """The packets of a file: payload, client's and broker's port, sequence, acknowledgement, flags. Read by hand, as
+    RFC 791 and 9293 say."""
     found, pos = [], 0
     while pos < len(data):
         kind, size = unpack_from("<II", data, pos)
@@ -176,9 +176,8 @@ def test_captures_of_others_are_refused(before: bytes, after: bytes, what: str) 
         list(Decoder().feed(data.replace(before, after, 1)))
 
 
-def test_frames_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pcapng_reader, "MAX_HELD", 3 * MAX_SEGMENT)
+def test_frames_that_never_end_are_refused() -> None:
     data = Encoder(PROXY).frame(CapturedFrame(1, PROXY, 1, Sender.CLIENT, sized(bytes(5 * MAX_SEGMENT))))
 
     with pytest.raises(RemoteProtocolError, match="frames that do not end"):
-        list(Decoder().feed(data))
+        list(Decoder(max_held=3 * MAX_SEGMENT).feed(data))

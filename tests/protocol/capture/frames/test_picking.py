@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.capture.frames import picking
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
-from shoal.protocol.capture.frames.withheld import WITHHELD, Part
+from shoal.protocol.capture.frames.redaction import WITHHELD, Part
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import write_request_header, write_response_header
 from shoal.protocol.wire.types import write_compact_string, write_string
@@ -146,14 +145,15 @@ def test_a_request_that_is_passed_over_is_decided_then() -> None:
     assert picked(Wanted(topics=frozenset({"orders"})), frames) == frames
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, third = produce(1, "orders"), produce(2, "orders"), produce(3, "orders")
-    monkeypatch.setattr(picking, "MAX_HELD", len(first.frame) * 2)
-    picker = FrameFilter(Wanted(topics=frozenset({"orders"})))
+def test_what_waits_is_bounded() -> None:
+    frames = first, second, third = produce(1, "orders"), produce(2, "orders"), produce(3, "orders")
+    wanted = Wanted(topics=frozenset({"orders"}))
+    by_bytes = FrameFilter(wanted, max_held=len(first.frame) * 2)
+    by_number = FrameFilter(wanted, max_waiting=1)
 
-    assert [picker.take(one) for one in (first, second, third)] == [[], [], [first]]
-    monkeypatch.setattr(picking, "MAX_WAITING", 1)
-    assert picker.take(produce(4, "orders")) == [second, third]
+    assert [by_bytes.take(frame) for frame in frames] == [[], [], [first]]
+    assert [by_number.take(frame) for frame in frames] == [[], [first], [second]]
+    assert (by_bytes.close(), by_number.close()) == ([second, third], [third])
 
 
 def test_a_frame_of_which_only_the_beginning_is_there_is_cut_to_its_header() -> None:

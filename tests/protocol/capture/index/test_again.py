@@ -262,8 +262,8 @@ def test_names_have_new_numbers_in_a_new_file() -> None:
     tap, kept = new_tap()
     for at in range(4):
         if at == 2:
-            kept.raw.clear()
-            kept._names.renewed()
+            kept.taken()
+            kept._numbers.renewed()
             kept.number("another")
         tap.sent(memoryview(request(9, at, a_batch())), 1)
         tap.received(memoryview(answer(9, at)), 2)

@@ -1,4 +1,5 @@
-"""Long Produce requests are read as they pass, wherever they are cut; what is not as usual is left to the walker, which goes on in the midst."""
+"""Long Produce requests are read as they pass, wherever they are cut; what is not as usual is left to the walker, which
+goes on in the midst."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tap makes the rows that an independent decoder makes of the same frames, however these are cut, and nothing disturbs it."""
+"""The tap makes the rows that an independent decoder makes of the same frames, however these are cut, and nothing
+disturbs it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.capture.index.columns import Direction, Handling, Kind
 from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
-from shoal.protocol.capture.index.rows import Place
+from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.stream import MAX_PIECE
 from shoal.protocol.capture.index.tap import Tap
 from shoal.protocol.messages.produce import (
@@ -367,7 +368,7 @@ def test_a_gzip_batch_says_its_size_at_its_end_only() -> None:
 @pytest.mark.parametrize("codec", Codec)
 def test_a_sample_of_batches_is_looked_into_for_keys(codec: Codec) -> None:
     kept = Kept()
-    tap = Tap(Place(connection=1, listener="l", cluster="c"), kept, KeySampler(1))
+    tap = Tap(ConnectionInfo(connection=1, listener="l", cluster="c"), kept, KeySampler(1))
     with_keys = encode_batch([NewRecord(5, b"key", b"value")] * 20, codec=codec)
     without = encode_batch([NewRecord(5, None, b"value")] * 20, codec=codec)
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)

@@ -35,7 +35,7 @@ def test_every_committed_message_from_the_asked_one_on_and_no_other(
     offset = asked(data, log)
     conversion = answered(log, offset, magic, keep_codec=keep_codec, chunk=chunk)
     found = [message for piece in pieces(conversion) for message in seen(piece, magic)]
-    if has_old(log):  # a wrapper that goes as it is
+    if has_old(log):  # an unchanged wrapper
         found = after(found, magic, offset)
     assert found == after(log.committed, magic, offset)
     assert (conversion.failure, conversion.left, conversion.next_offset) == (None, 0, max(offset, log.end))
@@ -146,7 +146,7 @@ def test_log_append_time_is_in_wrapper_and_messages() -> None:
 
 @pytest.mark.parametrize(("magic", "offsets"), [(0, [1005, 1006, 1007]), (1, [0, 1, 2])])
 def test_offsets_in_a_wrapper_are_relative_from_magic_1_on(magic: int, offsets: list[int]) -> None:
-    """KIP-31: they count from the wrapper's first message."""
+    """KIP-31: relative to the wrapper's first message."""
     log = Log(1000)
     log.batch(numbers(8), codec=Codec.GZIP)
     (piece,) = pieces(converting(log.answer(0)[0], 1005, magic))
@@ -155,7 +155,7 @@ def test_offsets_in_a_wrapper_are_relative_from_magic_1_on(magic: int, offsets: 
 
 
 def test_lz4_has_the_header_that_each_magic_had() -> None:
-    """KAFKA-3160: our reader takes both, old clients do not (tests/brokers/legacy/test_sets.py)."""
+    """KAFKA-3160: our reader accepts both headers, old clients do not (tests/brokers/legacy/records/test_sets.py)."""
     log = Log()
     log.batch(numbers(8), codec=Codec.LZ4)
     old, new = (pieces(converting(log.answer(0)[0], 0, magic))[0][OVERHEAD[magic] :] for magic in (0, 1))
@@ -184,7 +184,7 @@ def test_only_what_is_left_out() -> None:
 
 
 def test_a_marker_that_was_cleaned_away_ends_nothing() -> None:
-    """The broker then lists no transaction before it either."""
+    """The broker lists no transaction before it either."""
     log = Log()
     log.batch(numbers(2), producer=5)
     empty = encode_batch([], base_offset=2, base_timestamp=0, attributes=CONTROL, producer_id=5, last_offset_delta=0)

@@ -1,4 +1,4 @@
-"""What a conversion holds, and how long."""
+"""Memory and time that a conversion may take."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -72,7 +72,9 @@ def test_what_stands_before_is_gone_over_in_steps(holes: bool) -> None:
     conversion = converting(log.answer(0)[0], last, chunk=16 * 1024)
     found = pieces(conversion)
     assert found[:5] == [b""] * 5
-    assert [one.offset for piece in found for one in seen(piece, 1)] == [one.offset for one in after(log.all, 1, last)]
+    assert [message.offset for piece in found for message in seen(piece, 1)] == [
+        message.offset for message in after(log.all, 1, last)
+    ]
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -99,14 +101,14 @@ def test_the_frame_is_free_once_there_is_nothing_more(end: Callable[[bytes], byt
 
 
 def test_what_is_read_for_one_piece_is_bounded_where_little_comes_of_it() -> None:
-    """Headers are not given."""
+    """Headers are left out."""
     log = Log()
     for _ in range(60):
         log.batch([NewRecord(1, None, b"v", ((b"h", bytes(30_000)),))], codec=Codec.GZIP)
     conversion = converting(log.answer(0)[0], chunk=16 * 1024)
     assert conversion.piece()
     assert conversion.counts.plain_bytes < 12 * 16 * 1024
-    assert [one.offset for one in given_messages(conversion)][-1] == 59
+    assert [message.offset for message in given_messages(conversion)][-1] == 59
 
 
 def test_a_batch_that_does_not_fit_beside_another_is_not_cut_for_it() -> None:
@@ -123,7 +125,7 @@ def test_old_wrappers_that_are_converted_are_cut_too(keep_codec: bool) -> None:
     conversion = converting(log.answer(0)[0], 0, 0, keep_codec=keep_codec)
     found = [seen(piece, 0) for piece in pieces(conversion, 1000)]
     assert [len(messages) for messages in found] == [10] * 5
-    assert [one for messages in found for one in messages] == as_magic(log.all, 0)
+    assert [message for messages in found for message in messages] == as_magic(log.all, 0)
 
 
 def test_what_stands_before_in_an_old_wrapper_is_gone_over_in_steps_too() -> None:
@@ -132,5 +134,5 @@ def test_what_stands_before_in_an_old_wrapper_is_gone_over_in_steps_too() -> Non
     conversion = converting(log.answer(0)[0], 9_990, 0)
     assert conversion.piece() == conversion.piece() == b""
     assert conversion.working_bytes >= 10_000 * OVERHEAD[1]
-    assert [one.offset for one in given_messages(conversion, 0)] == [*range(9_990, 10_000)]
+    assert [message.offset for message in given_messages(conversion, 0)] == [*range(9_990, 10_000)]
     assert conversion.working_bytes == 0

@@ -1,4 +1,4 @@
-"""What cannot be given to an old client."""
+"""Record sets that cannot be converted for an old client."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import CONTROL, NewRecord, encode_batch
 from shoal.protocol.records.record import Record, write_record
 from shoal.protocol.wire.compression import Codec
-from tests.fuzz.records import sealed
+from tests.fuzz.decoders.records import sealed
 from tests.support.batches import damaged
 from tests.support.legacy.conversions import NOW, batch_of, converting, given_messages, numbers, pieces
 from tests.support.legacy.logs import Log
@@ -64,18 +64,18 @@ FAILURES: dict[str, tuple[bytes, FailureKind, int]] = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_what_cannot_be_given_is_a_failure_behind_what_can(name: str) -> None:
-    """Asked for again at the failure's offset, nothing is given and the failure is the same."""
+    """A fetch at the failure's offset returns no message and the same failure."""
     bad, kind, in_it = FAILURES[name]
     good = encode_batch(numbers(5))
     conversion = converting(good + bad)
-    assert [one.offset for one in given_messages(conversion)] == [*range(5), *range(10, 10 + in_it)]
+    assert [message.offset for message in given_messages(conversion)] == [*range(5), *range(10, 10 + in_it)]
     failure = conversion.failure
     assert failure is not None
     assert (failure.kind, failure.offset) == (kind, 10 + in_it if in_it else 5)
     assert conversion.piece() is None
     assert conversion.left == 0
     if name == "offsets out of order":
-        return  # alone, the batch is in order
+        return  # alone, the batch is valid
     again = converting(bad, failure.offset)
     assert pieces(again) == []
     assert again.failure is not None
@@ -103,7 +103,7 @@ def test_old_entries_are_checked() -> None:
     record_set, _ = log.answer(0)
     for magic in (0, 1):
         conversion = converting(damaged(record_set, len(record_set) - 1), 0, magic)
-        assert [one.offset for one in given_messages(conversion, magic)] == [0]
+        assert [message.offset for message in given_messages(conversion, magic)] == [0]
         assert conversion.failure is not None
         assert conversion.failure.offset == 1
 
@@ -111,6 +111,6 @@ def test_old_entries_are_checked() -> None:
 def test_bytes_behind_the_last_record_that_come_with_the_next_step_are_damage_too() -> None:
     payload = body()
     conversion = converting(batch_of(payload + b"x", last=3), chunk=len(payload))
-    assert [one.offset for one in given_messages(conversion)] == [10, 11, 12]
+    assert [message.offset for message in given_messages(conversion)] == [10, 11, 12]
     assert conversion.failure is not None
     assert conversion.failure.offset == 13

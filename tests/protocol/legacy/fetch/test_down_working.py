@@ -1,4 +1,4 @@
-"""What a conversion asks for before it takes it."""
+"""The memory that a conversion requests before using it."""
 
 import random
 import tracemalloc
@@ -22,7 +22,7 @@ LITTLE = 512 * 1024
 
 
 def asking(conversion: DownConversion, most: int = CHUNK, working: int = 0) -> tuple[list[bytes], list[int]]:
-    """All pieces, and what was asked for on the way: it is given for one piece."""
+    """All pieces, and the sizes that were requested: each is granted for one piece."""
     found, wanted, limit = [], [], working
     while (piece := conversion.piece(most, limit)) is not None or conversion.wants:
         if piece is None:
@@ -50,7 +50,7 @@ def test_asking_changes_nothing(
 def test_a_raw_block_of_snappy_is_asked_for_before_it_is_opened() -> None:
     records = numbers(80_000)
     batch = raw_snappy_batch(records)
-    plain = sum(len(one.value or b"") for one in records)
+    plain = sum(len(record.value or b"") for record in records)
     conversion = converting(batch)
     tracemalloc.start()
     try:
@@ -63,7 +63,7 @@ def test_a_raw_block_of_snappy_is_asked_for_before_it_is_opened() -> None:
     assert (conversion.ended, conversion.failure, conversion.counts.plain_bytes) == (False, None, 0)
     found, wanted = asking(conversion, working=conversion.wants)
     assert not wanted
-    assert [one.value for piece in found for one in seen(piece, 1)] == [one.value for one in records]
+    assert [record.value for piece in found for record in seen(piece, 1)] == [record.value for record in records]
 
 
 def test_what_a_stream_holds_counts_until_it_is_read() -> None:
@@ -101,8 +101,8 @@ def test_a_large_record_takes_no_more_than_was_asked_for(
     finally:
         tracemalloc.stop()
     given_pieces += asking(conversion, working=LITTLE)[0]
-    messages = [one.value for piece in given_pieces for one in seen(piece, 1)]
-    assert messages == [one.value for one in records]
+    messages = [record.value for piece in given_pieces for record in seen(piece, 1)]
+    assert messages == [record.value for record in records]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
@@ -111,7 +111,7 @@ def test_an_old_wrapper_that_is_opened_is_tried_with_more_and_more(codec: Codec)
     log.old(1, codec, [Message(0, NOW, False, None, bytes(100_000))] * 20)
     conversion = converting(log.answer(0)[0], 0, 0)
     found, wanted = asking(conversion, working=LITTLE)
-    assert [one for piece in found for one in seen(piece, 0)] == as_magic(log.all, 0)
+    assert [record for piece in found for record in seen(piece, 0)] == as_magic(log.all, 0)
     assert wanted == sorted(wanted)
     assert 2 * MIB < max(wanted) < COPIES * 9 * MIB
 

@@ -43,14 +43,17 @@ def by_kafka_python(version: int, question: LegacyFetch) -> bytes:
     topics = [
         topic_type(
             version=version,
-            topic=one.topic,
+            topic=partition.topic,
             partitions=[
                 topic_type.FetchPartition(
-                    version=version, partition=one.partition, fetch_offset=one.offset, partition_max_bytes=one.max_bytes
+                    version=version,
+                    partition=partition.partition,
+                    fetch_offset=partition.offset,
+                    partition_max_bytes=partition.max_bytes,
                 )
             ],
         )
-        for one in question.partitions
+        for partition in question.partitions
     ]
     request = FetchRequest(
         version=version,
@@ -69,7 +72,8 @@ def test_an_old_clients_question_is_read(version: int, question: LegacyFetch) ->
     read = read_legacy_fetch(frame, read_request_header(frame))
     assert (read.max_wait_ms, read.min_bytes) == (question.max_wait_ms, question.min_bytes)
     assert read.max_bytes == (question.max_bytes if version == 3 else NO_LIMIT)
-    once = {(one.topic, one.partition): one for one in question.partitions}  # the last of two, in the first's place
+    # the last of two, in the first's position
+    once = {(partition.topic, partition.partition): partition for partition in question.partitions}
     assert read.partitions == tuple(once.values())
 
 
@@ -109,14 +113,16 @@ def test_the_broker_is_asked_the_same_in_the_same_order(
     assert (asked.replica_id, asked.session_id, asked.session_epoch) == (-1, 0, -1)
     assert (asked.isolation_level, asked.forgotten_topics_data) == (isolation_level, ())
     assert question.partitions == tuple(
-        Wanted(topic.topic, one.partition, one.fetch_offset, one.partition_max_bytes)
+        Wanted(topic.topic, partition.partition, partition.fetch_offset, partition.partition_max_bytes)
         for topic in asked.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     )
-    assert all(one.topic != other.topic for one, other in pairwise(asked.topics))
-    assert {(one.current_leader_epoch, one.log_start_offset) for topic in asked.topics for one in topic.partitions} <= {
-        (-1, -1)
-    }
+    assert all(partition.topic != other.topic for partition, other in pairwise(asked.topics))
+    assert {
+        (partition.current_leader_epoch, partition.log_start_offset)
+        for topic in asked.topics
+        for partition in topic.partitions
+    } <= {(-1, -1)}
 
 
 @given(entities(Case("FetchResponse", UPSTREAM_VERSION)))
@@ -124,14 +130,17 @@ def test_the_brokers_answer_is_read(entity: Any) -> None:
     frame = response_frame(entity)
     answer = read_upstream_answer(frame)
     assert (timedelta(milliseconds=answer.throttle_ms), answer.error_code) == (entity.throttle_time, entity.error_code)
-    expected = [(topic.topic, one) for topic in entity.responses for one in topic.partitions]
+    expected = [(topic.topic, partition) for topic in entity.responses for partition in topic.partitions]
     assert len(answer.partitions) == len(expected)
-    for read, (topic, one) in zip(answer.partitions, expected, strict=True):
-        assert (read.topic, read.partition, read.error_code) == (topic, one.partition_index, one.error_code)
-        assert (read.high_watermark, read.last_stable_offset) == (one.high_watermark, one.last_stable_offset)
-        assert read.log_start_offset == one.log_start_offset
-        assert frame[read.start : read.end] == (one.records or b"")
-        aborted = one.aborted_transactions or ()
+    for read, (topic, partition) in zip(answer.partitions, expected, strict=True):
+        assert (read.topic, read.partition, read.error_code) == (topic, partition.partition_index, partition.error_code)
+        assert (read.high_watermark, read.last_stable_offset) == (
+            partition.high_watermark,
+            partition.last_stable_offset,
+        )
+        assert read.log_start_offset == partition.log_start_offset
+        assert frame[read.start : read.end] == (partition.records or b"")
+        aborted = partition.aborted_transactions or ()
         assert read_aborted(frame, read) == [(each.producer_id, each.first_offset) for each in aborted]
 
 
@@ -152,19 +161,25 @@ def test_heads_and_sets_are_an_answer_that_old_clients_read(
 ) -> None:
     heads = write_heads(version, 77, throttle_ms, promised)
     assert len(heads) == max(len(promised), 1)
-    sets = [bytes([index]) * one.size for index, one in enumerate(promised)]
+    sets = [bytes([index]) * partition.size for index, partition in enumerate(promised)]
     frame = b"".join(part for pair in zip(heads, [*sets, b""], strict=False) for part in pair)
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     answer = FetchResponse.decode(frame[4:], version=version, header=True)
     assert answer.header.correlation_id == 77
     assert answer.throttle_time_ms == (throttle_ms if version else 0)
-    found = [(topic.topic, one) for topic in answer.responses for one in topic.partitions]
+    found = [(topic.topic, partition) for topic in answer.responses for partition in topic.partitions]
     assert promised == [
-        Promised(topic, one.partition_index, one.error_code, one.high_watermark, len(one.records or b""))
-        for topic, one in found
+        Promised(
+            topic,
+            partition.partition_index,
+            partition.error_code,
+            partition.high_watermark,
+            len(partition.records or b""),
+        )
+        for topic, partition in found
     ]
-    assert sets == [bytes(one.records or b"") for _, one in found]
-    assert all(one.topic != other.topic for one, other in pairwise(answer.responses))
+    assert sets == [bytes(partition.records or b"") for _, partition in found]
+    assert all(partition.topic != other.topic for partition, other in pairwise(answer.responses))
 
 
 def test_an_answer_that_no_frame_can_hold_is_our_mistake() -> None:

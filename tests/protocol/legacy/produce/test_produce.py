@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from shoal.protocol.legacy import reading
 from shoal.protocol.legacy.message import Message
 from shoal.protocol.legacy.produce.produce import (
-    Place,
     Produced,
     Refused,
     convert,
@@ -23,6 +22,7 @@ from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.compression import Codec, decompress
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 from tests.protocol.legacy.produce.test_up import ONE, as_records
 from tests.support.batches import consumed, damaged
 from tests.support.legacy.produce_frames import Said, produce_frame, said
@@ -35,14 +35,14 @@ places = st.tuples(st.sampled_from(["a", "b", "ü", "x" * 249]), st.integers(0, 
 outcomes = st.builds(Produced, st.integers(-1, 200), st.integers(-1, 1 << 62), st.integers(-1, 1 << 40))
 
 
-def converted(frame: bytes, limit: int = LIMIT) -> dict[Place, UpConverted | Refused]:
+def converted(frame: bytes, limit: int = LIMIT) -> dict[TopicPartition, UpConverted | Refused]:
     return convert(frame, read_legacy_produce(frame, read_request_header(frame)), limit=limit)
 
 
 def for_broker(frame: bytes) -> bytes:
     header = read_request_header(frame)
     request = read_legacy_produce(frame, header)
-    sets = {place: one.parts for place, one in converted(frame).items() if isinstance(one, UpConverted)}
+    sets = {place: each.parts for place, each in converted(frame).items() if isinstance(each, UpConverted)}
     return encode_for_broker(header, request, sets)
 
 
@@ -62,7 +62,7 @@ def test_request_says_the_same_in_v3(
     assert read_request_header(upstream)[:4] == (0, 3, -7, "old")
     request = read_produce_request(upstream, 3)
     assert (request.transactional_id, request.acks, request.timeout_ms) == (None, acks, 30_000)
-    found = {(one.topic, one.partition): consumed(upstream[one.start : one.end]) for one in request.partitions}
+    found = {(each.topic, each.partition): consumed(upstream[each.start : each.end]) for each in request.partitions}
     assert found == expected
 
 
@@ -71,8 +71,8 @@ def test_answer_says_the_same_in_the_clients_version(
     version: int, outcome: dict[tuple[str, int], Produced], throttle_ms: int
 ) -> None:
     topics: dict[str, list[bytes]] = {}
-    for (topic, index), one in outcome.items():
-        topics.setdefault(topic, []).append(struct.pack(">ihqq", index, *one))
+    for (topic, index), each in outcome.items():
+        topics.setdefault(topic, []).append(struct.pack(">ihqq", index, *each))
     pieces = encode_produce_response(3, 9, [*topics.items()], throttle_ms=throttle_ms)
     answer = read_legacy_answer(b"".join(pieces))
     frame = encode_for_client(version, 9, answer.places.items(), throttle_ms=answer.throttle_ms)
@@ -80,8 +80,8 @@ def test_answer_says_the_same_in_the_clients_version(
     assert correlation_id == 9
     assert throttled == (throttle_ms if version else None)
     assert found == {
-        place: Said(one.error_code, one.base_offset, one.log_append_time if version == 2 else None)
-        for place, one in outcome.items()
+        place: Said(each.error_code, each.base_offset, each.log_append_time if version == 2 else None)
+        for place, each in outcome.items()
     }
 
 
@@ -89,10 +89,10 @@ def test_a_bad_set_is_refused_for_its_partition_alone() -> None:
     bad = damaged(GOOD, len(GOOD) - 1)
     bomb = wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(100_000))])
     found = converted(produce_frame(2, 1, {"t": [(0, GOOD), (1, bad)], "u": [(5, bomb), (0, GOOD), (1, b"")]}), 50_000)
-    codes = [one.error_code if isinstance(one, Refused) else one.records for one in found.values()]
+    codes = [each.error_code if isinstance(each, Refused) else each.records for each in found.values()]
     assert list(found) == [("t", 0), ("t", 1), ("u", 5), ("u", 0), ("u", 1)]
     assert codes == [1, 2, 10, 1, 0]
-    assert "CRC" in str(found[Place("t", 1)])
+    assert "CRC" in str(found[TopicPartition("t", 1)])
 
 
 def test_a_request_of_bombs_costs_two_limits_and_leaves_room_for_what_is_small() -> None:
@@ -110,7 +110,7 @@ def test_a_request_of_bombs_costs_two_limits_and_leaves_room_for_what_is_small()
         patch.setattr(reading, "decompress", counted)
         found = converted(produce_frame(2, 1, {"t": list(enumerate(sets))}), limit)
     assert sum(opened) <= 2 * limit
-    assert [isinstance(one, Refused) for one in found.values()] == [True] * 5 + [False]
+    assert [isinstance(each, Refused) for each in found.values()] == [True] * 5 + [False]
 
 
 def test_null_record_set_is_an_empty_one() -> None:
@@ -144,7 +144,7 @@ def test_request_that_is_cut_short_is_refused(version: int) -> None:
 
 
 def test_sets_keep_their_timestamps_below_v2_too() -> None:
-    """A producer of 0.9 has none, but nothing stops a client from sending magic 1 in v1."""
+    """A 0.9 producer sets none, but a client may send magic 1 in v1."""
     (found,) = converted(produce_frame(1, 1, {"t": [(0, GOOD)]})).values()
     assert isinstance(found, UpConverted)
-    assert [one.timestamp for one in consumed(bytes(found.parts[0]))] == [FIRST]
+    assert [each.timestamp for each in consumed(bytes(found.parts[0]))] == [FIRST]

@@ -6,8 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.protocol.legacy.message import LOG_APPEND_TIME, Message, write_message
-from shoal.protocol.legacy.produce import up
-from shoal.protocol.legacy.produce.up import up_convert
+from shoal.protocol.legacy.produce.up import MAX_RECORDS, up_convert
 from shoal.protocol.legacy.reading import Room
 from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch, read_batch_header
 from shoal.protocol.wire.compression import Codec
@@ -35,9 +34,9 @@ from tests.support.legacy.sets import (
 ONE = Message(0, FIRST, False, b"key", b"value")
 
 
-def converted(record_set: bytes, *, limit: int = LIMIT) -> bytes:
-    """The one batch, of which what is said of it is true."""
-    found = up_convert(b"_" + record_set + b"__", 1, 1 + len(record_set), Room(limit))
+def converted(record_set: bytes, *, limit: int = LIMIT, max_records: int = MAX_RECORDS) -> bytes:
+    """The only batch, after checking its description."""
+    found = up_convert(b"_" + record_set + b"__", 1, 1 + len(record_set), Room(limit), max_records=max_records)
     batch = b"".join(found.parts)
     header = read_batch_header(batch, 0, len(batch))
     assert (header.record_count, header.codec, header.size) == (found.records, found.codec, len(batch))
@@ -45,7 +44,10 @@ def converted(record_set: bytes, *, limit: int = LIMIT) -> bytes:
 
 
 def as_records(listed: list[Message]) -> list[NewRecord]:
-    return [NewRecord(one.timestamp, one.key, one.value, offset_delta=index) for index, one in enumerate(listed)]
+    return [
+        NewRecord(message.timestamp, message.key, message.value, offset_delta=index)
+        for index, message in enumerate(listed)
+    ]
 
 
 def newest(header: BatchHeader) -> tuple[int, int]:
@@ -64,30 +66,33 @@ def test_what_java_wrote(magic: int, codec: Codec) -> None:
 def test_kafka_python_reads_from_the_batch_what_it_reads_from_the_set(
     form: tuple[int, Codec], listed: list[Message]
 ) -> None:
-    """It does not wrap timestamps as Java's long does: none so far from the first that their delta would."""
-    assume(all(one.timestamp - listed[0].timestamp < 1 << 63 for one in listed))
+    """kafka-python does not wrap timestamps as Java's long does, so no delta here overflows."""
+    assume(all(message.timestamp - listed[0].timestamp < 1 << 63 for message in listed))
     magic, codec = form
     record_set = by_kafka_python(magic, codec, listed if codec else listed[:1])
     seen: Any = memory_records.MemoryRecords(converted(record_set)).next_batch()
     assert seen.validate_crc()
-    records = [Message(one.offset, one.timestamp, bool(one.timestamp_type), one.key, one.value) for one in seen]
+    records = [
+        Message(message.offset, message.timestamp, bool(message.timestamp_type), message.key, message.value)
+        for message in seen
+    ]
     assert records == seen_by_kafka_python(magic, record_set)
     assert (seen.producer_id, seen.producer_epoch, seen.base_sequence) == (-1, -1, -1)
 
 
 @given(magics, codecs, message_lists)
 def test_batch_is_that_of_a_modern_producer(magic: int, codec: Codec, listed: list[Message]) -> None:
-    """Byte for byte, with timestamps as they came; magic 0 has none."""
+    """Byte for byte, with timestamps unchanged; magic 0 has none."""
     expected = numbered(listed, magic)
     assert converted(wrapped(magic, codec, expected)) == encode_batch(as_records(expected), codec=codec)
 
 
 @given(st.lists(st.tuples(magics, codecs, message_lists), min_size=1, max_size=4))
 def test_several_entries_become_one_batch(parts: list[tuple[int, Codec, list[Message]]]) -> None:
-    """Its codec is the first that is one."""
+    """Its codec is the first that is not NONE."""
     record_set = b"".join(wrapped(magic, codec, numbered(listed, magic)) for magic, codec, listed in parts)
     batch = converted(record_set)
-    expected = [one for magic, _, listed in parts for one in numbered(listed, magic)]
+    expected = [message for magic, _, listed in parts for message in numbered(listed, magic)]
     assert consumed(batch) == as_records(expected)
     compressed = [codec for _, codec, _ in parts if codec]
     assert read_batch_header(batch, 0, len(batch)).codec == (compressed or [Codec.NONE])[0]
@@ -137,11 +142,10 @@ def test_bomb_is_told_from_damage() -> None:
         converted(wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(1 << 20))]), limit=1 << 20)
 
 
-def test_too_many_messages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "MAX_RECORDS", 100)
-    assert len(consumed(converted(singles(0, [ONE] * 100)))) == 100
+def test_too_many_messages_are_refused() -> None:
+    assert len(consumed(converted(singles(0, [ONE] * 100), max_records=100))) == 100
     with pytest.raises(TooLarge):
-        converted(singles(0, [ONE] * 101))
+        converted(singles(0, [ONE] * 101), max_records=100)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])

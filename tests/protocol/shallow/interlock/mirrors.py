@@ -1,4 +1,6 @@
-"""Mirrors as the interlock sees them: they read one source, buffer, and produce through Shoal, past it, or something else."""
+"""Mirrors as the interlock sees them: they read one source, buffer, and produce through Shoal, past it, or something
+else.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,15 +10,16 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 from shoal.protocol.shallow.fingerprint import Sample
 from shoal.protocol.shallow.interlock.evidence import Evidence, EvidenceSettings
 from shoal.protocol.shallow.interlock.flow import Fetched, Flow
-from shoal.protocol.shallow.interlock.rules import EventKind
+from shoal.protocol.shallow.interlock.rules import EventKind, HandedOut, Wrap
 from shoal.protocol.shallow.interlock.way_back import WayBack
+from shoal.protocol.shallow.token import Tokened
 
 TOPIC = "orders"
 HOST = "10.0.0.1"
 
 
 def mark(topic: str, partition: int, offset: int) -> bytes:
-    """Stands for the fingerprint of a record whose content is unique."""
+    """In place of the fingerprint of a record whose content is unique."""
     return f"{topic}/{partition}/{offset}".encode()
 
 
@@ -26,9 +29,41 @@ def interlock(**changes: float | bool) -> Evidence:
 
 
 @dataclass
+class Data:
+    """One partition of an answer.
+
+    Not `eligible`: none of its batches can be wrapped, and no record can carry a token.
+    """
+
+    read: Fetched
+    eligible: bool = True
+    may_be_wrapped: bool = True
+    token: bytes = b""
+
+    def samples(self, first_offset: int) -> list[Sample]:
+        _, topic, partition, start, end = self.read
+        offsets = range(max(first_offset, start), end)[:8]
+        return [Sample(mark(topic, partition, offset), offset, False) for offset in offsets]
+
+    def with_token(self, token: bytes) -> Tokened | None:
+        """On the first record."""
+        if not self.eligible:
+            return None
+        self.token = token
+        _, topic, partition, start, _ = self.read
+        return Tokened((), 1, start, start + 1, mark(topic, partition, start))
+
+
+def sample_from(rules: Evidence, flow: Flow, read: Fetched, now: float) -> int | None:
+    """From which offset on samples would be taken, without taking any."""
+    return rules._proving.sample_from(flow, read, now)
+
+
+@dataclass
 class Mirror:
-    """`through`: its producer is configured to use Shoal. `relay`: where it is not, the address of another mirror, which copies all that
-    this one has produced on to the target listener."""
+    """`through`: its producer is configured to use Shoal. `relay`: where it is not, the address of another mirror,
+    which copies all that this one has produced on to the target listener.
+    """
 
     rules: Evidence
     name: str = "A->B|MirrorSourceConnector-0|replication-consumer"
@@ -62,28 +97,26 @@ class Mirror:
             assert pause > now, "paused, and not for any time"
             return pause
         read = Fetched(self.connection, topic, partition, start, start + records)
-        rules.fetched(self.flow, read, now)
-        if not rules.may_wrap(self.flow, read, now):
-            first = rules.sample_from(self.flow, read, now)
-            offsets = [] if first is None else range(max(first, start), start + records)[:8]
-            samples = [Sample(mark(topic, partition, offset), offset, False) for offset in offsets]
-            until = rules.hold_until(self.flow, read, samples, now)
-            if until is not None:
-                assert until > now, "held, and not for any time"
-                return until
-        token = rules.token(self.flow, read, now) if how.get("eligible", True) else None
-        if token is not None:
-            read = read._replace(next_offset=start + 1)
-            records = 1
-            rules.gave_token(self.flow, read, start, token, mark(topic, partition, start), now)
-            self.tokens[topic, partition, start] = token
-        if how.get("eligible", True) and rules.may_wrap(self.flow, read, now):
-            key = self._envelope(read)
-            rules.given(self.flow, read, now, None, [key])
-            self.buffer.append(key)
-        else:
-            rules.given(self.flow, read, now, read.next_offset)
-            self.buffer.extend((topic, partition, offset) for offset in range(start, start + records))
+        data = Data(read, eligible=how.get("eligible", True))
+        waits = rules.hold(self.flow, [data], now)
+        if waits != [None]:
+            assert waits[0] is not None
+            assert waits[0] > now, "held, and not for any time"
+            return waits[0]
+        review = rules.review(self.flow, [data], waits, now)
+        handed_out: HandedOut | None = HandedOut(read, read.next_offset)
+        match review.decisions:
+            case [Tokened()]:
+                records, handed_out = 1, None
+                self.tokens[topic, partition, start] = data.token
+                self.buffer.append((topic, partition, start))
+            case [Wrap()] if data.eligible:
+                key = self._envelope(read)
+                handed_out = HandedOut(read, None, [key])
+                self.buffer.append(key)
+            case _:
+                self.buffer.extend((topic, partition, offset) for offset in range(start, start + records))
+        rules.commit(self.flow, review, [handed_out], now)
         self.positions[topic, partition] = start + records
         return None
 

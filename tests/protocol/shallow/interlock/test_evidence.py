@@ -4,8 +4,8 @@ import pytest
 
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from shoal.protocol.shallow.interlock.flow import Fetched
-from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind, Interlock
-from tests.protocol.shallow.interlock.mirrors import TOPIC, Mirror, interlock, kinds, mark, prove
+from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind, HandedOut, Interlock, Raw, Review, Wrap
+from tests.protocol.shallow.interlock.mirrors import TOPIC, Data, Mirror, interlock, kinds, mark, prove, sample_from
 
 # Proof
 
@@ -19,7 +19,7 @@ def test_a_mirror_that_produces_through_shoal_is_proven(rules: Evidence, mirror:
     mirror.produce(0.3, 1)
     assert not mirror.wraps(0.3)  # one sample is not enough
     mirror.produce(0.4, 1)
-    assert not mirror.wraps(0.4)  # they might be somebody else's
+    assert not mirror.wraps(0.4)  # they might be another client's
     assert mirror.fetch(0.4) is None
     assert list(mirror.tokens) == [(TOPIC, 0, 4)]
     assert not mirror.wraps(0.4)
@@ -36,7 +36,9 @@ class Event(NamedTuple):
 
 
 def told_in_vain(mirror: Mirror, *, drops: int = 0) -> list[Event]:
-    """What is told of a mirror that is never wrapped, in a hundred seconds; `drops` records of each answer are filtered."""
+    """What is logged about a mirror that is never wrapped, in a hundred seconds; `drops` records of each answer are
+    filtered.
+    """
     told = []
     for now in range(100):
         mirror.fetch(float(now))
@@ -188,18 +190,18 @@ def test_a_turn_that_fails_passes_on(rules: Evidence) -> None:
 
 def test_records_that_another_flow_may_have_been_given_are_no_samples(rules: Evidence) -> None:
     other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules)
-    rules.fetched(other.flow, Fetched(other.connection, TOPIC, 0, 100, 100), 0.0)
+    rules.gave_raw(other.flow, Fetched(other.connection, TOPIC, 0, 100, 100), 0.0)
     read = Fetched(ours.connection, TOPIC, 0, 0, 50)
-    rules.fetched(ours.flow, read, 0.0)
-    assert rules.sample_from(ours.flow, read, 0.0) == 100
-    assert rules.sample_from(other.flow, Fetched(other.connection, TOPIC, 0, 100, 110), 0.0) == 0
+    rules.gave_raw(ours.flow, read._replace(next_offset=0), 0.0)
+    assert sample_from(rules, ours.flow, read, 0.0) == 100
+    assert sample_from(rules, other.flow, Fetched(other.connection, TOPIC, 0, 100, 110), 0.0) == 0
 
 
 def test_samples_that_an_ordinary_consumer_has_read_too_are_void(rules: Evidence) -> None:
     other, ours = Mirror(rules, "ordinary consumer"), Mirror(rules, through=False)
     ours.fetch(0.0)
     ours.fetch(0.2)
-    rules.fetched(other.flow, Fetched(other.connection, TOPIC, 0, 4, 4), 0.3)
+    rules.gave_raw(other.flow, Fetched(other.connection, TOPIC, 0, 4, 4), 0.3)
     rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, 0), mark(TOPIC, 0, 1)], 77, 0.4)
     assert not ours.wraps(0.4)
 
@@ -210,10 +212,10 @@ def test_a_consumer_that_has_gone_counts_for_a_while(rules: Evidence) -> None:
     other.fetch(0.0)
     other.leave(0.0)
     read = Fetched(ours.connection, TOPIC, 0, 0, 50)
-    assert rules.sample_from(ours.flow, read, 50.0) == 100
+    assert sample_from(rules, ours.flow, read, 50.0) == 100
     rules.tick(61.0)
-    assert rules.sample_from(ours.flow, read, 61.0) == 0
-    assert rules.statistics().places == 0
+    assert sample_from(rules, ours.flow, read, 61.0) == 0
+    assert rules.statistics().partitions == 0
 
 
 def test_what_was_handed_out_in_envelopes_does_not_count_as_given(rules: Evidence) -> None:
@@ -222,8 +224,8 @@ def test_what_was_handed_out_in_envelopes_does_not_count_as_given(rules: Evidenc
     first.fetch(now)
     assert first.positions[TOPIC, 0] == 9
     read = Fetched(second.connection, TOPIC, 0, 5, 9)
-    rules.fetched(second.flow, read, now)
-    assert rules.sample_from(second.flow, read, now + 1) == 5
+    rules.gave_raw(second.flow, read._replace(next_offset=5), now)
+    assert sample_from(rules, second.flow, read, now + 1) == 5
 
 
 def test_one_flow_over_two_connections_that_reads_everything_twice_is_two_mirrors(rules: Evidence) -> None:
@@ -260,15 +262,17 @@ def test_the_operator_may_vouch() -> None:
     rules: Interlock = AlwaysWrap(salt=b"s", first_serial=5, token=(1 << 64) - 1)
     flow = rules.connected("10.0.0.1", "x", 1, 0.0)
     read = Fetched(1, TOPIC, 0, 5, 9)
-    assert rules.fetched(flow, read, 0.0)
-    assert rules.fetched(flow, read, 0.0)
-    assert rules.may_wrap(flow, read, 0.0)
-    assert rules.sample_from(flow, read, 0.0) is None
-    assert rules.hold_until(flow, read, (), 0.0) is None
-    assert rules.pause_until(flow, 0.0) is None
-    rules.given(flow, read, 0.0, None)
-    assert not rules.fetched(flow, read._replace(fetch_offset=9, next_offset=12), 0.0)
-    assert rules.fetched(flow, read._replace(fetch_offset=3, next_offset=9), 0.0)
+
+    def review(read: Fetched) -> Review:
+        assert rules.pause_until(flow, 0.0) is None
+        assert rules.hold(flow, [Data(read)], 0.0) == [None]
+        return rules.review(flow, [Data(read)], [None], 0.0)
+
+    assert review(read).decisions == review(read).decisions == [Wrap(first_raw=True)]
+    rules.commit(flow, review(read), [HandedOut(read, None)], 0.0)
+    assert review(read._replace(fetch_offset=9, next_offset=12)).decisions == [Wrap(first_raw=False)]
+    assert review(read._replace(fetch_offset=3, next_offset=9)).decisions == [Wrap(first_raw=True)]
+    assert rules.review(flow, [Data(read, may_be_wrapped=False)], [None], 0.0).decisions == [Raw()]
     assert (rules.next_serial(), rules.next_serial()) == (5, 6)
     assert not rules.listens(TOPIC, 0)
     assert rules.why_raw(flow, TOPIC, 0.0) is None

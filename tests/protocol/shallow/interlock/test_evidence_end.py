@@ -1,10 +1,9 @@
 import pytest
 
-from shoal.protocol.shallow.interlock import flows, positions
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from shoal.protocol.shallow.interlock.flow import Fetched
 from shoal.protocol.shallow.interlock.rules import EventKind
-from tests.protocol.shallow.interlock.mirrors import TOPIC, Mirror, interlock, kinds, prove
+from tests.protocol.shallow.interlock.mirrors import TOPIC, Mirror, interlock, kinds, prove, sample_from
 
 # The end of evidence
 
@@ -37,12 +36,14 @@ def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -
     (proven, stopped) = rules.events()
     assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
     assert "B.producer.bootstrap.servers" in stopped.text
-    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now) is None
-    assert rules.sample_from(mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
+    assert sample_from(rules, mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now) is None
+    assert sample_from(rules, mirror.flow, Fetched(mirror.connection, TOPIC, 0, 0, 1), now + 60.0) is not None
 
 
 def given_much(rules: Evidence, brokers: int, each: int = 4) -> tuple[Mirror, float]:
-    """A proven mirror prefetches from so many brokers, 1000 bytes in each envelope, and nothing arrives for a moment."""
+    """A proven mirror prefetches from so many brokers, 1000 bytes in each envelope, and nothing arrives for a
+    moment.
+    """
     mirror = Mirror(rules)
     now = prove(mirror)
     for number in range(brokers - 1):
@@ -51,7 +52,7 @@ def given_much(rules: Evidence, brokers: int, each: int = 4) -> tuple[Mirror, fl
     mirror.produce(now)
     for _ in range(brokers * each):
         assert mirror.fetch(now) is None
-        assert mirror.wraps(now), "what lies ready of many brokers was taken for a strand"
+        assert mirror.wraps(now), "answers of many brokers that are ready were taken for a strand"
     return mirror, now
 
 
@@ -172,8 +173,22 @@ def test_a_mirror_that_dies_of_its_first_envelope_is_told_of_at_once(rules: Evid
     now = prove(mirror)
     assert mirror.fetch(now) is None
     mirror.leave(now + 1.0)
-    proven, stopped = rules.events()
-    assert (proven.kind, stopped.kind) == (EventKind.PROVEN, EventKind.STOPPED)
+    proven, lost = rules.events()
+    assert (proven.kind, lost.kind) == (EventKind.PROVEN, EventKind.LOST)
+    assert "a connection failed" in lost.text
+    assert "max.request.size" in lost.text
+
+
+def test_it_is_an_error_when_that_happens_again(rules: Evidence, mirror: Mirror) -> None:
+    now = prove(mirror)
+    mirror.fetch(now)
+    mirror.leave(now)
+    reborn = Mirror(rules, now=now, positions={(TOPIC, 0): 4})
+    now = prove(reborn, now + 60.0)
+    reborn.fetch(now)
+    reborn.leave(now)
+    *_, stopped = rules.events()
+    assert stopped.kind is EventKind.STOPPED
     assert "max.request.size" in stopped.text
 
 
@@ -211,21 +226,19 @@ def test_unless_the_envelope_arrives_after_all(rules: Evidence, mirror: Mirror) 
 # Bounds
 
 
-def test_too_many_partitions_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "MAX_PLACES", 3)
-    rules = interlock()
+def test_too_many_partitions_end_all_proving() -> None:
+    rules = interlock(max_partitions=3)
     mirror = Mirror(rules)
     for partition in range(5):
         mirror.fetch(0.0, partition=partition)
-    assert rules.statistics().places == 3
+    assert rules.statistics().partitions == 3
     assert "keep track" in str(rules.why_raw(mirror.flow, TOPIC, 0.0))
     mirror.produce(1.0)
     assert not mirror.wraps(1.0)
 
 
-def test_it_ends_when_the_peak_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "MAX_PLACES", 3)
-    rules = interlock()
+def test_it_ends_when_the_peak_is_over() -> None:
+    rules = interlock(max_partitions=3)
     peak, ours = Mirror(rules, "many"), Mirror(rules)
     for partition in range(5):
         peak.fetch(0.0, partition=partition)
@@ -242,9 +255,8 @@ def test_it_ends_when_the_peak_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours.wraps(240.0), rules.why_raw(ours.flow, TOPIC, 240.0)
 
 
-def test_nor_are_too_many_consumers_too_many_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows, "MAX_FLOWS", 1)
-    rules = interlock()
+def test_nor_are_too_many_consumers_too_many_for_ever() -> None:
+    rules = interlock(max_flows=1)
     peak, ours = Mirror(rules, "another"), Mirror(rules)
     ours.fetch(1.0)
     peak.leave(2.0)
@@ -255,13 +267,12 @@ def test_nor_are_too_many_consumers_too_many_for_ever(monkeypatch: pytest.Monkey
     assert ours.wraps(240.0), rules.why_raw(ours.flow, TOPIC, 240.0)
     ours.leave(241.0)
     assert rules.statistics().flows == 0
-    rules.fetched(ours.flow, Fetched(ours.connection, TOPIC, 0, 0, 1), 242.0)
+    rules.gave_raw(ours.flow, Fetched(ours.connection, TOPIC, 0, 0, 1), 242.0)
     assert rules.statistics().flows == 0
 
 
-def test_too_many_consumers_end_all_proving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows, "MAX_FLOWS", 1)
-    rules = interlock()
+def test_too_many_consumers_end_all_proving() -> None:
+    rules = interlock(max_flows=1)
     ours, other = Mirror(rules), Mirror(rules, "another")
     for _ in range(3):
         for mirror in (ours, other):

@@ -1,7 +1,7 @@
 """Any interleaving of mirrors, of which some produce through Shoal: no envelope may land in a topic.
 
-Mirrors may bear the same name behind the same address, change records, be restarted with another configuration while the old
-producer still flushes, and lose connections.
+Mirrors may bear the same name behind the same address, change records, be restarted with another configuration while
+the old producer still flushes, and lose connections.
 """
 
 from dataclasses import dataclass, field
@@ -50,14 +50,16 @@ class World:
     def step(self) -> None:
         self.now += self.random.choice([0.0, 0.01, 0.1, 0.5, 3.0])
         self.rules.tick(self.now)
-        for closing in [one for one in self.closing if self.now > one.until]:
+        for closing in [closing for closing in self.closing if self.now > closing.until]:
             self.closing.remove(closing)
             self.gone.append(closing.mirror)
         steps = [self.fetch, self.produce, self.flush, self.restart, self.reconnect, self.copy]
         self.random.choices(steps, [8, 8, 1, 0.3, 0.2, 8 * self.copier])[0]()
 
     def copy(self) -> None:
-        """A stranger, who is as fast as the mirror that is furthest behind, or catches up with the one that is ahead."""
+        """Another client copies as fast as the mirror that is furthest behind, or catches up with the one that is
+        ahead.
+        """
         topic, partition = place = self.random.choice(["orders", "payments"]), self.random.choice([0, 0, 1])
         ends = [mirror.positions.get(place, 0) for mirror in self.mirrors]
         first, end = self.copied.get(place, 0), self.random.choice([min(ends), max(ends)])

@@ -2,16 +2,16 @@
 
 import pytest
 
-from shoal.protocol.shallow.interlock import tokens
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from shoal.protocol.shallow.interlock.flow import Fetched
 from shoal.protocol.shallow.interlock.rules import EventKind
 from shoal.protocol.shallow.interlock.way_back import WayBack
-from tests.protocol.shallow.interlock.mirrors import HOST, TOPIC, Mirror, interlock, kinds, mark, prove
+from shoal.protocol.wire.types import TopicPartition
+from tests.protocol.shallow.interlock.mirrors import HOST, TOPIC, Mirror, interlock, kinds, mark, prove, sample_from
 
 
 def deceived(mirror: Mirror, now: float = 0.0) -> float:
-    """Somebody else brings the mirror's samples, a moment after it was given them. Then it is given a token."""
+    """Another client produces the mirror's samples, a moment after it was given them. Then it is given a token."""
     until = mirror.fetch(now)
     while until is not None:
         now = until
@@ -49,13 +49,15 @@ def test_the_next_life_of_a_deceived_flow_backs_off_too(rules: Evidence) -> None
     mirror = Mirror(rules, through=False)
     now = deceived(mirror)
     mirror.leave(now + 1.0)
-    assert kinds(rules) == [EventKind.STRAYED]
+    assert kinds(rules) == [EventKind.LOST]
     reborn = Mirror(rules, through=False, now=now + 1.0, positions={(TOPIC, 0): 5})
     assert "with a token" in str(rules.why_raw(reborn.flow, TOPIC, now + 1.0))
     for second in range(1, 59):
         reborn.fetch(now + second)
     assert not reborn.tokens
-    deceived(reborn, now + 62.0)
+    now = deceived(reborn, now + 62.0)
+    reborn.leave(now + 1.0)
+    assert kinds(rules) == [EventKind.STRAYED]
 
 
 def test_unless_the_token_comes_back_after_all(rules: Evidence, mirror: Mirror) -> None:
@@ -127,25 +129,24 @@ def test_a_second_connection_by_the_same_name_needs_a_token_of_its_own(rules: Ev
 
 def test_what_nobody_knows_the_offset_of_counts_as_given(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->B"), Mirror(rules)
-    rules.gave_unseen(other.flow, (TOPIC, 0), 70, 0.0)
+    rules.gave_unseen(other.flow, TopicPartition(TOPIC, 0), 70, 0.0)
     read = Fetched(ours.connection, TOPIC, 0, 0, 50)
-    rules.fetched(ours.flow, read, 0.0)
-    assert rules.sample_from(ours.flow, read, 0.0) == 70
+    rules.gave_raw(ours.flow, read, 0.0)
+    assert sample_from(rules, ours.flow, read, 0.0) == 70
 
 
 def test_samples_of_which_somebody_was_given_an_unknown_part_are_void(rules: Evidence) -> None:
     other, ours = Mirror(rules, "A->C"), Mirror(rules, through=False)
     ours.fetch(0.0)
     ours.fetch(0.2)
-    rules.gave_unseen(other.flow, (TOPIC, 0), 4, 0.3)
+    rules.gave_unseen(other.flow, TopicPartition(TOPIC, 0), 4, 0.3)
     rules.saw_produced(f"A.{TOPIC}", [mark(TOPIC, 0, offset) for offset in range(4)], 77, 0.4)
     ours.fetch(0.5)
     assert not ours.tokens
 
 
-def test_tokens_that_never_come_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MAX_TOKENS", 1)
-    rules = interlock()
+def test_tokens_that_never_come_are_bounded() -> None:
+    rules = interlock(max_tokens=1)
     mirror = Mirror(rules, through=False)
     now = deceived(mirror)
     rules.tick(now + 20.0)

@@ -1,10 +1,11 @@
-"""One more topic of a mirror that is proven already: it waits for its own proof, for a bounded time, and nothing waits for it."""
+"""One more topic of a mirror that is proven already: it waits for its own proof, for a bounded time, and nothing waits
+for it.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.shallow.interlock import turn
 from shoal.protocol.shallow.interlock.evidence import Evidence
 from tests.protocol.shallow.interlock.mirrors import TOPIC, Mirror, interlock, prove
 
@@ -137,9 +138,8 @@ def test_several_are_proven_at_once(mirror: Mirror) -> None:
     assert all(mirror.wraps(now, topic) for topic in OTHERS)
 
 
-def test_more_than_one_turn_takes_are_proven_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "MAX_CLAIMS", 1)
-    mirror = Mirror(interlock())
+def test_more_than_one_turn_takes_are_proven_one_after_the_other() -> None:
+    mirror = Mirror(interlock(max_claims=1))
     now = proven(mirror)
     mirror.fetch(now, topic=OTHERS[0])
     assert mirror.fetch(now, topic=OTHERS[1]) is not None

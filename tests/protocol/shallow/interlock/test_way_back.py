@@ -88,3 +88,12 @@ def test_topics_that_may_be_a_copy_of_its_own(topic: str) -> None:
 @pytest.mark.parametrize("topic", ["B.A.orders", "B_A_orders", "B--A--orders", "C.B.A.orders"])
 def test_copies_of_copies(topic: str) -> None:
     assert found(topic=topic) == f"as {topic}, which is made of a copy in B"
+
+
+@pytest.mark.parametrize("client_id", ["->" * 500_000, "A" * 1_000_000, "|->" * 300_000, "a->" * 300_000 + "|x"])
+def test_a_hostile_client_id_takes_linear_time(client_id: str) -> None:
+    assert found(f"{client_id}|replication-consumer", client_id="x") is None  # quadratic: hours
+
+
+def test_a_hostile_topic_takes_bounded_time() -> None:
+    assert found(topic="B" * 1_000_000 + "orders") is None

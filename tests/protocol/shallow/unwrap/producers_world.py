@@ -16,12 +16,12 @@ import crc32c
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
-from shoal.protocol.shallow.unwrap.answers import Outcome
-from shoal.protocol.shallow.unwrap.delivery import Target
+from shoal.protocol.shallow.unwrap.findings import Outcome
 from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing
 from shoal.protocol.shallow.unwrap.plan import Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
+from shoal.protocol.wire.types import TopicPartition
 from tests.support.batches import consumed
 from tests.support.shallow.world import CORRUPT_MESSAGE, INVALID_RECORD, flat, plain
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NOT_LEADER, OUT_OF_ORDER, STALE_EPOCH = 6, 45, 47
 TRANSACTIONAL = 0x10
 SEQUENCES = 1 << 31
-TARGET = Target("A.orders", 3)
+TARGET = TopicPartition("A.orders", 3)
 LEADER_DIES = {
     "leader dies": 0,
     "leader dies with a batch": 1,
@@ -203,9 +203,9 @@ class Shoal:
             return self.told(Outcome(error_code=error_code, base_offset=base_offset))
         again, sets = prepared.deliveries.placed.again, self.broker.takes_sets
         progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries, sets=sets, again=again)
-        while parcels := list(iter(progress.next_parcel, None)):
-            for parcel in parcels:
-                progress.answered(*self.send(flat(parcel.buffers())))
+        while record_sets := list(iter(progress.next_record_set, None)):
+            for record_set in record_sets:
+                progress.answered(*self.send(flat(record_set.buffers())))
         assert progress.outcome
         return self.told(progress.outcome)
 
@@ -301,8 +301,9 @@ class Mirror:
             self.sequence = (self.sequence + len(records)) % SEQUENCES
 
     def _check_answer(self, outer: bytes, base_offset: int) -> None:
-        """The largest that skips nothing (protocol/shallow/unwrap/progress.py): the first envelope's last record, or the first plain record. It may not be
-        known where the answer to a set was lost."""
+        """The largest that skips nothing (protocol/shallow/unwrap/progress.py): the first envelope's last record, or
+        the first plain record. It may not be known where the answer to a set was lost.
+        """
         if base_offset < 0:
             assert self.shoal.broker.sets or self.shoal.lost_in_flight
             return

@@ -1,4 +1,4 @@
-"""What is in doubt after a lost connection, where the broker then does not answer as it would have done the first time."""
+"""What is in doubt after a lost connection, where the broker then answers other than it would have the first time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.protocol.shallow.unwrap.answers import TRY_AGAIN, Outcome
-from shoal.protocol.shallow.unwrap.delivery import AppendedLog
-from shoal.protocol.shallow.unwrap.parcel import halves
+from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
+from shoal.protocol.shallow.unwrap.findings import TRY_AGAIN, GapIgnored, Outcome
+from shoal.protocol.shallow.unwrap.outgoing import halves
 from shoal.protocol.shallow.unwrap.progress import MAX_IN_DOUBT, PartitionProgress
 from tests.protocol.shallow.unwrap.test_exactly_once import (
     TARGET,
@@ -32,9 +32,9 @@ def begun(world: World, plan: Plan) -> PartitionProgress:
 
 
 def next_set(progress: PartitionProgress) -> bytes:
-    parcel = progress.next_parcel()
-    assert parcel
-    return b"".join(parcel.buffers())
+    record_set = progress.next_record_set()
+    assert record_set
+    return b"".join(record_set.buffers())
 
 
 def test_a_late_set_does_not_fit_behind_a_part_of_one_that_was_refused() -> None:
@@ -63,7 +63,7 @@ def test_a_late_set_does_not_fit_behind_a_part_of_one_that_was_refused() -> None
 
 
 def in_doubt(world: World, plan: Plan, appended: int) -> list[bytes]:
-    """The first parcel is acknowledged, five are in flight, and so many of them are appended; -> the others."""
+    """The first record_set is acknowledged, five are in flight, and so many of them are appended; -> the others."""
     progress = begun(world, plan)
     progress.answered(*world.partition.produce(next_set(progress)))
     flying = [next_set(progress) for _ in range(5)]
@@ -124,7 +124,10 @@ def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None
 def test_what_has_become_too_old_meanwhile_brings_nothing_behind_it_twice(
     appended: int, aged: int, restarted: bool
 ) -> None:
-    """`message.timestamp.before.max.ms`: the broker looks at timestamps first, and refuses what it has. The rest comes once."""
+    """`message.timestamp.before.max.ms`: the broker looks at timestamps first, and refuses what it has.
+
+    The rest comes once.
+    """
     log = log_of([2] * 8)
     plan, world = plan_of(mirrored(log)), World(Partition(), [])
     in_doubt(world, plan, appended)
@@ -151,11 +154,10 @@ def test_a_known_parcel_behind_a_refused_one_says_nothing_about_order() -> None:
         while progress.cut_due is not None:
             progress.cut(halves(progress.cut_due))
         flying = []
-        while parcel := progress.next_parcel():
-            flying.append(b"".join(parcel.buffers()))
+        while record_set := progress.next_record_set():
+            flying.append(b"".join(record_set.buffers()))
         for one in flying:
-            progress.answered(*world.partition.produce(one))
-    assert not progress.gap_ignored
+            assert GapIgnored(TARGET) not in progress.answered(*world.partition.produce(one))
 
 
 def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
@@ -174,7 +176,9 @@ def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
 
 
 class Suspicious(Partition):
-    """Knows a batch again, but not a set (the agent, where the log has other bytes than came: LogAppendTime, another codec)."""
+    """Knows a batch again, but not a set (the agent, where the log has other bytes than came: LogAppendTime, another
+    codec).
+    """
 
     def _append(self, batches: list[bytes]) -> tuple[int, int]:
         stamped = stamp_of(batches[0])
@@ -198,7 +202,9 @@ def test_sets_that_would_not_be_known_again_are_known_batch_by_batch() -> None:
 
 
 def sent_as_a_set(world: World, batches: int, *, behind: bool = True) -> Plan:
-    """An envelope of so many batches is sent as a set, and the connection is lost; or `behind` a first one, that was acknowledged."""
+    """An envelope of so many batches is sent as a set, and the connection is lost; or `behind` a first one, that was
+    acknowledged.
+    """
     if behind:
         outcome = attempt(world, plan_of(mirrored(log_of([2]), serials=lambda: 5)))
         assert outcome
@@ -260,15 +266,17 @@ def test_a_late_copy_of_a_set_changes_nothing() -> None:
 
 
 def test_many_batches_in_doubt_take_few_round_trips() -> None:
-    """Thousands, one after the other, would outlast a mirror's patience on a distant broker: then nothing would ever be resolved."""
+    """Thousands, one after the other, would outlast a mirror's patience on a distant broker: then nothing would ever be
+    resolved.
+    """
     world = World(Partition(takes_sets=True), [])
     plan = sent_as_a_set(world, 1000)
     progress, trips = begun(world, plan), 0
     while progress.outcome is None:
-        flying = list(iter(progress.next_parcel, None))
+        flying = list(iter(progress.next_record_set, None))
         trips += 1
-        for parcel in flying:
-            progress.answered(*world.partition.produce(b"".join(parcel.buffers())))
+        for record_set in flying:
+            progress.answered(*world.partition.produce(b"".join(record_set.buffers())))
     assert progress.outcome == Outcome(error_code=0, base_offset=2001)
     assert len(world.partition.log) == 2002
     assert trips <= 1 + 1000 // 64 + 1
@@ -279,9 +287,9 @@ def test_no_more_are_in_doubt_than_can_be_sent_again_in_time() -> None:
     world = World(Partition(takes_sets=True), [])
     progress = begun(world, plan)
     progress._set_bytes = 1 << 30
-    parcel = progress.next_parcel()
-    assert parcel
-    assert parcel.batches == MAX_IN_DOUBT
+    record_set = progress.next_record_set()
+    assert record_set
+    assert record_set.batches == MAX_IN_DOUBT
     progress.answered(0, 0)
     progress._set_bytes = 5000
-    assert sum(parcel.batches for parcel in iter(progress.next_parcel, None)) == 100
+    assert sum(record_set.batches for record_set in iter(progress.next_record_set, None)) == 100

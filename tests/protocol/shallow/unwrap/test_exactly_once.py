@@ -1,8 +1,9 @@
 """The produce side against a broker with Kafka's producer state, over connections that fail at any point.
 
-A connection is a queue of requests. When it is lost, what the broker had not yet read may still be processed later, in order,
-between the requests of the next connection, or never. Answers may be errors from before or from after the append. However
-that goes: the log holds what was sent, once, in order, and the answer is the offset of the record that it should be.
+A connection is a queue of requests. When it is lost, what the broker had not yet read may still be processed later, in
+order, between the requests of the next connection, or never. Answers may be errors from before or from after the
+append. However that goes: the log holds what was sent, once, in order, and the answer is the offset of the record that
+it should be.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord
-from shoal.protocol.shallow.unwrap.answers import Outcome
-from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
-from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet, halves
+from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
+from shoal.protocol.shallow.unwrap.findings import GapIgnored, Outcome, ProducerIdStale, StampsRefused
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet, halves
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import SET_BYTES, PartitionProgress
 from shoal.protocol.shallow.unwrap.replay import MAX_REPLAYED_IN_FLIGHT
 from shoal.protocol.shallow.unwrap.sequence import MAX_IN_FLIGHT, Sequences
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from shoal.protocol.wire.types import TopicPartition
 from tests.support.shallow.partition import LAST_SEQUENCE, OK, Partition
 from tests.support.shallow.world import Seen, context, flat, plain, poll, produced, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 
-TARGET = Target("A.orders", 3)
+TARGET = TopicPartition("A.orders", 3)
 NOT_LEADER, TIMED_OUT, NOT_ENOUGH, AFTER_APPEND, SERVER_ERROR = 6, 7, 19, 20, -1
 
 BEFORE = {"not leader": NOT_LEADER, "not enough": NOT_ENOUGH, "server error": SERVER_ERROR}
@@ -78,8 +80,8 @@ def attempt(world: World, plan: Plan, *, stamped: bool = True) -> Outcome | None
     while True:
         while progress.cut_due is not None:
             progress.cut(halves(progress.cut_due))
-        while parcel := progress.next_parcel():
-            unread.append(b"".join(parcel.buffers()))
+        while record_set := progress.next_record_set():
+            unread.append(b"".join(record_set.buffers()))
             posted += 1
         world.most_in_flight = max(world.most_in_flight, posted)
         if not posted:
@@ -202,7 +204,9 @@ def test_everything_is_appended_once_and_in_order(
 def test_a_mirror_that_gives_up_and_reads_again_loses_nothing(
     requests: list[list[int]], draws: list[str], takes_sets: bool, patience: int
 ) -> None:
-    """What it then sends is other data for the broker: some of it comes twice, as without Shoal, but never out of order."""
+    """What it then sends is other data for the broker: some of it comes twice, as without Shoal, but never out of
+    order.
+    """
     partition = Partition(takes_sets=takes_sets)
     world, serial = World(partition, draws), 0
     for sizes in requests:
@@ -229,7 +233,9 @@ def test_a_mirror_that_gives_up_and_reads_again_loses_nothing(
 def test_a_broker_that_forgets_costs_no_record(
     requests: list[list[int]], draws: list[str], forgets: list[bool]
 ) -> None:
-    """Its producer state is gone: another unclean leader, an expired id. Duplicates may be; the end of the log is right."""
+    """Its producer state is gone: another unclean leader, an expired id. Duplicates may be; the end of the log is
+    right.
+    """
     partition = Partition()
     world = World(partition, draws)
     for number, sizes in enumerate(requests):
@@ -248,12 +254,12 @@ def drained(world: World, plan: Plan) -> tuple[Outcome, int]:
     progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=world.sequences.of(TARGET))
     trips = 0
     while progress.outcome is None:
-        parcels: list[OutgoingRecordSet] = []
-        while len(parcels) < MAX_IN_FLIGHT and (parcel := progress.next_parcel()):
-            parcels.append(parcel)
+        record_sets: list[OutgoingRecordSet] = []
+        while len(record_sets) < MAX_IN_FLIGHT and (record_set := progress.next_record_set()):
+            record_sets.append(record_set)
         trips += 1
-        for parcel in parcels:
-            progress.answered(*world.partition.produce(b"".join(parcel.buffers())))
+        for record_set in record_sets:
+            progress.answered(*world.partition.produce(b"".join(record_set.buffers())))
     return progress.outcome, trips
 
 
@@ -283,10 +289,10 @@ def test_an_epoch_that_ends_asks_for_another_id() -> None:
     assert attempt(world, plan_of(mirrored(log_of([2, 2])))) is None
     other = plan_of(mirrored(log_of([3, 3]), serials=lambda: 5))
     progress = PartitionProgress(TARGET, other, world.deliveries, sequence=sequence)
-    assert progress.id_is_stale
-    parcel = progress.next_parcel()
-    assert parcel
-    assert parcel.stamp is None
+    record_set = progress.next_record_set()
+    assert record_set
+    assert record_set.stamp is None
+    assert ProducerIdStale(TARGET, other.sender) in progress.answered(OK, 0)
     world.sequences.forget(TARGET)
     assert world.sequences.lacks_id([(TARGET, None)])
 
@@ -299,9 +305,9 @@ def test_a_broker_that_lost_track_is_followed_once(code: int) -> None:
     progress = PartitionProgress(TARGET, plan, world.deliveries, sequence=sequence)
     stamps = []
     for _ in range(3):
-        parcel = progress.next_parcel()
-        assert parcel
-        stamps.append(parcel.stamp)
+        record_set = progress.next_record_set()
+        assert record_set
+        stamps.append(record_set.stamp)
         progress.answered(code, -1)
     assert stamps[:2] == [(7, 0, 0), (7, 1, 0)]
     assert stamps[2] is None, "without stamps no broker can lose track"
@@ -314,13 +320,12 @@ def test_a_client_that_may_not_use_ids_goes_on_without() -> None:
     progress = PartitionProgress(
         TARGET, plan_of(mirrored(log_of([2]))), world.deliveries, sequence=world.sequences.of(TARGET)
     )
-    assert progress.next_parcel()
-    progress.answered(31, -1)
-    assert progress.ids_refused
-    parcel = progress.next_parcel()
-    assert parcel
-    assert parcel.stamp is None
-    progress.answered(*world.partition.produce(b"".join(parcel.buffers())))
+    assert progress.next_record_set()
+    assert StampsRefused(TARGET) in progress.answered(31, -1)
+    record_set = progress.next_record_set()
+    assert record_set
+    assert record_set.stamp is None
+    progress.answered(*world.partition.produce(b"".join(record_set.buffers())))
     assert progress.outcome == Outcome(error_code=OK, base_offset=1)
 
 
@@ -329,10 +334,8 @@ def test_a_broker_that_keeps_no_order_is_found_out() -> None:
     progress = PartitionProgress(
         TARGET, plan_of(mirrored(log_of([2, 2, 2]))), world.deliveries, sequence=world.sequences.of(TARGET)
     )
-    assert progress.next_parcel()
+    assert progress.next_record_set()
     progress.answered(OK, 0)
-    assert [progress.next_parcel() is not None for _ in range(2)] == [True, True]
-    progress.answered(NOT_ENOUGH, -1)
-    assert not progress.gap_ignored
-    progress.answered(OK, 2)
-    assert progress.gap_ignored
+    assert [progress.next_record_set() is not None for _ in range(2)] == [True, True]
+    assert GapIgnored(TARGET) not in progress.answered(NOT_ENOUGH, -1)
+    assert GapIgnored(TARGET) in progress.answered(OK, 2)

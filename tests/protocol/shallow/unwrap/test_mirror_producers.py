@@ -1,4 +1,6 @@
-"""Idempotent and transactional mirrors, against a model of Kafka's producer state: exactly once, in order, whatever fails."""
+"""Idempotent and transactional mirrors, against a model of Kafka's producer state: exactly once, in order, whatever
+fails.
+"""
 
 from collections.abc import Iterator
 from itertools import count
@@ -8,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.shallow.unwrap.mirror_producers import StampedDeliveries, restamp
 from shoal.protocol.shallow.unwrap.mirror_sequences import Placed, SequenceMap
 from shoal.protocol.shallow.unwrap.plan import Plan, plan_record_set
-from shoal.protocol.shallow.unwrap.restamp import StampedDeliveries, restamp
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from tests.protocol.shallow.unwrap.producers_world import LEADER_DIES, TARGET, Mirror, Shoal, StampedBroker
 from tests.support.shallow.world import context, flat, plain, poll, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 
 DAILY = (
     "ok",

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.shallow.unwrap.delivery import Target
 from shoal.protocol.shallow.unwrap.mirror_sequences import Misplaced, OuterStamp, Placed, SequenceMap
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE, Lineage, Outer, SlotTable, slot_key
+from shoal.protocol.wire.types import TopicPartition
 
-TARGET, OTHER = Target("A.orders", 3), Target("A.orders", 4)
+TARGET, OTHER = TopicPartition("A.orders", 3), TopicPartition("A.orders", 4)
 LAST_SEQUENCE = (1 << 31) - 1
 OUT_OF_ORDER, STALE_EPOCH = 45, 47
 
@@ -25,7 +25,7 @@ def a_map(slots: int = 8) -> SequenceMap:
     return SequenceMap(memory(slots))
 
 
-def take(sequences: SequenceMap, base: int, inner: int, *, target: Target = TARGET, **fields: int) -> Placed:
+def take(sequences: SequenceMap, base: int, inner: int, *, target: TopicPartition = TARGET, **fields: int) -> Placed:
     """An outer record for `inner` records, appended whole."""
     one = stamp(base, **fields)
     placed = sequences.place(target, one, inner)

@@ -21,12 +21,12 @@ from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.envelope import MAGIC, decode_key, encode_key
 from shoal.protocol.shallow.token import TOKEN_BYTES, token_header
 from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, Refused, Stripped, plan_record_set
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from tests.protocol.shallow.strategies import log_records, record_sets
 from tests.support.batches import consumed, damaged
 from tests.support.shallow.world import Broker, Seen, context, flat, plain, poll, produced, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 from tests.support.strategies import codecs
 
 LOG = some_batch(100, 4) + some_batch(104, 6, producer_id=9, producer_epoch=1, base_sequence=3)
@@ -296,7 +296,7 @@ def test_a_key_that_states_other_batches_is_refused(changes: dict[str, int]) -> 
     ],
 )
 def test_a_batch_that_is_never_wrapped_is_refused(at: int, place: str, code: str, wrong: int) -> None:
-    """Whoever made the envelope: its checksums are right."""
+    """For any envelope: its checksums are right."""
     forged = bytearray(LOG)
     pack_into(f">{code}", forged, at + int(place), wrong)
     record = envelope()
@@ -328,7 +328,7 @@ def test_whatever_byte_is_damaged_no_envelope_is_passed_on(data: st.DataObject, 
     plan = planned(broken)
     if plan is None:  # the broker sees it as it is: as damage
         assert Broker().produce(OutgoingBatch((broken,), 3, codec, ""))[0] != 0
-    elif isinstance(plan, Plan):  # only what lies outside the CRC may differ
+    elif isinstance(plan, Plan):  # only what is outside the CRC may differ
         assert appended(plan) == appended(plan_of(whole))
 
 

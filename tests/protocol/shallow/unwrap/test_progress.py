@@ -7,19 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import NewRecord, encode_batch
-from shoal.protocol.shallow.unwrap.answers import Outcome
-from shoal.protocol.shallow.unwrap.delivery import AppendedLog, Target
-from shoal.protocol.shallow.unwrap.parcel import OutgoingRecordSet, halves
+from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
+from shoal.protocol.shallow.unwrap.findings import BatchRefused, Outcome
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet, halves
 from shoal.protocol.shallow.unwrap.plan import OutgoingBatch, Plan, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
-from shoal.protocol.shallow.unwrap.rounds import Schedule
-from shoal.protocol.shallow.wrap.wrap import wrap_record_set
+from shoal.protocol.shallow.unwrap.schedule import Schedule
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 from tests.protocol.shallow.strategies import record_sets
 from tests.support.shallow.world import Broker, Seen, context, flat, plain, poll, produced, some_batch
+from tests.support.shallow.wrapping import wrap_record_set
 
-TARGET = Target("A.orders", 3)
+TARGET = TopicPartition("A.orders", 3)
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 6, 29
 LOG = some_batch(100, 4) + some_batch(104, 6) + some_batch(110, 5)
 RECORDS = plain([seen.record for seen in poll(LOG)])
@@ -42,16 +43,16 @@ def outer_of(*records: NewRecord) -> bytes:
 
 
 def next_batch(progress: PartitionProgress) -> OutgoingBatch | None:
-    """The one batch of the next parcel; what has to be cut before is cut."""
+    """The one batch of the next record_set; what has to be cut before is cut."""
     while progress.cut_due is not None:
         progress.cut(cut(progress.cut_due))
-    parcel = progress.next_parcel()
-    return parcel and only(parcel)
+    record_set = progress.next_record_set()
+    return record_set and only(record_set)
 
 
-def only(parcel: OutgoingRecordSet) -> OutgoingBatch:
-    (piece,) = parcel.pieces
-    (batch,) = piece.row
+def only(record_set: OutgoingRecordSet) -> OutgoingBatch:
+    (batch_range,) = record_set.ranges
+    (batch,) = batch_range.batches
     return batch
 
 
@@ -135,7 +136,7 @@ def test_a_retry_appends_the_rest_and_answers_as_if_nothing_had_happened() -> No
     first.answered(*broker.produce(batch))
     assert next_batch(first)
     first.answered(NOT_LEADER, -1)
-    broker.log.append(PLAIN)  # somebody else
+    broker.log.append(PLAIN)  # another producer
     assert run(begun(outer, deliveries), broker) == Outcome(error_code=0, base_offset=15)
     assert broker.log == [*RECORDS[:4], PLAIN, *RECORDS[4:]]
 
@@ -208,12 +209,14 @@ def test_a_batch_that_cannot_be_cut_is_refused_for_good() -> None:
     progress = begun(produced(mirrored(says_gzip)))
     assert next_batch(progress)
     progress.answered(10, -1)
+    assert progress.cut_due is not None
+    findings = progress.cut(cut(progress.cut_due))
     assert next_batch(progress) is None
     assert progress.outcome
     assert progress.outcome.error_code == 10
     message = str(progress.outcome.message)
     assert "over max.message.bytes of the target topic, and cannot be cut in pieces that fit" in message
-    assert [one.offsets for one in progress.refused] == [(7, 8)]
+    assert [finding.source.offsets for finding in findings if isinstance(finding, BatchRefused)] == [(7, 8)]
 
 
 # Rounds
@@ -221,15 +224,14 @@ def test_a_batch_that_cannot_be_cut_is_refused_for_good() -> None:
 
 def test_partitions_go_side_by_side() -> None:
     deliveries = AppendedLog()
-    short = PartitionProgress(Target("t", 0), plan_of(produced(mirrored(some_batch(0)))), deliveries)
-    long = PartitionProgress(Target("t", 1), plan_of(produced(mirrored(LOG, serials=lambda: 5))), deliveries)
-    rounds, sent = Schedule([short, long]), []
-    while parcels := rounds.next_request():
-        sent.append([target.partition for target in parcels])
-        for target in parcels:
-            rounds.answered(target, 0, 10 * len(sent))
+    short = PartitionProgress(TopicPartition("t", 0), plan_of(produced(mirrored(some_batch(0)))), deliveries)
+    long = PartitionProgress(TopicPartition("t", 1), plan_of(produced(mirrored(LOG, serials=lambda: 5))), deliveries)
+    schedule, sent = Schedule([short, long]), []
+    while request := schedule.next_request():
+        sent.append([partition.partition for partition in request.partitions])
+        schedule.answered(request, dict.fromkeys(request.partitions, (0, 10 * len(sent))))
     assert sent == [[0, 1], [1], [1]]
-    assert {target.partition: outcome.base_offset for target, outcome in rounds.outcomes().items()} == {0: 12, 1: 34}
+    assert {target.partition: outcome.base_offset for target, outcome in schedule.outcomes().items()} == {0: 12, 1: 34}
 
 
 # The model
@@ -241,7 +243,7 @@ class Faults:
 
     draws: list[str]
     sent: int = 0
-    unknown: list[NewRecord] = field(default_factory=list)  # appended, and nobody was told
+    unknown: list[NewRecord] = field(default_factory=list)  # appended, and not acknowledged
 
     def next(self) -> str:
         self.sent += 1

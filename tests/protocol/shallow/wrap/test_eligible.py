@@ -10,7 +10,6 @@ from shoal.protocol.records.batch import (
     BatchHeader,
     read_batch_header,
 )
-from shoal.protocol.shallow.wrap import eligible
 from shoal.protocol.shallow.wrap.eligible import Measure, Reason, Topics, is_plain, raw_reason
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import LocalProtocolError
@@ -94,7 +93,6 @@ def test_a_wrong_pattern_is_named() -> None:
         Topics(["("])
 
 
-def test_remembered_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eligible, "MAX_REMEMBERED_TOPICS", 2)
-    topics = Topics()
+def test_remembered_topics_are_bounded() -> None:
+    topics = Topics(most=2)
     assert [topics.raw_reason(f"__{n}") for n in range(5)] == [Reason.INTERNAL_TOPIC] * 5

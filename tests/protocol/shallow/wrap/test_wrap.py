@@ -6,15 +6,17 @@ from hypothesis import strategies as st
 
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch, open_batch, read_batch_header
 from shoal.protocol.records.recordset import split
+from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.envelope import EnvelopeKey, decode_key, tag_headers
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.protocol.shallow.wrap.wrap import Wrapped, delivered, next_offset, wrap_record_set
+from shoal.protocol.shallow.wrap.wrap import Wrapped, delivered
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer, crc32c
 from tests.protocol.shallow.strategies import record_sets
 from tests.support import kafka_python
 from tests.support.batches import damaged
 from tests.support.shallow.world import context, flat, poll, some_batch
+from tests.support.shallow.wrapping import next_offset, wrap_record_set
 
 LOG = b"".join(some_batch(base, 10) for base in range(100, 160, 10))
 
@@ -349,17 +351,18 @@ def marker(producer: int, base: int) -> bytes:
 
 
 def test_envelopes_that_the_consumer_drops_are_not_waited_for() -> None:
-    """Of an aborted transaction, up to its marker; the same producer's next transaction, and others, are delivered."""
+    """An aborted transaction is dropped up to its marker; the same producer's next transaction, and others, are
+    delivered."""
     log = committed(5, 0) + committed(6, 2) + marker(5, 4) + committed(5, 5) + some_batch(7)
     result = wrapped(log, read_committed=True)
     assert [key.first_offset for key in result.envelopes] == [0, 2, 5, 7]
-    waited = delivered(log, 0, len(log), result.envelopes, [(5, 0)])
+    waited = delivered(log, scan(log, 0, len(log)), result.envelopes, [(5, 0)])
     assert [key.first_offset for key in waited] == [2, 5, 7]
-    assert delivered(log, 0, len(log), result.envelopes, ()) == result.envelopes
-    later = delivered(log, 0, len(log), result.envelopes, [(6, 0), (5, 5)])
+    assert delivered(log, scan(log, 0, len(log)), result.envelopes, ()) == result.envelopes
+    later = delivered(log, scan(log, 0, len(log)), result.envelopes, [(6, 0), (5, 5)])
     assert [key.first_offset for key in later] == [0, 7]
 
 
 def test_of_what_cannot_be_read_all_is_waited_for() -> None:
     result = wrapped(committed(5, 0), read_committed=True)
-    assert tuple(delivered(bytes(100), 0, 100, result.envelopes, [(9, 0)])) == result.envelopes
+    assert tuple(delivered(bytes(100), scan(bytes(100), 0, 100), result.envelopes, [(9, 0)])) == result.envelopes

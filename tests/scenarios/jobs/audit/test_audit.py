@@ -1,4 +1,4 @@
-"""The audit on mirrored traffic with known faults: each is found, told by its right name, and nothing else is."""
+"""The audit on mirrored traffic with known faults: it finds each one, names it correctly, and finds nothing else."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -192,7 +192,7 @@ def test_what_is_missing_is_listed_and_fails_the_command(
     place = f"{copy.both.names[row['topic'] - 1]}-{row['partition']} offsets {row['log_offset']}-"
     told = capsys.readouterr().out
     assert f"missing: {place}" in told
-    assert f"missing: {row['record_count']}, doubled: 0; batches on their way: 0" in told
+    assert f"missing: {row['record_count']}, doubled: 0; batches in transit: 0" in told
     assert "incomplete" in (tmp_path / "out" / "audit.html").read_text()
 
 

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.scenarios.capture.decode import arrow_schema
 from shoal.scenarios.capture.schema import chosen
-from shoal.scenarios.jobs.batch_sizes import groups as groups_module
 from shoal.scenarios.jobs.batch_sizes.analysis import count_gaps
 from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
 from shoal.scenarios.jobs.batch_sizes.groups import grouped, summed
@@ -96,7 +94,7 @@ def test_sums_of_any_pieces_are_those_of_all_rows(rows: list[Row], cuts: list[in
 
 
 def a_history(client: str, chance: random.Random) -> list[Row]:
-    """Of one client: some connections, each with requests of some batches, often at one time; now and then in disorder."""
+    """Rows of one client: some connections, each with requests of some batches, often simultaneous, some unordered."""
     rows = []
     for connection in range(chance.randint(1, 3)):
         at = 10**18
@@ -142,23 +140,16 @@ def test_gaps_are_those_of_all_rows_in_order_however_files_and_pieces_cut_them(s
     assert {(row["client"], row["gap_bin"]): row["requests"] for row in found} == gaps_of(everything)
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few digits: keys are made dense on the way, as they are with many names."""
-    monkeypatch.setattr(groups_module, "_MOST", 50)
-    monkeypatch.setattr(groups_module, "_NARROW", 3)
-
-
 COLUMN = st.lists(st.integers(0, 4), min_size=12, max_size=12)
 
 
 @given(st.lists(COLUMN, min_size=1, max_size=6))
-@pytest.mark.usefixtures("narrow")
 @settings(deadline=None)
 def test_rows_are_in_one_group_where_all_columns_are_equal(columns: list[list[int]]) -> None:
+    """With few digits: keys are made dense on the way, as they are with many names."""
     words = pa.array(["a", "b", None, "", "c"])
     given_columns = [np.array(each) if at % 2 else words.take(pa.array(each)) for at, each in enumerate(columns)]
-    groups = grouped(given_columns)
+    groups = grouped(given_columns, most=50, narrow=3)
     keys = list(zip(*columns, strict=True))
     assert len(groups) == len(set(keys))
     assert [keys[first] for first in groups.first] == list(dict.fromkeys(keys))

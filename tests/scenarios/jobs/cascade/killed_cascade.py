@@ -1,4 +1,5 @@
-"""Run as a process: a cascade that kills itself within its third turn, when the turn's flows are written. CAPTURES OUT CHECKPOINT"""
+"""Run as a process: a cascade that kills itself within its third turn, when the turn's flows are written. CAPTURES OUT
+CHECKPOINT"""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""The cascade on files that grow, stop, come late and are killed: after all of it every level has the sums of a plain count."""
+"""The cascade on files that grow, stop, come late and are killed: after all of it every level has the sums of a plain
+count."""
 
 import signal
 import subprocess
@@ -41,7 +42,7 @@ class Run:
         return read_flows(self.spark, self.place.out)
 
     def wrong(self, settings: CascadeSettings = CHOSEN) -> list[dict[int, int]]:
-        """Of the diff flow and of the changelog."""
+        """Counters of the diff flow and of the changelog."""
         wanted = counts(read_index(self.spark, str(self.captures), OPTIONS), settings).persist()
         assert wanted.select("level").distinct().count() == len(settings.levels)
         return [mismatches(diffs(self.flows), wanted), mismatches(changelog(self.flows), wanted)]
@@ -53,7 +54,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Run:
 
 
 def _parts(rows: int, count: int, seconds: float = 1500.0) -> list[Chunk]:
-    """Of one trace."""
+    """Tables of one trace."""
     return list(chunks(Traffic(rows=rows, seconds=seconds), rows // count))
 
 
@@ -196,7 +197,7 @@ def _again(rows: Array, start: float, end: float) -> Array:
 
 
 def _flow(spark: SparkSession, *counters: tuple[int, str, int, float, int]) -> DataFrame:
-    """Of (window, client, records, past, past_windows)."""
+    """Rows of (window, client, records, past, past_windows)."""
     columns = "level int, window long, topic string, client string, records long, past double, past_windows int"
     rows = [(60, window, "t", client, records, past, known) for window, client, records, past, known in counters]
     zeros = "0L as bytes, 0L as batches, 0L as restamped, 1 as version, false as final, false as late, false as orphan"

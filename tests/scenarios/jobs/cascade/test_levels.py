@@ -1,4 +1,5 @@
-"""The cascade's turns, with a dictionary for its state: sums of every level against a plain count, whatever comes in whatever order."""
+"""The cascade's turns, with a dictionary for its state: sums of every level against a plain count, whatever comes in
+whatever order."""
 
 from collections import Counter, defaultdict
 
@@ -163,5 +164,5 @@ def test_cells_are_kept_as_they_were() -> None:
 
 
 def test_levels_must_fit_into_each_other() -> None:
-    with pytest.raises(ValueError, match="no multiple"):
+    with pytest.raises(ValueError, match="not a multiple"):
         CascadeSettings(levels=(60, 90))

@@ -63,7 +63,7 @@ class Operator:
 
 
 def _frame(*rows: tuple[Any, ...]) -> pd.DataFrame:
-    """Of (beat, client, window, captured, records)."""
+    """Rows of (beat, client, window, captured, records)."""
     columns = ["beat", "topic", "client", "window", "captured", "records", "bytes", "batches", "restamped"]
     full = [(beat, "t", client, window, captured, n, n * 10, 1, 0) for beat, client, window, captured, n in rows]
     return pd.DataFrame(full, columns=columns)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.scenarios.jobs.report.charts import bars, bytes_label, count_label, histogram, lines, microseconds_label
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table, write_report
+from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+from shoal.scenarios.jobs.report.write import write_report
 
 
 def a_report() -> Report:

@@ -101,8 +101,8 @@ def test_a_directory_without_captures_is_named(tmp_path: Path) -> None:
     ("option", "value", "what"),
     [
         ("columns", "size", "columns: no such column: size"),
-        ("from", "yesterday", "from: 'yesterday' is no time"),
-        ("splitBytes", "0", "splitBytes: '0' is no positive number"),
+        ("from", "yesterday", "from: 'yesterday' is not a time"),
+        ("splitBytes", "0", "splitBytes: '0' is not a positive number"),
         ("show", "all", "show: 'all' is none of rows, faults"),
     ],
 )

@@ -96,6 +96,6 @@ def test_a_batch_of_a_removed_file_fails_unless_that_is_allowed(tmp_path: Path) 
     path = write_index(tmp_path, one_chunk(500))
     end: dict[str, Any] = reader(tmp_path).latestOffset({}, ReadAllAvailable())
     path.unlink()
-    with pytest.raises(Exception, match=r"is gone before it was read; failOnDataLoss=false goes on without it"):
+    with pytest.raises(Exception, match=r"is gone before it was read; failOnDataLoss=false continues without it"):
         reader(tmp_path).partitions({}, end)
     assert reader(tmp_path, failOnDataLoss="false").partitions({}, end) == []

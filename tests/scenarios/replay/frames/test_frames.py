@@ -1,4 +1,5 @@
-"""Captured frames become requests that a cluster of today takes: nothing of the old session is left in them, and nothing else is changed."""
+"""Captured frames become requests that a cluster of today takes: nothing of the old session is left in them, and
+nothing else is changed."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_the_rest_is_left_out_and_counted_with_its_reason() -> None:
         {
             "Produce: transactional": 1,
             "SaslAuthenticate: withheld by the capture": 1,
-            "JoinGroup: means something to that cluster at that time only": 1,
+            "JoinGroup: belongs to that cluster at that time only": 1,
         }
     )
     (metadata,) = [redo.what for redo in redos if isinstance(redo.what, MetadataAgain)]

@@ -1,4 +1,5 @@
-"""The player against a broker of our own making: what is sent over which connection, in which order, and what is counted when it fails."""
+"""The player against a broker of our own making: what is sent over which connection, in which order, and what is
+counted when it fails."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from shoal.protocol.messages.produce import encode_partition_error, encode_produ
 from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.compression import Codec
+from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
 from shoal.scenarios.replay.clock import MAX, Clock
-from shoal.scenarios.replay.index.arrivals import Arrival, Part
-from shoal.scenarios.replay.index.made_up import Maker
 from shoal.scenarios.replay.index.player import Player
+from shoal.scenarios.replay.index.synthetic_batches import Maker
 from shoal.scenarios.replay.ledger import Ledger
 from shoal.scenarios.replay.sending.wire import Wire
 
@@ -75,7 +76,7 @@ async def serving(*brokers: Broker) -> AsyncIterator[None]:
 
 
 def arrival(connection: int, *partitions: int, acks: int = -1) -> Arrival:
-    parts = tuple(Part("t", partition, 2, 200, None, Codec.NONE) for partition in partitions)
+    parts = tuple(ArrivedBatch("t", partition, 2, 200, None, Codec.NONE) for partition in partitions)
     return Arrival(0.0, connection, f"client-{connection}", VERSION, acks, parts)
 
 

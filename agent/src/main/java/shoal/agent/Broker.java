@@ -41,7 +41,7 @@ final class Broker {
         final String fetchIsolation;
         /** A new epoch of a producer begins with sequence 0, which each batch is held to (KAFKA-18202). */
         final boolean checksNewEpoch;
-        /** LogValidator is also told the inter-broker protocol version. */
+        /** LogValidator also takes the inter-broker protocol version. */
         final boolean validatorHasProtocol;
 
         private Line(String name, String recordPackage, String log, String fetchIsolation, boolean checksNewEpoch, boolean validatorHasProtocol) {

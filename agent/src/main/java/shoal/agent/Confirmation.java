@@ -30,9 +30,9 @@ public final class Confirmation {
     private static final ThreadLocal<Confirmation> OF_SET = new ThreadLocal<>();
 
     private final long producerId;
-    private Object manager; // that was told to forget it
+    private Object manager; // that has to forget it
 
-    /** Of versions that check it. */
+    /** For versions that check it. */
     static Method epochBump() {
         return Members.method(ENTRY, "supportsEpochBump", boolean.class);
     }

@@ -56,7 +56,7 @@ final class Results {
         }
     }
 
-    /** Every batch was numbered where it lies: the set can go into the log as it came. */
+    /** Every batch was numbered in place: the set can go into the log as it came. */
     boolean inPlace() {
         return inPlace;
     }

@@ -1,0 +1,88 @@
+"""What a raw capture never holds: credentials, and data from which they can be guessed.
+
+The table says what is cut, and why. A frame that is cut keeps its header (API, version, correlation id, client id), so
+that Wireshark still shows that it was sent; nothing of its body is written, not even its length, which for SASL PLAIN
+tells that of a password. What is not known is withheld as a whole: an API or a version that Kafka 4.3 does not have, an
+answer without a request, and SASL tokens behind SaslHandshake v0, which have no Kafka header.
+
+Looked at and left as they are: SaslHandshake (names of mechanisms), DescribeUserScramCredentials (mechanism and
+iterations), CreateTopics and DescribeTopicPartitions (settings of topics are no credentials), ListConfigResources
+(names), PushTelemetry (figures), JoinGroup and SyncGroup (what members tell each other). Records are written as they
+are: who captures them must know what is in them.
+"""
+
+from collections.abc import Mapping
+from enum import Flag, auto
+from types import MappingProxyType
+from typing import Final
+
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.headers import read_request_header, write_request_header, write_response_header
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import write_int32
+
+__all__ = ["WITHHELD", "Part", "cut_answer", "cut_request", "is_known", "withheld"]
+
+
+class Part(Flag):
+    REQUEST = auto()
+    ANSWER = auto()
+    BOTH = REQUEST | ANSWER
+
+
+WITHHELD: Final[Mapping[int, tuple[Part, str]]] = MappingProxyType(
+    {
+        ApiKey.SASL_AUTHENTICATE: (Part.BOTH, "passwords of PLAIN, proofs of SCRAM, tokens of OAUTHBEARER"),
+        ApiKey.CREATE_DELEGATION_TOKEN: (Part.ANSWER, "the token's HMAC logs in as its owner"),
+        ApiKey.RENEW_DELEGATION_TOKEN: (Part.REQUEST, "the token's HMAC"),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: (Part.REQUEST, "the token's HMAC"),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: (Part.ANSWER, "HMACs of tokens"),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (Part.REQUEST, "salted passwords"),
+        ApiKey.ALTER_CONFIGS: (Part.REQUEST, "values of settings: passwords of key stores, JAAS lines"),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (Part.REQUEST, "values of settings: passwords of key stores, JAAS lines"),
+        ApiKey.DESCRIBE_CONFIGS: (
+            Part.ANSWER,
+            "values of settings: a broker hides only those that it knows to be secret",
+        ),
+        ApiKey.ENVELOPE: (Part.BOTH, "a request of any API inside another, and who sent it"),
+        ApiKey.FETCH_SNAPSHOT: (Part.ANSWER, "the cluster's metadata hold SCRAM credentials, HMACs and settings"),
+    }
+)
+_NEWEST: Final = 31
+"""No API of Kafka 4.3 has a version as high; the first bytes of what is no Kafka frame rarely make a lower one."""
+_UNKNOWN: Final = "not known to this version of Shoal, so it may hold credentials"
+
+
+def is_known(api_key: int, api_version: int) -> bool:
+    api = API.get(api_key)
+    return api is not None and 0 <= api_version <= (_NEWEST if api.newest is None else api.newest)
+
+
+def withheld(api_key: int, api_version: int, part: Part) -> str | None:
+    """Why this part of an exchange is not written, or None."""
+    if not is_known(api_key, api_version):
+        return f"withheld: {_UNKNOWN}"
+    found = WITHHELD.get(api_key)
+    return f"withheld: {found[1]}" if found is not None and part in found[0] else None
+
+
+def cut_request(frame: bytes) -> bytes:
+    """Its header as a frame; nothing, where there is none that we know."""
+    try:
+        header = read_request_header(frame)
+    except RemoteProtocolError:
+        return b""
+    if not is_known(header.api_key, header.api_version):
+        return b""
+    return _sized(write_request_header(header.api_key, header.api_version, header.correlation_id, header.client_id))
+
+
+def cut_answer(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """Its header as a frame; nothing, where we do not know it."""
+    return (
+        _sized(write_response_header(api_key, api_version, correlation_id)) if is_known(api_key, api_version) else b""
+    )
+
+
+def _sized(header: bytes) -> bytes:
+    return write_int32(len(header)) + header

@@ -1,0 +1,229 @@
+"""The policy: when a joined request is sent, and with which batches. A state machine without I/O or clock.
+
+Batching is natural. An idle policy sends at once; while a request is unanswered, batches accumulate until the answer.
+So a quiet client has no delay, and the busier the broker, the larger the requests, without a timer. Rules, each checked
+by `tests/protocol/coalesce/test_policy.py` on any history:
+
+    1  An added batch is sent exactly once, or withdrawn (or it was in a set that is split, and is sent again alone).
+    2  The batches of one target are sent in the order of their addition, and a target is in flight at most once.
+    3  A request has one batch per target; more only with `set_batches` > 1, and a `lone` batch never with another.
+    4  No request exceeds its limits, but a single batch may have any size.
+    5  An idle policy delays nothing longer than `linger`; a full request is sent at once.
+    6  Another request is sent while others are unanswered only if it is full, or if the oldest of them has been
+       unanswered for `patience`: one slow partition (acks=all and a slow replica) must not delay all others.
+
+Rule 2 keeps a producer's order over any connections. Its cost: one request per round trip and partition. Rejected:
+several requests of a target in flight, whose order would depend on one connection without retries; and a timer instead
+of rule 5, which would delay every quiet client.
+
+`take` returns what to send, `due` when to ask again; both are O(batches taken), `add` and `due` O(1).
+Simulations run the same code: a `Batch` needs no content.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+__all__ = ["Batch", "CoalescingPolicy", "JoinLimits", "Joined"]
+
+KIB: Final = 1024
+NEVER: Final = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinLimits:
+    """Times are seconds, sizes bytes."""
+
+    linger: float = 0.0  # an idle joiner waits so long for company
+    request_bytes: int = 1024 * KIB  # a producer's default max.request.size
+    request_batches: int = 1000
+    set_batches: int = 1  # of one target in one request: more than one only where the broker is proven to take them
+    in_flight: int = 4  # requests; each needs a connection, because a broker works on one request per connection
+    patience: float = 0.1  # before a request overtakes one that is not answered
+
+
+class Batch(NamedTuple):
+    """One record batch of one owner. `content` and `owner` mean nothing here."""
+
+    target: Hashable  # topic and partition
+    size: int
+    arrived: float
+    owner: object = None
+    content: object = None
+    lone: bool = False  # never in a set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Joined:
+    """One request: of each target its batches, in order."""
+
+    sets: dict[Hashable, list[Batch]]
+    size: int
+    sent: float
+
+    @property
+    def batches(self) -> int:
+        return sum(map(len, self.sets.values()))
+
+    @property
+    def has_sets(self) -> bool:
+        return any(len(chosen) > 1 for chosen in self.sets.values())
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The batches of one target that have not left. `again`: so many at the front were in a set that was split."""
+
+    batches: deque[Batch] = field(default_factory=deque)
+    again: int = 0
+
+
+class CoalescingPolicy:
+    """Ask `take` after `add`, `answered` and `withdraw`, and at the time `due`."""
+
+    def __init__(self, limits: JoinLimits) -> None:
+        self.limits = limits
+        self.waiting_batches = 0
+        self.waiting_bytes = 0
+        self._waiting: dict[Hashable, _Waiting] = {}
+        self._ready: dict[Hashable, None] = {}  # waiting and not in flight; the first has waited for its turn longest
+        self._ready_bytes = 0  # of the first batch of each
+        self._ready_since = NEVER  # arrival of the oldest of these
+        self._in_flight: dict[Joined, None] = {}  # the first was sent first
+        self._busy: set[Hashable] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits and what is unanswered."""
+        return self.waiting_bytes + sum(joined.size for joined in self._in_flight)
+
+    def holds(self, target: Hashable, before: float = math.inf) -> bool:
+        """Whether a batch of this target waits or is unanswered that arrived before, or right then."""
+        waiting = self._waiting.get(target)
+        if waiting is not None and waiting.batches[0].arrived <= before:
+            return True
+        flying = (joined.sets.get(target, ()) for joined in self._in_flight) if target in self._busy else ()
+        return any(batch.arrived <= before for chosen in flying for batch in chosen)
+
+    def add(self, batch: Batch) -> None:
+        """The caller bounds what waits: see `waiting_batches` and `waiting_bytes`."""
+        self.waiting_batches += 1
+        self.waiting_bytes += batch.size
+        waiting = self._waiting.get(batch.target)
+        if waiting is None:
+            waiting = self._waiting[batch.target] = _Waiting()
+        waiting.batches.append(batch)
+        if batch.target not in self._busy and batch.target not in self._ready:
+            self._make_ready(batch)
+
+    def due(self) -> float:
+        """When `take` has something, unless something else happens before; `inf`: never, `-inf`: now."""
+        if not self._ready or self.in_flight >= self.limits.in_flight:
+            return NEVER
+        if len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes:
+            return -NEVER
+        due = self._ready_since + self.limits.linger
+        oldest = next(iter(self._in_flight), None)
+        return due if oldest is None else max(due, oldest.sent + self.limits.patience)
+
+    def take(self, now: float, *, sets: bool = True) -> Joined | None:
+        """The next request, if one is due. It counts as in flight until `answered`. Without `sets`: one batch per
+        target."""
+        if now < self.due():
+            return None
+        limits = self.limits
+        joined: dict[Hashable, list[Batch]] = {}
+        size, room = 0, limits.request_batches
+        for target in self._ready:
+            most = min(limits.set_batches if sets else 1, room)
+            chosen = self._choose(target, most, limits.request_bytes - size)
+            if not chosen and not joined:
+                chosen = [self._waiting[target].batches[0]]  # larger than a request
+            if not chosen:
+                break
+            joined[target] = chosen
+            size += sum(batch.size for batch in chosen)
+            room -= len(chosen)
+        return self._send(Joined(sets=joined, size=size, sent=now))
+
+    def _send(self, joined: Joined) -> Joined:
+        for target, chosen in joined.sets.items():
+            self._leave(target, len(chosen))
+        self._busy.update(joined.sets)
+        self._in_flight[joined] = None
+        self._measure()
+        return joined
+
+    def answered(self, joined: Joined, split: Iterable[Hashable] = ()) -> None:
+        """`joined` has its answer, or will never get one. Sets of the targets `split` are sent again by batch."""
+        del self._in_flight[joined]
+        self._busy.difference_update(joined.sets)
+        for target in split:
+            again = joined.sets[target]
+            waiting = self._waiting.setdefault(target, _Waiting())
+            waiting.batches.extendleft(reversed(again))
+            waiting.again += len(again)
+            self.waiting_batches += len(again)
+            self.waiting_bytes += sum(batch.size for batch in again)
+        for target in joined.sets:
+            if target in self._waiting:
+                self._make_ready(self._waiting[target].batches[0])
+
+    def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
+        """Take back what has not left; -> these batches. O(batches that wait)."""
+        taken: list[Batch] = []
+        for target, waiting in list(self._waiting.items()):
+            kept = deque(batch for batch in waiting.batches if not unwanted(batch))
+            if len(kept) == len(waiting.batches):
+                continue
+            gone = [batch for batch in waiting.batches if unwanted(batch)]
+            front = list(waiting.batches)[: waiting.again]
+            waiting.again -= sum(map(unwanted, front))
+            waiting.batches = kept
+            self._forget(target, gone)
+            taken += gone
+        self._measure()
+        return taken
+
+    def _choose(self, target: Hashable, most: int, space: int) -> list[Batch]:
+        """What of a target goes into a request that has room for so many batches and bytes."""
+        waiting = self._waiting[target]
+        chosen: list[Batch] = []
+        for batch in waiting.batches:
+            alone = bool(chosen) and (waiting.again or batch.lone or chosen[0].lone)
+            if len(chosen) >= most or batch.size > space or alone:
+                break
+            chosen.append(batch)
+            space -= batch.size
+        return chosen
+
+    def _leave(self, target: Hashable, count: int) -> None:
+        waiting = self._waiting[target]
+        gone = [waiting.batches.popleft() for _ in range(count)]
+        waiting.again = max(waiting.again - count, 0)
+        del self._ready[target]
+        self._forget(target, gone)
+
+    def _forget(self, target: Hashable, gone: list[Batch]) -> None:
+        self.waiting_batches -= len(gone)
+        self.waiting_bytes -= sum(batch.size for batch in gone)
+        if not self._waiting[target].batches:
+            del self._waiting[target]
+            self._ready.pop(target, None)
+
+    def _make_ready(self, first: Batch) -> None:
+        self._ready[first.target] = None
+        self._ready_bytes += first.size
+        self._ready_since = min(self._ready_since, first.arrived)
+
+    def _measure(self) -> None:
+        """After something has left: what is still ready."""
+        heads = [self._waiting[target].batches[0] for target in self._ready]
+        self._ready_bytes = sum(batch.size for batch in heads)
+        self._ready_since = min((batch.arrived for batch in heads), default=NEVER)

@@ -1,0 +1,103 @@
+"""What of each item of one plan is appended, and the answer to the mirror that follows from it.
+
+The mirror sent k outer records and takes `base_offset + i` for the offset of record i. It writes offset syncs from
+that, and consumer groups are moved by them, so an answer that is too high skips data. Let u_i be the target offset of
+the last record that outer record i holds. `base_offset + i <= u_i` for every i keeps every group from skipping a
+record, and u_i - i never decreases, so the largest safe answer is u_0: the last record of the first envelope, or the
+first record of a plain item. With one envelope per outer batch it is exact.
+
+Each success is recorded in the ledger at once.
+"""
+
+from functools import reduce
+
+from shoal.protocol.shallow.refused import SourceRange
+from shoal.protocol.shallow.unwrap.appended_log import Appended, Ledger, Refusal, recall
+from shoal.protocol.shallow.unwrap.findings import EnvelopeAppended, Outcome
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
+from shoal.protocol.shallow.unwrap.plan import Plan
+from shoal.protocol.shallow.unwrap.remaining import BatchRange, Remaining
+from shoal.protocol.wire.types import TopicPartition
+
+__all__ = ["AppendedItems"]
+
+
+class AppendedItems:
+    """`repeats`: batches, or parts of one, that this plan brings again."""
+
+    def __init__(self, partition: TopicPartition, plan: Plan, ledger: Ledger) -> None:
+        self._partition = partition
+        self._plan = plan
+        self._ledger = ledger
+        self._appended = list(recall(ledger, partition, plan.items))
+        self._begun_before = [bool(appended.batches or appended.records) for appended in self._appended]
+        self.repeats = sum(appended.batches + bool(appended.records) for appended in self._appended)
+
+    def remaining(self) -> Remaining:
+        """The batches that are not appended. The first of an item may be appended in part (`records_in`)."""
+        return Remaining(
+            BatchRange(index, appended.batches, 0, item.batches[appended.batches :])
+            for index, (item, appended) in enumerate(zip(self._plan.items, self._appended, strict=True))
+            if appended.batches < len(item.batches)
+        )
+
+    def records_in(self, batch_range: BatchRange) -> int:
+        """How many records of the batch with which the range begins are appended."""
+        appended = self._appended[batch_range.item]
+        return appended.records if appended.batches == batch_range.batch else 0
+
+    def add(self, record_set: OutgoingRecordSet, base_offset: int) -> list[EnvelopeAppended]:
+        """The broker appended this (base_offset -1: it states no offset)."""
+        found, ranges = list[EnvelopeAppended](), record_set.ranges
+        for following, batch_range in enumerate(ranges, 1):
+            item, records = batch_range.item, batch_range.records
+            before = self._appended[item]
+            is_begun = before.batches or before.records
+            self._appended[item] = self._behind(batch_range)._replace(
+                first=before.first if is_begun else base_offset,
+                last=base_offset + records - 1 if base_offset >= 0 else -1,
+            )
+            base_offset += records if base_offset >= 0 else 0
+            if following == len(ranges) or ranges[following].item != item:
+                found += self._record(item)
+        return found
+
+    def refuse(self, batch_range: BatchRange, error_code: int, message: str) -> list[EnvelopeAppended]:
+        """The broker refuses this one batch, or part of one, permanently."""
+        appended = self._behind(batch_range)
+        refusal = appended.refusal or Refusal(error_code, (), 0)
+        joined = refusal.joined(Refusal(error_code, (message,)))
+        self._appended[batch_range.item] = appended._replace(refusal=joined)
+        return self._record(batch_range.item)
+
+    def source_of(self, batch_range: BatchRange) -> SourceRange | None:
+        """Where the first batch of the range was read; None: it is of plain records."""
+        item = self._plan.items[batch_range.item]
+        return None if item.key is None else SourceRange.of(item.key, item.batches, batch_range.batch)
+
+    def _behind(self, batch_range: BatchRange) -> Appended:
+        """The range's item when the range, the next one of it, is done with. The offsets are as they were."""
+        item, last = batch_range.item, batch_range.batch + len(batch_range.batches) - 1
+        records = batch_range.first + batch_range.records
+        if len(batch_range.batches) == 1 and records < self._plan.items[item].batches.records_of(last):
+            return self._appended[item]._replace(batches=batch_range.batch, records=records)
+        return self._appended[item]._replace(batches=last + 1, records=0)
+
+    def _record(self, index: int) -> list[EnvelopeAppended]:
+        item, appended = self._plan.items[index], self._appended[index]
+        self._ledger.record(self._partition, item.identity, appended)
+        if item.key is None or appended.batches < len(item.batches):
+            return []
+        is_known = appended.refusal is None and not self._begun_before[index]
+        offsets = (appended.first, appended.last) if is_known else (-1, -1)
+        return [EnvelopeAppended(self._partition, item.key, *offsets)]
+
+    def outcome(self) -> Outcome:
+        """When nothing remains."""
+        refusals = [appended.refusal for appended in self._appended if appended.refusal is not None]
+        if refusals:
+            refusal = reduce(Refusal.joined, refusals)
+            message = f"{refusal} (the rest of the request is appended)"
+            return Outcome(error_code=refusal.error_code, message=message, is_own=True)
+        first = self._appended[0]
+        return Outcome(error_code=0, base_offset=first.last if self._plan.items[0].key else first.first)

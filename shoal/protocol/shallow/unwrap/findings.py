@@ -1,0 +1,171 @@
+"""What a broker's answer to a produced partition means for its batches, for the mirror, and for Shoal.
+
+The error codes are sets. A `Finding` is what one answer shows beyond the fate of its batches; `schedule` returns it as
+a value, and the proxy folds it into counters, proofs, producer ids and the log. `Outcome` is the answer for the mirror.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from shoal.protocol.shallow.envelope import EnvelopeKey
+from shoal.protocol.shallow.refused import SourceRange
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import TopicPartition
+
+__all__ = [
+    "ALREADY_THERE",
+    "CUTTABLE",
+    "DIVISIBLE",
+    "LOST_TRACK",
+    "NEVER_APPENDED",
+    "NOT_APPENDED",
+    "OF_STAMPS",
+    "REFUSED_FOR_GOOD",
+    "TRY_AGAIN",
+    "BatchRefused",
+    "EnvelopeAppended",
+    "Finding",
+    "GapIgnored",
+    "Outcome",
+    "PartitionFailed",
+    "PlainAppended",
+    "ProducerIdStale",
+    "RecordSetAppended",
+    "SetRefused",
+    "StampsRefused",
+]
+
+TRY_AGAIN = ErrorCode.REQUEST_TIMED_OUT  # every producer retries it
+
+# A repeated sequence that is too old for the broker to remember its offset (0.11, 1.0).
+ALREADY_THERE = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+# The batch is cut in pieces.
+CUTTABLE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# A set with one such batch in it is refused as a whole.
+DIVISIBLE = CUTTABLE | {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.INVALID_RECORD,
+}
+# A batch is refused for what it is, and no producer sends it again.
+REFUSED_FOR_GOOD = frozenset(
+    {ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_RECORD}
+)
+# What the broker last appended is not what Shoal believes: acknowledged data was lost there, or its memory of the id.
+LOST_TRACK = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+# Only a producer with an id gets these.
+OF_STAMPS = LOST_TRACK | ALREADY_THERE | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+# The broker does not even look at the batch now, which says nothing about an earlier attempt to append it.
+_NOT_NOW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+# Never appended. (A batch that is refused for what it is was refused for it before, unless it has become too old; were
+# the topic's settings changed in between, records might come twice, but none is lost.)
+NEVER_APPENDED = DIVISIBLE | LOST_TRACK | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+# This attempt appended nothing. Not among them: what a broker may also answer afterwards, while it waits for the
+# followers (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT), or for any
+# reason.
+NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSetAppended:
+    """The broker appended one record set of a partition."""
+
+    partition: TopicPartition
+    batches: int
+    records: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAppended:
+    """The broker appended the record set of a partition without envelopes."""
+
+    partition: TopicPartition
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFailed:
+    """The broker answered an error to one record set."""
+
+    partition: TopicPartition
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnvelopeAppended:
+    """All of an envelope is appended. `first` and `last` are the target offsets of its records; -1 = not known."""
+
+    partition: TopicPartition
+    key: EnvelopeKey
+    first: int
+    last: int
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.first >= 0 and self.last >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRefused:
+    """The broker refuses a batch of an envelope permanently; `source` is its range in the source partition."""
+
+    partition: TopicPartition
+    source: SourceRange
+
+
+@dataclass(frozen=True, slots=True)
+class SetRefused:
+    """The broker refused a set of batches and then took every one of them alone."""
+
+    partition: TopicPartition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StampsRefused:
+    """The broker does not let this client use a producer id."""
+
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdStale:
+    """The sender needs another producer id in this partition."""
+
+    partition: TopicPartition
+    sender: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class GapIgnored:
+    """The broker appended a record set behind a gap: it does not check sequences."""
+
+    partition: TopicPartition
+
+
+Finding = (
+    RecordSetAppended
+    | PlainAppended
+    | PartitionFailed
+    | EnvelopeAppended
+    | BatchRefused
+    | SetRefused
+    | StampsRefused
+    | ProducerIdStale
+    | GapIgnored
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The answer for the mirror: an error code with a message for the log, or 0 and the base offset (-1: not known).
+
+    `is_own`: the error is Shoal's, because no single answer of the broker is true of the whole partition.
+    """
+
+    error_code: int
+    base_offset: int = -1
+    message: str | None = None
+    is_own: bool = False

@@ -1,0 +1,127 @@
+"""All partitions of one produce request: which record sets share a request to the broker, and what became of them.
+
+    next_request -> Request, which the caller sends       until it returns None and every request is answered;
+    answered     -> findings                              `cuts_due`, `cut_due` and `cut` before each
+
+Nothing is sent or awaited here. A broker takes a partition once per request, so a request holds at most one record set
+of each. Its record sets together are not larger than the mirror's own request was, or than the largest that a mirror
+sends by default: what the mirror could have sent, the broker takes (socket.request.max.bytes; above it brokers close
+the connection). A partition without envelopes is in the first request, and in a later one only where a broker refused
+all of a request.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from shoal.protocol.shallow.batch_row import OutgoingBatch
+from shoal.protocol.shallow.unwrap.findings import Finding, Outcome, PlainAppended
+from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
+from shoal.protocol.shallow.unwrap.plan import Item
+from shoal.protocol.shallow.unwrap.progress import PartitionProgress
+from shoal.protocol.wire.crc import Buffer
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
+
+__all__ = ["REQUEST_BYTES", "Request", "Schedule"]
+
+REQUEST_BYTES = 1024 * 1024  # max.request.size of a Java producer
+
+
+class Request(NamedTuple):
+    """One request to the broker. `plain`: the record sets of partitions without envelopes."""
+
+    plain: Mapping[TopicPartition, Sequence[Buffer]]
+    record_sets: Mapping[TopicPartition, OutgoingRecordSet]
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        return *self.record_sets, *self.plain
+
+    @property
+    def has_sets(self) -> bool:
+        """Some partition gets several batches."""
+        return any(record_set.batches > 1 for record_set in self.record_sets.values())
+
+    def buffers(self) -> list[tuple[TopicPartition, Sequence[Buffer]]]:
+        opened = [(partition, record_set.buffers()) for partition, record_set in self.record_sets.items()]
+        return [*self.plain.items(), *opened]
+
+
+class Schedule:
+    """`own_bytes`: the size of the mirror's request."""
+
+    def __init__(
+        self,
+        partitions: Iterable[PartitionProgress],
+        plain: Mapping[TopicPartition, Sequence[Buffer]] | None = None,
+        *,
+        own_bytes: int = 0,
+    ) -> None:
+        self._partitions = {progress.partition: progress for progress in partitions}
+        self._plain = dict(plain or {})  # not sent yet
+        self._room = max(own_bytes, REQUEST_BYTES)
+
+    @property
+    def items(self) -> Mapping[TopicPartition, Sequence[Item]]:
+        return {partition: progress.items for partition, progress in self._partitions.items()}
+
+    def cuts_due(self) -> list[TopicPartition]:
+        """Partitions with a batch that has to be cut before they go on. A pass over all: ask once per answer."""
+        return [partition for partition, progress in self._partitions.items() if progress.cut_due is not None]
+
+    def cut_due(self, partition: TopicPartition) -> OutgoingBatch | None:
+        """The batch of a partition that has to be cut next."""
+        return self._partitions[partition].cut_due
+
+    def cut(self, partition: TopicPartition, parts: Sequence[OutgoingBatch] | RemoteProtocolError) -> list[Finding]:
+        """What `halves` made of the batch that was due."""
+        return self._partitions[partition].cut(parts)
+
+    def next_request(self, *, sets: bool = True) -> Request | None:
+        """None: an answer has to come first, or all is done. `sets`: the broker is still proven to take them."""
+        room, record_sets = self._room, dict[TopicPartition, OutgoingRecordSet]()
+        for partition, progress in self._partitions.items():
+            # This only takes away: a partition that was begun without sets is stamped, or not, for single batches.
+            progress.sets = progress.sets and sets
+            record_set = progress.next_record_set(room if record_sets else None)
+            if record_set is not None:
+                record_sets[partition] = record_set
+                room -= record_set.size
+        if not record_sets and not self._plain:
+            return None
+        plain, self._plain = self._plain, {}
+        return Request(plain, record_sets)
+
+    def answered(self, request: Request, answers: Mapping[TopicPartition, tuple[int, int]]) -> list[Finding]:
+        """The answer to the oldest request: error code and base offset by partition. What it leaves out stays in
+        flight.
+        """
+        findings = list[Finding]()
+        # Brokers before 3.0 refuse the whole request for a stamp that the client may not use.
+        is_stamped = any(record_set.stamp for record_set in request.record_sets.values())
+        for partition in request.plain:
+            if partition not in answers:
+                continue
+            error_code, base_offset = answers[partition]
+            if not error_code:
+                findings.append(PlainAppended(partition, base_offset))
+            elif is_stamped and error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self._plain[partition] = request.plain[partition]
+        for partition in request.record_sets:
+            if partition in answers:
+                findings += self._partitions[partition].answered(*answers[partition])
+        return findings
+
+    def abandon(self) -> None:
+        """No more answers come: what is in flight is in doubt."""
+        for progress in self._partitions.values():
+            progress.abandon()
+
+    def unstamped(self) -> list[TopicPartition]:
+        """Where something is in flight that no retry can resolve."""
+        return [partition for partition, progress in self._partitions.items() if progress.unstamped]
+
+    def outcomes(self) -> Mapping[TopicPartition, Outcome]:
+        """The partitions that are done."""
+        return {partition: progress.outcome for partition, progress in self._partitions.items() if progress.outcome}

@@ -1,0 +1,160 @@
+"""The answers that a coalescing listener owes one client: its taken requests, in order, until each is answered.
+
+The client's own connection to its broker is unchanged. At any time the client has either taken requests or requests at
+that broker, never both: a broker handles the requests of one connection one by one, so neither kind may overtake the
+other. Therefore answers are in the order of the requests by construction, and only this class sends to the client while
+a taken request is unanswered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.messages.produce import encode_produce_response
+from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from shoal.protocol.coalesce.joinable import Joinable, Target
+    from shoal.protocol.wire.types import Buffer, Topic
+    from shoal.proxy.connection.connection import Connection
+
+__all__ = ["CoalescedClient", "TakenRequest"]
+
+
+MAX_TAKEN = 1000  # unanswered requests of one client; a client's default is 5
+
+
+class TakenRequest:
+    """A taken Produce request, and the results of its partitions so far."""
+
+    __slots__ = (
+        "_node_endpoints",
+        "_parts",
+        "_throttle_ms",
+        "correlation_id",
+        "member",
+        "missing",
+        "number",
+        "silent",
+        "version",
+    )
+
+    def __init__(self, member: CoalescedClient, joinable: Joinable, correlation_id: int) -> None:
+        self.member = member
+        self.correlation_id = correlation_id
+        self.version = joinable.key.version
+        self.silent = not joinable.key.acks
+        self.missing = len(joinable.parts)
+        self.number = 0 if member.connection.tap is None else member.connection.tap.next_number()
+        self._parts: dict[Topic, list[Buffer]] = {}
+        self._throttle_ms = 0
+        self._node_endpoints: Buffer = b""
+
+    def said(self, target: Target, content: bytes, throttle_ms: int, node_endpoints: Buffer) -> None:
+        """`content`: the element of PartitionResponses."""
+        self.missing -= 1
+        self._parts.setdefault(target.topic, []).append(content)
+        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        self._node_endpoints = node_endpoints or self._node_endpoints
+
+    def answer(self) -> list[Buffer]:
+        """None with acks=0."""
+        if self.silent:
+            return []
+        return encode_produce_response(
+            self.version,
+            self.correlation_id,
+            list(self._parts.items()),
+            throttle_ms=self._throttle_ms,
+            node_endpoints=self._node_endpoints,
+        )
+
+
+class CoalescedClient:
+    """One client connection of a coalescing listener."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.own_way: str | None = None  # why this connection is never joined
+        self.alone_until = -math.inf  # until then its requests may be retries
+        # its next request is sent alone, after requests taken from others before that time
+        self.behind: float | None = None
+        self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
+        self.asked_names = False  # for the topics of its next request
+        self.ended = False
+        self.heard = -1  # bytes that its own broker connection has received,
+        self.heard_at = 0.0  # and when that last changed
+        self._taken: deque[TakenRequest] = deque()
+        self._sending = False
+        self._moved = trio.Event()
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._taken)
+
+    def take(self, joinable: Joinable, correlation_id: int) -> TakenRequest:
+        taken = TakenRequest(self, joinable, correlation_id)
+        self._taken.append(taken)
+        return taken
+
+    @property
+    def is_full(self) -> bool:
+        """True while the client does not read its answers or has too many requests: no more are taken."""
+        return self._sending or len(self._taken) >= MAX_TAKEN
+
+    async def settled(self) -> None:
+        """Wait until all requests are answered and all answers sent."""
+        while self._taken or self._sending:
+            await self._moved.wait()
+
+    async def until_room(self) -> None:
+        while self.is_full:
+            await self._moved.wait()
+
+    def deliver(self) -> None:
+        """Send complete answers. Synchronous: a task sends what the kernel does not take at once."""
+        if self._sending or self.ended:
+            return
+        buffers: list[Buffer] = []
+        while self._taken and not self._taken[0].missing:
+            answer = self._taken.popleft().answer()
+            self.connection.responses.held += bool(answer)
+            buffers += answer
+        if buffers:
+            self._send(buffers)
+        self._move()
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        connection = self.connection
+        try:
+            unsent = connection.client_out.gather_now([b"".join(buffers)])
+        except PeerLost as error:
+            connection.abort(CloseCause.CLIENT_LOST, str(error))
+            return
+        if unsent:
+            self._sending = True
+            connection.spawn(self._finish, unsent)
+
+    async def _finish(self, unsent: bytes) -> None:
+        try:
+            await self.connection.client_out.send_all([unsent])
+        except PeerLost as error:
+            self.connection.abort(CloseCause.CLIENT_LOST, str(error))
+        self._sending = False
+        self.deliver()
+
+    def end(self) -> None:
+        """The client's connection is closed."""
+        self.ended = True
+        self._taken.clear()
+        self._sending = False
+        self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()

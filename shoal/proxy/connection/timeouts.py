@@ -1,0 +1,102 @@
+"""Ends a connection on which something that has to move has not moved for too long.
+
+Once a second, one task compares the counters of every connection with those of a second ago. A timer per read or write
+would cost more than the read itself; a comparison costs two microseconds per connection and second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shoal.proxy.config.settings import Limits
+
+__all__ = ["Progress", "Timeouts", "watch"]
+
+_PERIOD = 1.0
+
+
+class Progress(NamedTuple):
+    """How far a connection has come, and what has to move now. The defaults are for one without a broker."""
+
+    received: int = 0  # bytes, from the client
+    answered: int = 0  # bytes, from the broker
+    to_broker: int = 0
+    to_client: int = 0
+    request_begun: bool = False  # the rest of a frame has to arrive
+    answer_begun: bool = False
+    broker_blocks: bool = False  # the peer has to read
+    client_blocks: bool = False
+    abandoned: bool = False  # a handler works for a client that has left
+    nothing_due: bool = True
+
+
+class _Still:
+    """Since when a counter has not moved although it should have."""
+
+    __slots__ = ("_since", "_value")
+
+    def __init__(self) -> None:
+        self._value = -1
+        self._since = 0.0
+
+    def seconds(self, awaited: bool, value: int, now: float) -> float:
+        if not awaited or value != self._value:
+            self._value = value if awaited else -1
+            self._since = now
+        return now - self._since
+
+
+_Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
+
+
+class Timeouts:
+    """Since when each part of one connection has not moved."""
+
+    __slots__ = ("_broker_reads", "_client_reads", "_handler", "_idle", "_request", "_response")
+
+    def __init__(self) -> None:
+        self._request, self._response = _Still(), _Still()
+        self._broker_reads, self._client_reads = _Still(), _Still()
+        self._handler, self._idle = _Still(), _Still()
+
+    def check(self, progress: Progress, limits: Limits, now: float) -> tuple[CloseCause, str] | None:
+        """Why the connection has to end, if it has to. To be called about once a second."""
+        for still, awaited, moved, limit, cause, what in self._watched(progress, limits):
+            seconds = still.seconds(awaited, moved, now)
+            if limit is not None and seconds >= limit:
+                return cause, f"{what}: {seconds:.0f} s"
+        return None
+
+    def _watched(self, at: Progress, limits: Limits) -> Iterator[_Watched]:
+        """What has to move, whether it has to now, how far it has, its limit, and what to say when it does not."""
+        slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
+        frame, stall = limits.frame_timeout, limits.stall_timeout
+        moved = at.received + at.answered
+        idle = "limits.idle_timeout" if moved else "nothing was sent (limits.idle_timeout)"
+        yield self._request, at.request_begun, at.received, frame, slow, "request (limits.frame_timeout)"
+        yield self._response, at.answer_begun, at.answered, frame, slow, "answer (limits.frame_timeout)"
+        yield self._broker_reads, at.broker_blocks, at.to_broker, stall, stalled, "the broker (limits.stall_timeout)"
+        yield self._client_reads, at.client_blocks, at.to_client, stall, stalled, "the client (limits.stall_timeout)"
+        yield self._handler, at.abandoned, 0, limits.linger_seconds, CloseCause.ABANDONED, "limits.linger_seconds"
+        yield self._idle, at.nothing_due, moved, limits.idle_timeout, CloseCause.IDLE, idle
+
+
+class Watched(Protocol):
+    def check_progress(self, now: float) -> None:
+        """End the connection if it makes no progress."""
+
+
+async def watch(connections: Callable[[], Iterable[Watched]]) -> None:
+    """Runs until cancelled."""
+    while True:
+        await trio.sleep(_PERIOD)
+        now = trio.current_time()
+        for connection in list(connections()):
+            connection.check_progress(now)

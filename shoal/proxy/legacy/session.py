@@ -1,0 +1,301 @@
+"""One legacy client's connection: its requests, the requests to its broker, and its answers (see fetch.py)."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.legacy.errors import downgrade_error
+from shoal.protocol.legacy.fetch.down import DownConversion
+from shoal.protocol.legacy.fetch.failure import FailureKind
+from shoal.protocol.legacy.fetch.fetch import (
+    LegacyFetch,
+    magic_of,
+    read_aborted,
+    read_upstream_answer,
+    write_upstream_fetch,
+)
+from shoal.protocol.legacy.fetch.heads import Promised, write_heads
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import TopicPartition
+from shoal.proxy.capture.annotations import CONVERTED
+from shoal.proxy.config.settings import Isolation, SetCompression
+from shoal.proxy.connection.pending import blaming_the_broker
+from shoal.proxy.connection.state import State
+from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.legacy.answer import AnswerWriter, Part, fill
+from shoal.proxy.legacy.conversion import PartitionConversion
+from shoal.proxy.legacy.keep_alive import KeepAlive
+from shoal.proxy.legacy.leased import LeasedAnswer
+from shoal.proxy.legacy.rotation import PartitionRotation, place_of
+
+if TYPE_CHECKING:
+    from shoal.protocol.legacy.errors import Release
+    from shoal.protocol.legacy.fetch.failure import Failure
+    from shoal.protocol.legacy.fetch.fetch import Fetched, UpstreamAnswer
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.proxy.config.settings import LegacySettings
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.legacy.budget import Budget
+    from shoal.proxy.legacy.counters import LegacyTally
+
+__all__ = ["FetchSession"]
+
+_MILLISECONDS = 1000
+_WINDOW = 256 * 1024
+_RECEIVED = 128 * 1024  # below two segments of 64 KiB (loopback) TCP waits for its timers
+_AT_ONCE = 1  # min_bytes: what is available
+_IN_A_ROW = (
+    4  # answers from the rest of a batch (it may be gigabytes) while other requested partitions may have records
+)
+# Kafka's error codes for a set that cannot be sent.
+_FAILURES = {
+    FailureKind.DAMAGE: ErrorCode.CORRUPT_MESSAGE,
+    FailureKind.CODEC: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    FailureKind.INEXPRESSIBLE: ErrorCode.MESSAGE_TOO_LARGE,
+}
+# Java 0.9 only logs an error code of Fetch and fetches again, forever; but it passes TOPIC_AUTHORIZATION_FAILED to the
+# application.
+_JAVA_0_9 = 1
+_WAYS_OUT = {
+    FailureKind.DAMAGE: "check the broker's log (kafka-dump-log.sh --deep-iteration)",
+    FailureKind.CODEC: 'legacy-options.compression = "none" sends it uncompressed',
+    FailureKind.INEXPRESSIBLE: "only a newer client can read it",
+}
+
+
+class FetchSession:
+    """One connection of a client that has fetched."""
+
+    def __init__(self, connection: Connection, settings: LegacySettings, budget: Budget, tally: LegacyTally) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._tally = tally
+        self._turns = PartitionRotation()
+        self._is_new = True  # has not received anything yet
+        self._hurries = False
+        self._in_a_row = 0  # answers without a request to the broker
+        self.held = LeasedAnswer(budget, _working_bytes(settings))
+        self._staying = KeepAlive(connection)
+        self._header: RequestHeader
+        self._client: Release
+        _bound_the_kernel(connection.client, connection.upstream, settings.chunk_bytes)
+
+    async def serve(self, question: LegacyFetch, header: RequestHeader, client: Release) -> None:
+        """Raises UpstreamLost, UpstreamFault and ClientLeft."""
+        self._header, self._client = header, client
+        connection, chunk = self._connection, self._settings.chunk_bytes
+        await connection.requests.until_quiet()
+        throttle_ms, parts = await self._gather(question)
+        await self.stay()
+        promised = [Promised(*place_of(part.wanted), part.error_code, part.high_watermark, part.size) for part in parts]
+        heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
+        sending = AnswerWriter(connection.client_out, self.held, self, chunk, self._tally)
+        try:
+            if parts:
+                await sending.send(heads, parts, gives_way=self._hurries)
+            else:
+                self.held.release()  # no partition was requested
+                await connection.client_out.send_all(heads)
+        finally:
+            self.held.settle()
+        self._is_new = self._is_new and not any(part.size for part in parts)
+        connection.responses.held += 1
+        self._tally.fetches += 1
+
+    # -- the content of an answer ------------------------------------------------------------------------------------
+
+    async def _gather(self, question: LegacyFetch) -> tuple[int, list[Part]]:
+        """Returns the throttle time and the parts in the client's order, with first portions of those with records."""
+        deadline = trio.current_time() + question.max_wait_ms / _MILLISECONDS
+        throttle_ms, parts, goes_on = 0, self._left_over(question), True
+        await self._fill(question, parts)
+        while not any(part.size or part.error_code for part in parts):
+            if starving := next((part for part in parts if part.source is not None and part.source.wants), None):
+                await self.again(starving)
+                parts = self._parts(question)
+                await self._fill(question, parts)
+                continue
+            if not goes_on:
+                break
+            left = max(deadline - trio.current_time(), 0)
+            wanted = self._turns.in_turn(question.partitions)
+            answer = await self._ask(replace(question, partitions=wanted, max_wait_ms=int(left * _MILLISECONDS)))
+            throttle_ms = max(throttle_ms, answer.throttle_ms)
+            parts = self._answered(question, answer)
+            moved = await self._fill(question, parts)
+            goes_on = moved and trio.current_time() < deadline and self._connection.state is State.OPEN
+            self._tally.asked_on += goes_on
+        return throttle_ms, parts
+
+    def _left_over(self, question: LegacyFetch) -> list[Part]:
+        """Use the sources of the last answer that continue the client's offsets, unless other partitions waited too
+        long."""
+        self.held.busy()
+        self._in_a_row += 1
+        if self._in_a_row > _IN_A_ROW and any(place_of(one) not in self.held.sources for one in question.partitions):
+            self.held.release()
+        ahead = {place_of(one): one.offset for one in self._turns.in_turn(question.partitions)}
+        parts = self._parts(question)
+        for part in parts:
+            source, place = part.source, place_of(part.wanted)
+            if source is not None and not any(
+                source.goes_on_at(offset) for offset in (part.wanted.offset, ahead[place])
+            ):
+                part.source = None
+        return parts
+
+    def _parts(self, question: LegacyFetch) -> list[Part]:
+        """Assign sources to parts; a partition that is named twice gets records once."""
+        sources = dict(self.held.sources)
+        magic = magic_of(self._header.api_version)
+        parts = []
+        for wanted in question.partitions:
+            place = place_of(wanted)
+            source = sources.pop(place, None)
+            if source is not None and source.magic != magic:
+                source = None
+            parts.append(Part(wanted=wanted, high_watermark=self._turns.watermark(place), source=source))
+        return parts
+
+    def _answered(self, question: LegacyFetch, answer: UpstreamAnswer) -> list[Part]:
+        errors = {}
+        for one in answer.partitions:
+            place = TopicPartition(one.topic, one.partition)
+            code = one.error_code or answer.error_code
+            if code:
+                errors[place] = code
+            self._turns.learn_watermark(place, one.high_watermark)
+        parts = self._parts(question)
+        for part in parts:
+            code = errors.get(place_of(part.wanted), answer.error_code)
+            part.error_code = self._say(code)
+        return parts
+
+    async def _fill(self, question: LegacyFetch, parts: list[Part]) -> bool:
+        """Returns whether there are offsets to skip that were not known before."""
+        turns = {place_of(one): number for number, one in enumerate(self._turns.in_turn(question.partitions))}
+        in_turn = sorted(parts, key=lambda part: turns[place_of(part.wanted)])
+        self._hurries = self._is_new and self.held.is_wanted
+        await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes, hurry=self._hurries)
+        return any([self._filled(part) for part in parts])
+
+    def _filled(self, part: Part) -> bool:
+        place, source = place_of(part.wanted), part.source
+        if part.error_code:
+            return self._is_excused(part)
+        if source is None:
+            return False
+        if part.size:
+            self._turns.gave(place, source.needed_bytes)
+        elif source.failure is not None:
+            part.error_code = self._failed(place, source.failure)
+        elif source.ended:
+            return self._turns.nothing_between(place, part.wanted.offset, source.offset)
+        return False
+
+    def _is_excused(self, part: Part) -> bool:
+        """The error is for a later offset than the client's: ask for the client's offset then."""
+        if not self._turns.refused(place_of(part.wanted)):
+            return False
+        part.error_code = 0
+        return True
+
+    def _failed(self, place: TopicPartition, failure: Failure) -> int:
+        topic, partition = place
+        self._tally.fetch_errors += 1
+        connection = self._connection
+        connection.listener.complain(
+            f"{topic!r}-{partition} cannot be sent to client id {connection.client_id!r} at {connection.peer} from "
+            "offset "
+            f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
+        )
+        java_0_9 = self._header.api_version == _JAVA_0_9
+        return self._say(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
+
+    def _say(self, error_code: int) -> int:
+        return downgrade_error(ApiKey.FETCH, self._header.api_version, error_code, self._client)
+
+    # -- the broker --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: LegacyFetch) -> UpstreamAnswer:
+        """Afterwards `held` has exactly the broker's answer. Raises UpstreamLost, UpstreamFault."""
+        self.held.release()
+        self._in_a_row = 0
+        await self._staying.asking()
+        most = self._settings.fetch_bytes
+        limited = replace(
+            question,
+            min_bytes=min(question.min_bytes, most),
+            max_bytes=min(question.max_bytes, most),
+            partitions=tuple(one._replace(max_bytes=min(one.max_bytes, most)) for one in question.partitions),
+        )
+        committed = self._settings.isolation is Isolation.READ_COMMITTED
+        self.held.expected = self._turns.need(map(place_of, question.partitions))
+        request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
+        asked = await self._connection.post([request], note=CONVERTED, gate=self.held.gate)
+        return self._open(await asked.frame(), {place_of(one): one.offset for one in question.partitions})
+
+    def _open(self, frame: bytearray, offsets: dict[TopicPartition, int]) -> UpstreamAnswer:
+        with blaming_the_broker():
+            answer = read_upstream_answer(frame)
+        for one in answer.partitions:
+            partition = TopicPartition(one.topic, one.partition)
+            offset = offsets.get(partition)
+            if offset is not None and one.start < one.end and not (one.error_code or answer.error_code):
+                self.held.sources[partition] = self._source(frame, one, offset)
+        return answer
+
+    def _source(self, frame: bytearray, fetched: Fetched, offset: int) -> PartitionConversion:
+        settings, magic = self._settings, magic_of(self._header.api_version)
+        committed = settings.isolation is Isolation.READ_COMMITTED
+        self._tally.conversions += 1
+        self._tally.source_bytes += fetched.end - fetched.start
+        conversion = DownConversion(
+            frame,
+            fetched.start,
+            fetched.end,
+            magic=magic,
+            offset=offset,
+            aborted=read_aborted(frame, fetched) if committed else (),
+            keep_codec=settings.compression is SetCompression.SOURCE,
+            chunk=settings.chunk_bytes,
+        )
+        return PartitionConversion(conversion, magic, settings.chunk_bytes, self.held, self._tally)
+
+    async def stay(self) -> None:
+        await self._staying.stay()
+
+    async def again(self, part: Part) -> PartitionConversion | None:
+        before, place = part.source, place_of(part.wanted)
+        assert before is not None
+        if before.wants:
+            self._turns.learn_need(place, before.wants)
+        wanted = part.wanted._replace(offset=before.offset)
+        most = self._settings.fetch_bytes
+        question = LegacyFetch(max_wait_ms=0, min_bytes=_AT_ONCE, max_bytes=most, partitions=(wanted,))
+        with suppress(UpstreamLost):
+            await self._ask(question)
+        source = self.held.sources.get(place)
+        if source is not None:
+            source.follow(before)
+        return source
+
+
+def _working_bytes(settings: LegacySettings) -> int:
+    """Memory of conversion in addition to the answer: two pieces, and the decompressor's window (plain_stream.py)."""
+    return 2 * settings.chunk_bytes + _WINDOW
+
+
+def _bound_the_kernel(client: socket.socket, upstream: socket.socket, size: int) -> None:
+    """Limit the socket's buffers: otherwise they hold megabytes of converted messages for a client that does not read,
+    and megabytes of an answer that waits for the budget, which should stay at the broker.
+    """
+    with suppress(OSError):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
+        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, max(size, _RECEIVED))

@@ -1,0 +1,359 @@
+"""One named listener: a bootstrap port, a port for every broker of its cluster, and the connections that came in there.
+
+Ports are bound synchronously: the port of a new broker is open before the answer that names the broker is sent. Ports
+of the state file and of an explicit map are bound at start, so that a client with cached metadata can reconnect to any
+of them after a restart of Shoal.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.messages.metadata import read_metadata_response
+from shoal.proxy.cluster.bound_port import BoundPort
+from shoal.proxy.cluster.cluster import NotLearned, NotReached
+from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, State, read_state, write_state
+from shoal.proxy.cluster.state_files import NotOurs, set_aside
+from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
+from shoal.proxy.connection.connection import Connection
+from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.transport import tune
+from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path as FilePath
+
+    from shoal.proxy.capture.frames import FrameCapture
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.net.transport import Buffer
+
+__all__ = ["Listener"]
+
+log = logging.getLogger("shoal.listener")
+
+_BACKLOG = 1024
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+_COMPLAINT_PERIOD = 10.0  # the same complaint is logged at most this often
+
+
+class Listener:
+    def __init__(
+        self, settings: ListenerSettings, cluster: Cluster, limits: Limits, path: Callable[[Listener], Path]
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.cluster = cluster
+        self.limits = limits
+        self.raw_capture: FrameCapture | None = None
+        self.fail: Callable[[OperatorError], None] = _raise  # ends the server
+        self.numbers: Iterator[int] = count(1)  # of client connections; the server gives one for all listeners
+        self.tally = Tally()
+        self.connections: set[Connection] = set()
+        self.bound_ports: dict[int | None, BoundPort] = {}
+        self._complained: dict[str, float] = {}
+        self._accepting: trio.Nursery | None = None
+        self._serving: trio.Nursery | None = None
+        self._draining = trio.Event()
+        self._family, self._host = _resolve(settings)
+        self._kept = _read_state(settings)
+        self.endpoints = PortAssignments(settings.name, settings.nodes, self._kept.nodes)
+        cluster.when_identified.append(self._identified)
+        self.path: Path = path(self)
+
+    @property
+    def port(self) -> int:
+        return self.bound_ports[None].port
+
+    # -- ports -----------------------------------------------------------------------------------------------------
+
+    def bind(self) -> None:
+        """Bind the bootstrap port and those of all known brokers. Raises OperatorError."""
+        self._bind_known(None, self.settings.port)
+        for node_id, (port, address) in sorted(self.endpoints.nodes.items()):
+            if address is not None:
+                self.cluster.brokers.setdefault(node_id, address)
+            self._bind_known(node_id, port)
+
+    def _bind_known(self, node_id: int | None, port: int) -> None:
+        try:
+            self._open(node_id, port)
+        except OSError as error:
+            if node_id is not None and isinstance(self.settings.nodes, PortRange) and error.errno == errno.EADDRINUSE:
+                log.warning(
+                    "listener %r: port %d of broker %d is taken: it will get another one", self.name, port, node_id
+                )
+                self.endpoints.refuse(port)
+                return
+            self.close()
+            which = "" if node_id is None else f" of broker {node_id}"
+            setting = "listen" if node_id is None else "ports"
+            raise OperatorError.of(
+                f"listener {self.name!r}",
+                f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: choose another with {setting}",
+            ) from error
+
+    def _open(self, node_id: int | None, port: int) -> BoundPort:
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind((self._host, port))
+            sock.listen(_BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        bound_port = self.bound_ports[node_id] = BoundPort(
+            node_id, sock, self.cluster, self.limits, ask_for_brokers=self.ask_for_brokers, complain=self.complain
+        )
+        if self._accepting is not None:
+            self._accepting.start_soon(bound_port.accept, self._welcome)
+        return bound_port
+
+    def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
+        """Where a client finds the broker; its port is bound when this returns. Raises NoPort."""
+        bound_port = self.bound_ports.get(node_id) or self._open_for(node_id, address)
+        self.cluster.brokers[node_id] = address
+        if self.endpoints.assign(node_id, bound_port.port, address):
+            self._save()
+        return self._advertised_host(local_host), bound_port.port
+
+    async def ask_for_brokers(self) -> None:
+        """Ask the cluster, and give each broker its port. A cluster with SASL or TLS does not answer."""
+        try:
+            await self._ask_for_brokers()
+        finally:
+            if self.cluster.first_question is not None:
+                self.cluster.first_question.set()
+
+    async def _ask_for_brokers(self) -> None:
+        try:
+            metadata = await self.cluster.ask_metadata()
+        except NotReached as error:
+            log.warning(
+                "cluster %r: %s: check the address; retried on each client connection", self.cluster.name, error
+            )
+            return
+        except NotLearned as error:
+            log.info(
+                "cluster %r: broker discovery failed (%s); using clients' metadata instead",
+                self.cluster.name,
+                error,
+            )
+            return
+        for broker in metadata.brokers:
+            with suppress(NoPort):  # `advertise` has logged it
+                self.advertise(Address(broker.host, broker.port), broker.node_id, self.settings.host)
+
+    def _advertised_host(self, local_host: str) -> str:
+        host = self.settings.advertised_host or self.settings.host
+        return local_host if host in _WILDCARDS else host
+
+    def _open_for(self, node_id: int, address: Address) -> BoundPort:
+        while True:
+            try:
+                port = self.endpoints.offer(node_id, address)
+            except NoPort as error:
+                self.complain(str(error))
+                raise
+            try:
+                bound_port = self._open(node_id, port)
+            except OSError as error:
+                if isinstance(self.settings.nodes, PortMap):
+                    raise NoPort(f"cannot listen on port {port} of broker {node_id}: {error.strerror}") from error
+                self.endpoints.refuse(port)
+            else:
+                log.info("listener %r: broker %d (%s) is on port %d", self.name, node_id, address, bound_port.port)
+                return bound_port
+
+    def _save(self) -> None:
+        nodes = self.settings.nodes
+        if isinstance(nodes, PortRange) and nodes.state_file is not None:
+            try:
+                write_state(nodes.state_file, self.name, self.endpoints.nodes, self._kept.cluster)
+            except OSError as error:
+                self.state_failed()
+                self.complain(
+                    f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get "
+                    "other ports after a restart. Make room, or choose another state-dir, and restart Shoal"
+                )
+
+    def _identified(self, cluster: str) -> None:
+        """The state file may belong to another cluster."""
+        known = self._kept.cluster
+        self._kept = self._kept._replace(cluster=cluster)
+        if known not in (None, cluster):
+            for node_id, (_, address) in self._kept.nodes.items():
+                if self.cluster.brokers.get(node_id) == address:
+                    self.cluster.brokers.pop(node_id, None)
+            self.endpoints.forget_addresses()
+            nodes = self.settings.nodes
+            if isinstance(nodes, PortRange) and nodes.state_file is not None:
+                with suppress(OSError):  # then it is overwritten: it is ours
+                    _discard(self.settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
+        if known != cluster and self.endpoints.nodes:
+            self._save()
+
+    def state_failed(self) -> None:
+        """A file of the state directory could not be written."""
+        self.tally.state_errors += 1
+
+    def learn(self, frame: Buffer, version: int) -> None:
+        """Take from a Metadata answer on its way to a client what shallow mirroring and the index need to know."""
+        if self.settings.mode is not Mode.PLAIN or self.cluster.capture is not None:
+            self.cluster.learn(read_metadata_response(frame, version))
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Accept until `drain` is called; return when the last connection has ended."""
+        try:
+            async with trio.open_nursery() as self._serving:
+                async with trio.open_nursery() as self._accepting:
+                    for bound_port in self.bound_ports.values():
+                        self._accepting.start_soon(bound_port.accept, self._welcome)
+                    await self._draining.wait()
+                    self._accepting.cancel_scope.cancel()
+                self._accepting = None
+                self._close_ports()
+                self._drain_connections()
+        finally:
+            self._accepting = None
+            self.close()  # connections use the path's files until they end
+
+    def _drain_connections(self) -> None:
+        for connection in list(self.connections):
+            connection.drain()
+
+    def drain(self) -> None:
+        self._draining.set()
+
+    def _close_ports(self) -> None:
+        for bound_port in self.bound_ports.values():
+            bound_port.sock.close()
+
+    def close(self) -> None:
+        """No connection is left."""
+        self._close_ports()
+        self.path.end()
+
+    def spawn(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task for the path. A drained listener waits for it, as it does for connections."""
+        assert self._serving is not None
+        self._serving.start_soon(task)
+
+    def _welcome(self, bound_port: BoundPort, client: socket.socket) -> None:
+        assert self._serving is not None
+        number = next(self.numbers)
+        try:
+            tune(client, self.limits)
+            if self.raw_capture is not None:
+                client = self.raw_capture.tap(client, number, bound_port.node_id, f"listener {self.name}: {bound_port}")
+            connection = Connection(client, bound_port, self, number)
+        except OSError:  # the client has left already
+            client.close()
+            return
+        self.tally.opened += 1
+        self.connections.add(connection)
+        if len(self.connections) > self.settings.max_connections:
+            self.complain(
+                f"more than {self.settings.max_connections} connections (max_connections): further ones are closed"
+            )
+            client.close()
+            self.ended(connection, CloseCause.REFUSED)
+            return
+        self._serving.start_soon(connection.run)
+
+    def ended(self, connection: Connection, cause: CloseCause) -> None:
+        """Both sockets of a connection are closed."""
+        self.connections.discard(connection)
+        self.tally.closed[cause] += 1
+        self.tally.traffic.add(connection.traffic())
+
+    def complain(self, what: str) -> None:
+        """Log an error that may recur with every connection."""
+        if self.is_news(what):
+            log.error("listener %r: %s", self.name, what)
+
+    def is_news(self, what: str) -> bool:
+        """Whether this was not logged lately: a client that cannot be served reconnects many times a second."""
+        now = trio.current_time()
+        if now - self._complained.get(what, -_COMPLAINT_PERIOD) < _COMPLAINT_PERIOD:
+            return False
+        if len(self._complained) > 100:
+            self._complained.clear()
+        self._complained[what] = now
+        return True
+
+    def statistics(self) -> ListenerStatistics:
+        traffic = Traffic()
+        traffic.add(self.tally.traffic)
+        for connection in self.connections:
+            traffic.add(connection.traffic())
+        return ListenerStatistics(
+            name=self.name,
+            opened=self.tally.opened,
+            active=self.tally.active,
+            closed=dict(self.tally.closed),
+            traffic=traffic,
+            ports={node_id: bound_port.port for node_id, bound_port in self.bound_ports.items() if node_id is not None},
+            in_flight=sum(connection.unanswered for connection in self.connections),
+            state_errors=self.tally.state_errors,
+            path=self.path.statistics(),
+        )
+
+
+def _resolve(settings: ListenerSettings) -> tuple[int, str]:
+    """-> address family and numeric host. Raises OperatorError."""
+    try:
+        found = socket.getaddrinfo(
+            settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise OperatorError.of(f"listener {settings.name!r}", f"host {settings.host!r}: {error.strerror}") from error
+    family, _, _, _, address = found[0]
+    return family, str(address[0])
+
+
+def _raise(error: OperatorError) -> None:
+    raise error
+
+
+def _read_state(settings: ListenerSettings) -> State:
+    """Raises OperatorError."""
+    state_file: FilePath | None = settings.nodes.state_file if isinstance(settings.nodes, PortRange) else None
+    if state_file is None:
+        return State({})
+    try:
+        state = read_state(state_file, settings.name)
+    except NotOurs as error:
+        raise OperatorError.of(f"listener {settings.name!r}", str(error)) from error
+    except CorruptState as error:
+        try:
+            _discard(settings, state_file, str(error))
+        except OSError as failure:
+            what = f"{state_file} is of no use ({error}) and cannot be renamed: {failure.strerror}: remove it"
+            raise OperatorError.of(f"listener {settings.name!r}", what) from failure
+        return State({})
+    except OSError as error:
+        what = f"cannot read {state_file}: {error.strerror}: mend that, or choose another state-dir"
+        raise OperatorError.of(f"listener {settings.name!r}", what) from error
+    if state.nodes:
+        log.info("listener %r: loaded %s: brokers keep their ports", settings.name, state_file)
+    return state
+
+
+def _discard(settings: ListenerSettings, state_file: FilePath, why: str) -> None:
+    """Raises OSError."""
+    aside = set_aside(state_file)
+    what = "listener %r: discarded %s (%s), kept as %s: brokers may get other ports"
+    log.warning(what, settings.name, state_file, why, aside.name)

@@ -1,0 +1,152 @@
+"""The routes that every listener has: they replace addresses and API versions. Features add their own routes.
+
+Produce requests are read only for their acks (does an answer follow?). Answers to Produce from v10 on, and to Fetch
+from v16 on, may have brokers' addresses (KIP-951). All other requests, and all unknown ones, pass undecoded.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.protocol.messages.api_versions import intersect, unsupported
+from shoal.protocol.messages.produce import peek_acks
+from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.schema.api import API, ApiKey
+from shoal.protocol.schema.headers import read_request_header, response_body
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
+from shoal.protocol.transform.skim import FetchSkimmer
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.sasl import TOKEN_ROUNDS
+from shoal.protocol.wire.types import read_string
+from shoal.proxy.connection.pending import Edit
+from shoal.proxy.connection.routes import Decision, Route, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.pending import Answer, PendingAnswer, Skimmer
+    from shoal.proxy.connection.routes import RouteTable
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["ADDRESSES", "FETCH_ADDRESSES", "PLAIN_ROUTES", "PlainPath"]
+
+_VERSION_AT = 6
+
+
+class PlainPath:
+    def __init__(self, listener: object) -> None:
+        self.routes: RouteTable[Connection] = table(PLAIN_ROUTES)
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def closed(self, connection: Connection) -> None:
+        pass
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return ()
+
+    def end(self) -> None:
+        pass
+
+
+def _addresses(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
+
+
+def _skimmer(entry: PendingAnswer, size: int) -> Skimmer:
+    return FetchSkimmer(entry.api_version, size)
+
+
+def _metadata(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    connection.listener.learn(frame, entry.api_version)
+    return _addresses(connection, entry, frame)
+
+
+def _versions(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return intersect(frame, entry.api_version)
+
+
+def _produced(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    return frame if names_no_broker(frame, entry.api_version) else _addresses(connection, entry, frame)
+
+
+ADDRESSES = Edit(_addresses)
+_PRODUCED = Edit(_produced)
+FETCH_ADDRESSES = Edit(_addresses, _skimmer)
+_VERSIONS = Edit(_versions)
+
+
+def _version(first: memoryview) -> int:
+    return int.from_bytes(first[_VERSION_AT : _VERSION_AT + 2], "big", signed=True)
+
+
+def _decide_produce(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
+    version = _version(first)
+    acks = usual_acks(first, version)
+    if acks is None:
+        acks = peek_acks(first)
+    if acks is None:
+        return Decision.MORE
+    if acks == 0:
+        return Decision.SILENT
+    return _PRODUCED if version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+
+
+def _decide_versions(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
+    newest = API[ApiKey.API_VERSIONS].newest
+    assert newest is not None
+    return Decision.HOLD if _version(first) > newest else _VERSIONS
+
+
+async def _refuse_versions(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+    await connection.reply([unsupported(header.correlation_id)])
+
+
+def _decide_handshake(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
+    """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other.
+
+    Tokens follow only where the broker agrees, and after its answer: a refused client goes on with ordinary requests.
+    """
+    if _version(first) > 0:
+        return None
+    if len(first) < 4 + int.from_bytes(first[:4], "big"):
+        return Decision.MORE
+    mechanism, _ = read_string(first, read_request_header(first).body, len(first))
+    return Edit(partial(_handshake_answered, mechanism or ""))
+
+
+def _handshake_answered(mechanism: str, connection: Connection, _: PendingAnswer, frame: Buffer) -> Buffer:
+    error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, 0)
+    if any(frame[error_at : error_at + 2]):
+        return frame
+    rounds = TOKEN_ROUNDS.get(mechanism)
+    if rounds is None:
+        raise RemoteProtocolError(
+            f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(TOKEN_ROUNDS)}): "
+            "use a client that sends SaslHandshake v1"
+        )
+    connection.requests.expect_tokens(rounds)
+    if connection.tap is not None:
+        connection.tap.expect_tokens(rounds)
+    return frame
+
+
+PLAIN_ROUTES: RouteTable[Connection] = {
+    ApiKey.PRODUCE: Route(decide=_decide_produce),
+    ApiKey.FETCH: Route(since=ADDRESS_RESPONSES[ApiKey.FETCH], answer=FETCH_ADDRESSES),
+    ApiKey.METADATA: Route(answer=Edit(_metadata)),
+    ApiKey.FIND_COORDINATOR: Route(answer=ADDRESSES),
+    ApiKey.DESCRIBE_CLUSTER: Route(answer=ADDRESSES),
+    ApiKey.SHARE_FETCH: Route(answer=ADDRESSES),
+    ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
+    ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
+    ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),
+}

@@ -1,0 +1,76 @@
+"""What the index holds of wrapped answers and unwrapped requests: which envelopes, from which offsets, raw for which
+reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.capture.index.columns import Handling
+from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
+from shoal.protocol.shallow.unwrap.reconcile import mismatch
+from shoal.proxy.capture.annotations import raw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from shoal.protocol.capture.index.tap import Tap
+    from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
+    from shoal.protocol.shallow.unwrap.plan import Item
+    from shoal.protocol.shallow.wrap.wrap import Wrapped
+    from shoal.protocol.wire.types import Topic, TopicPartition
+    from shoal.proxy.connection.topic_names import Naming
+
+__all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "unwrapped"]
+
+_NO_ENVELOPE = "no envelope"
+JUDGED = RequestAnnotation(judged=True)
+NOT_UNWRAPPED = raw(_NO_ENVELOPE)
+
+
+class Judgement:
+    """What becomes of the partitions of one Fetch answer."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[tuple[Topic, int], FetchOutcome] = {}
+
+    def raw(self, place: tuple[Topic, int], reason: str, *, given_below: int | None = None) -> None:
+        self._verdicts[place] = FetchOutcome(reason=str(reason), given_below=given_below)
+
+    def withheld(self, place: tuple[Topic, int]) -> None:
+        self._verdicts[place] = FetchOutcome(given_below=0)
+
+    def wrapped(self, place: tuple[Topic, int], what: Wrapped) -> None:
+        """If batches are raw for several reasons, the index does not show which for which."""
+        reason = ", ".join(sorted(str(why) for why, count in what.raw.items() if count)) or None
+        inside = [(key.first_offset, key.last_offset) for key in what.envelopes]
+        self._verdicts[place] = FetchOutcome(wrapped=inside, reason=reason)
+
+    def give(self, tap: Tap | None, correlation_id: int) -> None:
+        if tap is not None:
+            tap.judge(correlation_id, self._verdicts)
+
+
+def unwrapped(
+    record_sets: Mapping[TopicPartition, OutgoingRecordSet],
+    items: Mapping[TopicPartition, Sequence[Item]],
+    naming: Naming,
+) -> RequestAnnotation:
+    """A request with these record sets, which are made of these items."""
+    sources = {
+        (naming.said(partition), partition.partition): list(_sources(record_set, items[partition]))
+        for partition, record_set in record_sets.items()
+    }
+    return RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
+
+
+def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[Source | None]:
+    for batch_range in record_set.ranges:
+        item = items[batch_range.item]
+        wrong = None if item.key is None else mismatch(item.headers, item.key)
+        for at, records in enumerate(batch_range.batches.records):
+            base = item.batches.source_of(batch_range.batch + at)
+            if item.key is None or isinstance(base, str):
+                yield None
+            else:
+                first = base + (0 if at else batch_range.first)
+                yield Source(item.key.topic, item.key.partition, first, first + records - 1, wrong and wrong.kind)

@@ -1,0 +1,140 @@
+"""A produce request of a mirror that becomes several, and its one answer: a partition response for each of its
+partitions.
+
+A broker's partition response is kept as it came (error message, current leader, log start offset), only the base offset
+of an opened partition is replaced. Addresses of other brokers (NodeEndpoints, KIP-951) are rewritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from shoal.protocol.messages.produce import (
+    encode_partition_error,
+    encode_produce_request,
+    encode_produce_response,
+    read_produce_response,
+)
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.transform.addresses import rewrite_endpoints
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.proxy.connection.pending import blaming_the_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shoal.protocol.messages.produce import ProduceRequest
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.shallow.unwrap.schedule import Request
+    from shoal.protocol.wire.types import Topic, TopicPartition
+    from shoal.proxy.connection.topic_names import Naming
+    from shoal.proxy.net.transport import Buffer
+
+__all__ = ["MirrorRequest", "ProduceAnswer"]
+
+_BASE_OFFSET = Struct(">q")
+_BASE_OFFSET_AT = 6  # of a partition response: behind Index (int32) and ErrorCode (int16)
+_NO_ACKS = 0
+_LEADER = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorRequest:
+    """A produce request of a mirror, held whole. `partitions` are those of the request, in order."""
+
+    frame: bytearray
+    header: RequestHeader
+    request: ProduceRequest
+    naming: Naming
+    partitions: Sequence[TopicPartition]
+
+    @property
+    def wants_answer(self) -> bool:
+        return self.request.acks != _NO_ACKS
+
+    def encode(
+        self, record_sets: Iterable[tuple[TopicPartition, Sequence[Buffer]]], acks: int | None = None
+    ) -> list[Buffer]:
+        """The same request with these record sets."""
+        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+        for partition, record_set in record_sets:
+            topics.setdefault(self.naming.said(partition), []).append((partition.partition, record_set))
+        request = self.request if acks is None else replace(self.request, acks=acks)
+        return encode_produce_request(self.frame, request, self.header.correlation_id, list(topics.items()))
+
+    def encode_answered(self, request: Request) -> list[Buffer]:
+        """An answer to each batch is what keeps the order, whether the mirror wants one or not."""
+        return self.encode(request.buffers(), None if self.wants_answer else _LEADER)
+
+
+class ProduceAnswer:
+    """`lookup` gives a broker's address as the client must see it."""
+
+    def __init__(self, version: int, naming: Naming, lookup: Callable[[int, str, int], tuple[str, int]]) -> None:
+        self._version = version
+        self._naming = naming
+        self._lookup = lookup
+        self._responses: dict[TopicPartition, bytes] = {}
+        self._latest: dict[TopicPartition, dict[int, bytes]] = {}  # error code -> the broker's latest response with it
+        self._throttle_ms = 0
+        self._node_endpoints = b""
+
+    def take(self, frame: bytearray) -> dict[TopicPartition, tuple[int, int]]:
+        """The broker's answer to one request -> error code and base offset of each partition in it. Raises
+        UpstreamFault.
+        """
+        answer: Buffer = frame
+        with blaming_the_broker():
+            response = read_produce_response(answer, self._version)
+            if response.node_endpoints is not None:
+                answer = self._rewritten(frame)
+                response = read_produce_response(answer, self._version)
+        self._throttle_ms = max(self._throttle_ms, response.throttle_ms)
+        if response.node_endpoints is not None:
+            self._node_endpoints = bytes(answer[slice(*response.node_endpoints)])
+        answered = {}
+        for produced in response.partitions:
+            with blaming_the_broker():
+                partition = self._naming.target(produced.topic, produced.partition)
+            self._responses[partition] = latest = bytes(answer[produced.start : produced.end])
+            self._latest.setdefault(partition, {})[produced.error_code] = latest
+            answered[partition] = produced.error_code, produced.base_offset
+        return answered
+
+    def _rewritten(self, frame: bytearray) -> Buffer:
+        edited = rewrite_endpoints(ApiKey.PRODUCE, self._version, frame, self._lookup)
+        return edited if isinstance(edited, (bytes, bytearray, memoryview)) else b"".join(edited)
+
+    def refuse(self, partition: TopicPartition, error_code: int, message: str | None) -> None:
+        """An error of Shoal's own."""
+        self._responses[partition] = encode_partition_error(self._version, partition.partition, error_code, message)
+
+    def fail(self, partition: TopicPartition, error_code: int, message: str | None) -> None:
+        """An error that ended the partition. Where it is the broker's error, its response is kept."""
+        latest = self._latest.get(partition, {}).get(error_code)
+        if latest is None:
+            self.refuse(partition, error_code, message)
+        else:
+            self._responses[partition] = latest
+
+    def succeed(self, partition: TopicPartition, base_offset: int) -> None:
+        latest = self._latest.get(partition, {}).get(ErrorCode.NONE)
+        if latest is None:  # nothing was sent for it: all of it was appended before
+            self.refuse(partition, ErrorCode.NONE, None)
+        response = bytearray(latest or self._responses[partition])
+        _BASE_OFFSET.pack_into(response, _BASE_OFFSET_AT, base_offset)
+        self._responses[partition] = bytes(response)
+
+    def encode(self, correlation_id: int) -> list[Buffer]:
+        topics: dict[Topic, list[Buffer]] = {}
+        for partition, response in self._responses.items():
+            topics.setdefault(self._naming.said(partition), []).append(response)
+        return encode_produce_response(
+            self._version,
+            correlation_id,
+            list(topics.items()),
+            throttle_ms=self._throttle_ms,
+            node_endpoints=self._node_endpoints,
+        )

@@ -1,0 +1,195 @@
+"""The fourth stage of unwrapping: findings go into what the listener knows, outcomes into the mirror's one answer."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from shoal.protocol.shallow.unwrap.findings import (
+    BatchRefused,
+    EnvelopeAppended,
+    GapIgnored,
+    PartitionFailed,
+    PlainAppended,
+    ProducerIdStale,
+    RecordSetAppended,
+    SetRefused,
+    StampsRefused,
+)
+from shoal.protocol.wire.error_codes import error_name
+from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from shoal.protocol.shallow.refused import RefusedRanges
+    from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
+    from shoal.protocol.shallow.unwrap.mirror_producers import Passing
+    from shoal.protocol.shallow.unwrap.plan import Plan, Refused
+    from shoal.protocol.shallow.unwrap.reconcile import Discrepancy
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.counters import ShallowTally
+    from shoal.proxy.shallow.unwrap.answer import MirrorRequest
+    from shoal.proxy.shallow.unwrap.producer_ids import ProducerIds
+    from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
+
+__all__ = ["Fold", "TargetKnowledge"]
+
+log = logging.getLogger("shoal.unwrap")
+
+_MAX_LOGGED = 100  # mismatches of one request
+_UNSTAMPED = (
+    "listener %r: ended before the broker has answered: what was in flight of %s%s has no producer id of Shoal's own, "
+    "and may be appended twice"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKnowledge:
+    """What an unwrapping listener knows of its target, from all its connections.
+
+    `sets_lost`: connections in a row that ended on a set of batches, by node id.
+    """
+
+    tally: ShallowTally
+    ids: ProducerIds
+    refused: RefusedRanges
+    reconciliation: Reconciliation
+    sets_lost: Counter[int | None]
+
+
+class Fold:
+    """For one request of a mirror. `passing`: idempotent mirrors' batches without envelopes, which pass as they are."""
+
+    def __init__(
+        self,
+        target: TargetKnowledge,
+        connection: Connection,
+        request: MirrorRequest,
+        passing: Mapping[TopicPartition, Passing],
+    ) -> None:
+        self._target = target
+        self._connection = connection
+        self._passing = passing
+        self._proofs = connection.cluster.proofs
+        self._answer = ProduceAnswer(request.header.api_version, request.naming, connection.lookup)
+        self._discrepancies: list[tuple[TopicPartition, Discrepancy]] = []
+
+    # -- during the exchange ---------------------------------------------------------------------------------------
+
+    def planned(self, partition: TopicPartition, plan: Plan, *, repeats: int) -> None:
+        """`repeats`: so many batches are known to be appended, and are not sent again."""
+        self._target.tally.retries_suppressed += repeats
+        for discrepancy in self._target.reconciliation.planned(plan):
+            self._note(partition, discrepancy)
+
+    @property
+    def may_send_sets(self) -> bool:
+        return self._proofs.may_send_sets(self._connection)
+
+    def sent(self) -> None:
+        self._target.tally.produce_requests += 1
+
+    def read(self, frame: bytearray) -> dict[TopicPartition, tuple[int, int]]:
+        """A broker's answer -> error code and base offset by partition. Raises UpstreamFault."""
+        return self._answer.take(frame)
+
+    def take(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._take(finding)
+
+    def _take(self, finding: Finding) -> None:
+        target, connection = self._target, self._connection
+        match finding:
+            case RecordSetAppended():
+                self._count(finding)
+            case PlainAppended(partition, base_offset):
+                if partition in self._passing:
+                    self._passing[partition].appended(base_offset)
+            case PartitionFailed():
+                target.tally.partition_errors += 1
+            case EnvelopeAppended():
+                self._note(finding.partition, target.reconciliation.appended(finding))
+            case BatchRefused(_, source):  # the mirror gets it as plain records when it reads it again
+                target.refused.add(source)
+            case SetRefused(partition, reason):
+                self._proofs.withdraw(connection, f"{reason}, for {self._name(partition)}")
+            case StampsRefused():
+                target.ids.refuse(connection)
+            case ProducerIdStale(partition, sender):
+                target.ids.forget(partition, sender)
+            case GapIgnored():
+                target.ids.give_up()
+            case _:
+                assert_never(finding)
+
+    def _count(self, appended: RecordSetAppended) -> None:
+        tally = self._target.tally
+        tally.unwrapped_batches += appended.batches
+        tally.unwrapped_records += appended.records
+        tally.unwrapped_bytes += appended.size
+        if appended.batches > 1:
+            self._target.sets_lost.pop(self._connection.bound_port.node_id, None)
+
+    def _note(self, partition: TopicPartition, discrepancy: Discrepancy | None) -> None:
+        if discrepancy is not None and len(self._discrepancies) < _MAX_LOGGED:
+            self._discrepancies.append((partition, discrepancy))
+
+    # -- where it ends without all answers -------------------------------------------------------------------------
+
+    def connection_lost(self, *, sets_in_flight: bool) -> None:
+        """A connection may be lost for any reason. If it happens with sets time and again, they may be the reason."""
+        if not sets_in_flight:
+            return
+        lost, node_id = self._target.sets_lost, self._connection.bound_port.node_id
+        lost[node_id] += 1
+        if lost[node_id] > 1:
+            del lost[node_id]
+            self._proofs.withdraw(self._connection, "the connection ended on a set, twice in a row")
+
+    def cancelled(self, unstamped: Sequence[TopicPartition]) -> None:
+        """The time to drain is over. The next Shoal knows of whatever else is in flight (files/doubt.py)."""
+        if unstamped:
+            more = f" and of {len(unstamped) - 1} partitions more" if len(unstamped) > 1 else ""
+            log.warning(_UNSTAMPED, self._connection.listener.name, self._name(unstamped[0]), more)
+
+    def close(self) -> None:
+        """Log what does not reconcile, however the exchange ended."""
+        self._target.reconciliation.log(self._connection.cluster, self._discrepancies)
+
+    # -- the answer ------------------------------------------------------------------------------------------------
+
+    def answer(
+        self, correlation_id: int, refused: Mapping[TopicPartition, Refused], outcomes: Mapping[TopicPartition, Outcome]
+    ) -> list[Buffer]:
+        """For the mirror, when every partition has its outcome."""
+        for partition, error in refused.items():
+            self._log_error(partition, error.error_code, error.message)
+            self._answer.refuse(partition, error.error_code, error.message)
+        for partition, outcome in outcomes.items():
+            if outcome.error_code:
+                self._log_error(partition, outcome.error_code, outcome.message or "")
+                respond = self._answer.refuse if outcome.is_own else self._answer.fail
+                respond(partition, outcome.error_code, outcome.message)
+            else:
+                self._answer.succeed(partition, outcome.base_offset)
+        return self._answer.encode(correlation_id)
+
+    def _name(self, partition: TopicPartition) -> str:
+        return self._connection.cluster.partition_name(*partition)
+
+    def _log_error(self, partition: TopicPartition, error_code: int, message: str) -> None:
+        connection = self._connection
+        log.warning(
+            "%s of cluster %r: %s for %s (client id %s): %s",
+            self._name(partition),
+            connection.cluster.name,
+            error_name(error_code),
+            connection.peer,
+            connection.client_id,
+            message,
+        )

@@ -1,0 +1,402 @@
+"""The target side: produce requests of a mirror, with the envelopes in them opened.
+
+    plan        each record set -> items (`_plan`), stamped where the mirror is idempotent (`_prepare`)
+    schedule    what is appended, in doubt, and stamped how (`_schedule`)    ┐
+    exchange    requests to the broker until all is done (exchange.py)       │ while the partitions' locks are held
+    fold        findings -> what is known; outcomes -> one answer (fold.py)  ┘
+
+A request without an envelope anywhere is forwarded untouched after the plan (`_forward`).
+
+Meanwhile nothing further is read from the connection: a broker does the same. One connection at a time works on a
+partition, however many there are: a mirror that lost its connection sends everything again over a new one, and must
+find what the old one still has in flight either appended and known, or failed. That keeps the order, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
+from shoal.protocol.records.rebatch import compress_plain
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing, Prepared
+from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.progress import PartitionProgress
+from shoal.protocol.shallow.unwrap.schedule import Schedule
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
+from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.connection.pending import Edit
+from shoal.proxy.connection.routes import Decision, Route, RouteTable, table
+from shoal.proxy.connection.topic_names import Naming
+from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
+from shoal.proxy.shallow.counters import ShallowTally
+from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
+from shoal.proxy.shallow.files.doubt import load_doubt, save_doubt
+from shoal.proxy.shallow.files.producers import ProducersFile
+from shoal.proxy.shallow.unwrap.answer import MirrorRequest
+from shoal.proxy.shallow.unwrap.exchange import exchange
+from shoal.proxy.shallow.unwrap.fold import Fold, TargetKnowledge
+from shoal.proxy.shallow.unwrap.partition_locks import PartitionLocks
+from shoal.proxy.shallow.unwrap.producer_ids import WATCHED_VERSIONS, ProducerIds
+from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from shoal.protocol.messages.produce import ProducePartition
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.shallow.unwrap.sequence import Sequences
+    from shoal.protocol.wire.types import Topic, TopicPartition
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.pending import PendingAnswer
+    from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.interlock import Interlocks
+    from shoal.proxy.statistics import PathStatistics
+
+    _Planned = Plan | Stripped | Refused | None
+    _Work = Plan | Prepared | Refused
+
+__all__ = ["UnwrapPath"]
+
+log = logging.getLogger("shoal.unwrap")
+
+_OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
+_TOO_MUCH = Refused(
+    error_code=ErrorCode.MESSAGE_TOO_LARGE,
+    message=f"the compressed batches with envelopes of one request are more than {MAX_OUTER_BYTES} bytes when opened",
+)
+_BUSY_SECONDS = 0.05  # other connections wait for so long at most, or for one partition
+_SLOTS_USED_UP = (
+    "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the "
+    "longest time are forgotten, and a mirror that goes on with one gets error 45 (its numbers are out of order): "
+    "raise producer-slots then"
+)
+_UNKNOWN = Refused(
+    error_code=ErrorCode.UNKNOWN_TOPIC_ID, message="the broker does not know a topic with this id (yet, or any more)"
+)
+
+
+class UnwrapPath:
+    """What an unwrapping listener plugs in. `interlocks` are those of the wrapping listeners paired with it."""
+
+    def __init__(self, listener: Listener, interlocks: Interlocks) -> None:
+        settings = listener.settings
+        self.tally = ShallowTally()
+        self.deliveries = AppendedLog()
+        self.ids = ProducerIds(settings.name)
+        self.refused = interlocks.refused
+        self.target = TargetKnowledge(
+            tally=self.tally,
+            ids=self.ids,
+            refused=self.refused,
+            reconciliation=Reconciliation(self.tally),
+            sets_lost=Counter(),
+        )
+        self._name = settings.name
+        self._state_failed = listener.state_failed
+        self._interlocks = interlocks
+        self._locks = PartitionLocks()
+        self._takes_sets: dict[int, bool] = {}  # by node id
+        codec = settings.shallow.plain_compression
+        self._plain_codec = Codec[codec.upper()] if codec else None
+        self._file = ProducersFile(
+            settings.name,
+            settings.producers_file,
+            slots=settings.shallow.producer_slots,
+            gave_up=listener.state_failed,
+        )
+        self._warned_of_slots = False
+        self._leads_to: dict[Connection, str | None] = {}  # the cluster's id, as far as it was known
+        self._producers = self._mirror_producers()
+        self._kept = settings.producers_file
+        if self._kept is not None:
+            load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=listener.state_failed)
+            for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=listener.state_failed):
+                self.ids.restore(*doubt)
+        listener.cluster.when_made_anew.append(self._forget)
+        listener.cluster.when_identified.append(self._identified)
+        produce = Route(since=_OLDEST, handle=self._handle)
+        own: RouteTable[Connection] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
+        self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, **own})
+
+    # -- what the listener calls -------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        self._leads_to[connection] = connection.cluster.cluster_id
+        self._interlocks.producer_opened(connection)
+
+    def closed(self, connection: Connection) -> None:
+        del self._leads_to[connection]
+        self._interlocks.producer_closed(connection)
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
+
+    def end(self) -> None:
+        if self._kept is not None:
+            save_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
+            save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._state_failed)
+        self._file.close()
+
+    def _mirror_producers(self) -> MirrorProducers:
+        file = self._file
+        return MirrorProducers(file.slots, keep=file.write, plain_codec=self._plain_codec)
+
+    def _identified(self, cluster: str) -> None:
+        """What is known of mirrors may be of another cluster: then it is not true of this one."""
+        self._leads_to = {connection: known or cluster for connection, known in self._leads_to.items()}
+        if self._file.of(cluster):
+            self._producers = self._mirror_producers()
+            self.deliveries = AppendedLog()
+
+    def _forget(self, topic: str) -> None:
+        """The topic was deleted: what was known of it is not true of a new one with its name."""
+        self.deliveries.forget(topic)
+        self.ids.forget_topic(topic)
+        self.target.reconciliation.forget(topic)
+
+    # -- one request, from top to bottom -----------------------------------------------------------------------------
+
+    async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        held, plans = await self._plan(connection, frame, header)
+        self._show(connection, held, plans)
+        if len(set(held.partitions)) != len(held.partitions):
+            raise RemoteProtocolError("a partition is twice in a produce request: Kafka would lose the first silently")
+        await self._prove(connection)
+        await connection.cluster.asked()
+        async with self._locks.held(held.partitions):
+            self._require_same_cluster(connection)
+            work, passing = self._prepare(held, plans)
+            if work:
+                await self._unwrap(connection, held, work, passing)
+        if not work:
+            await self._forward(connection, held, passing)
+
+    async def _unwrap(
+        self,
+        connection: Connection,
+        held: MirrorRequest,
+        work: Mapping[TopicPartition, _Work],
+        passing: Mapping[TopicPartition, Passing],
+    ) -> None:
+        fold = Fold(self.target, connection, held, passing)
+        schedule = await self._schedule(connection, held, work, fold)
+        await exchange(connection, held, schedule, fold)
+        refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
+        answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
+        if held.wants_answer:
+            await connection.reply(answer)
+
+    # -- plan --------------------------------------------------------------------------------------------------------
+
+    async def _plan(
+        self, connection: Connection, frame: bytearray, header: RequestHeader
+    ) -> tuple[MirrorRequest, dict[TopicPartition, Plan | Refused]]:
+        """The request without its tokens, and the partitions that do not just pass."""
+        request = read_produce_request(frame, header.api_version)
+        planned = await self._plan_record_sets(frame, request.partitions)
+        naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
+        if any(isinstance(plan, Stripped) for plan in planned):
+            sets = list(self._stripped(connection, frame, naming, zip(request.partitions, planned, strict=True)))
+            frame = bytearray().join(encode_produce_request(frame, request, header.correlation_id, sets))
+            request = read_produce_request(frame, header.api_version)
+            planned = await self._plan_record_sets(frame, request.partitions)
+        plans: dict[TopicPartition, Plan | Refused] = {}
+        partitions = [naming.target(produced.topic, produced.partition) for produced in request.partitions]
+        for partition, plan in zip(partitions, planned, strict=True):
+            if partition.topic in naming.unknown:
+                plans[partition] = _UNKNOWN
+            elif isinstance(plan, Plan | Refused):
+                plans[partition] = plan
+        return MirrorRequest(frame=frame, header=header, request=request, naming=naming, partitions=partitions), plans
+
+    async def _plan_record_sets(self, frame: bytearray, partitions: Sequence[ProducePartition]) -> list[_Planned]:
+        plans: list[_Planned] = []
+        opened, began = 0, trio.current_time()
+        for _, _, start, end in partitions:
+            plan = plan_record_set(frame, start, end, plain_codec=self._plain_codec)
+            if isinstance(plan, Plan):
+                opened += plan.opened
+            is_within = opened <= MAX_OUTER_BYTES or not isinstance(plan, Plan) or not plan.opened
+            plans.append(plan if is_within else _TOO_MUCH)
+            if trio.current_time() - began >= _BUSY_SECONDS:  # to search one of many partitions may be costly
+                await trio.lowlevel.checkpoint()
+                began = trio.current_time()
+        return plans
+
+    def _stripped(
+        self,
+        connection: Connection,
+        frame: bytearray,
+        naming: Naming,
+        planned: Iterator[tuple[ProducePartition, _Planned]],
+    ) -> Iterator[tuple[Topic, list[tuple[int, Sequence[Buffer]]]]]:
+        """The record sets by topic, without the tokens of batches in which there is no envelope. The tokens have
+        returned.
+        """
+        topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
+        for (topic, index, start, end), plan in planned:
+            record_set: Buffer = memoryview(frame)[start:end]
+            if isinstance(plan, Stripped):
+                self._interlocks.returned(connection, naming.target(topic, index), plan.tokens)
+                record_set = plan.record_set
+            topics.setdefault(topic, []).append((index, [record_set]))
+        yield from topics.items()
+
+    def _show(
+        self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
+    ) -> None:
+        """Show the interlock what arrived: envelopes, and, where it waits for evidence, plain records."""
+        for partition, produced in zip(held.partitions, held.request.partitions, strict=True):
+            plan = plans.get(partition)
+            if isinstance(plan, Plan):
+                self.tally.opened_envelopes += len(plan.envelopes)
+                self._interlocks.arrived(connection, plan.envelopes)
+                if plan.tokens:
+                    self._interlocks.returned(connection, partition, plan.tokens)
+            elif plan is None:
+                record_set = memoryview(held.frame)[produced.start : produced.end]
+                self._interlocks.produced(connection, partition.topic, partition.partition, record_set)
+            elif plan is not _UNKNOWN:
+                self.target.reconciliation.refused()
+
+    async def _prove(self, connection: Connection) -> None:
+        """Also where there is no envelope yet: as long as nothing is proven, the mirror gets tiny batches only raw."""
+        node_id = connection.bound_port.node_id
+        if not self._interlocks.paired or node_id is None:
+            return
+        proofs = connection.cluster.proofs
+        if not proofs.may_send_sets(connection):
+            with self._interlocks.learning_sets():
+                await proofs.ensure(connection)
+        self._takes_sets[node_id] = proofs.is_proven(node_id)
+        self._interlocks.say_takes_sets(all(self._takes_sets.values()))
+
+    def _require_same_cluster(self, connection: Connection) -> None:
+        """What is known is of the cluster as it is now. A connection to a former one appends elsewhere. Raises
+        UpstreamLost.
+        """
+        led_to, leads_to = self._leads_to[connection], connection.cluster.cluster_id
+        if led_to != leads_to:
+            raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
+
+    def _prepare(
+        self, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
+    ) -> tuple[dict[TopicPartition, _Work], dict[TopicPartition, Passing]]:
+        """The partitions that change, and those whose success is recorded. The caller holds their locks."""
+        work: dict[TopicPartition, _Work] = dict(plans)
+        passing: dict[TopicPartition, Passing] = {}
+        for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
+            plan = plans.get(partition)
+            if isinstance(plan, Refused):
+                continue
+            prepared = self._producers.prepare(partition, held.frame, start, end, plan)
+            if isinstance(prepared, Passing):
+                passing[partition] = prepared
+            elif prepared is not None:
+                work[partition] = prepared
+        if not self._warned_of_slots and self._producers.statistics().forgotten:
+            self._warned_of_slots = True
+            log.warning(_SLOTS_USED_UP, self._name, self._producers.slots)
+        return work, passing
+
+    # -- schedule ----------------------------------------------------------------------------------------------------
+
+    async def _schedule(
+        self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold
+    ) -> Schedule:
+        """Raises UpstreamLost and UpstreamFault."""
+        plans = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan)}
+        stamped = {partition: plan for partition, plan in work.items() if isinstance(plan, Prepared)}
+        plain = {
+            partition: self._plain_record_set(held.frame, produced)
+            for partition, produced in zip(held.partitions, held.request.partitions, strict=True)
+            if partition not in work
+        }
+        proofs = connection.cluster.proofs
+        several = any(plan.several for plan in (*plans.values(), *(prepared.plan for prepared in stamped.values())))
+        sets = several and await proofs.ensure(connection)
+        stamped_sets = sets and proofs.stamps_are_known(connection)
+        self._require_same_cluster(connection)
+        sequences = await self._sequences(connection, held, plans) if stamped_sets or not sets else None
+        self._require_same_cluster(connection)
+        ours = [self._begin(partition, plan, sequences, fold, sets=sets) for partition, plan in plans.items()]
+        theirs = [self._go_on(partition, plan, fold, sets=stamped_sets) for partition, plan in stamped.items()]
+        return Schedule((*ours, *theirs), plain, own_bytes=len(held.frame))
+
+    async def _sequences(
+        self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan]
+    ) -> Sequences | None:
+        if held.request.transactional_id is not None or not plans:
+            return None
+        wanted = [(partition, plan.sender) for partition, plan in plans.items()]
+        return await self.ids.sequences_for(connection, held.header, wanted)
+
+    def _begin(
+        self, partition: TopicPartition, plan: Plan, sequences: Sequences | None, fold: Fold, *, sets: bool
+    ) -> PartitionProgress:
+        """With stamps of Shoal's own, or without."""
+        sequence = sequences.of(partition, plan.sender) if sequences is not None else None
+        progress = PartitionProgress(partition, plan, self.deliveries, sequence=sequence, sets=sets)
+        fold.planned(partition, plan, repeats=progress.repeats)
+        return progress
+
+    def _go_on(self, partition: TopicPartition, prepared: Prepared, fold: Fold, *, sets: bool) -> PartitionProgress:
+        """With the stamps of the mirror."""
+        placed = prepared.deliveries.placed
+        fold.planned(partition, prepared.plan, repeats=int(placed.appended > 0))
+        return PartitionProgress(partition, prepared.plan, prepared.deliveries, sets=sets, again=placed.again)
+
+    # -- a request without envelopes ---------------------------------------------------------------------------------
+
+    async def _forward(
+        self, connection: Connection, held: MirrorRequest, passing: Mapping[TopicPartition, Passing]
+    ) -> None:
+        """As it is, or with its plain batches compressed where the settings ask for it."""
+        buffers: Sequence[Buffer] = [held.frame]
+        if self._plain_codec is not None:
+            both = zip(held.partitions, held.request.partitions, strict=True)
+            record_sets = ((partition, self._plain_record_set(held.frame, produced)) for partition, produced in both)
+            buffers = held.encode(record_sets)
+        if not held.wants_answer:
+            return await connection.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
+        answer = ADDRESSES if held.header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
+        if passing:
+            answer = Edit(partial(_record_passing, held.naming, passing, answer))
+        return await connection.forward(buffers, answer, note=NOT_UNWRAPPED)
+
+    def _plain_record_set(self, frame: bytearray, produced: ProducePartition) -> Sequence[Buffer]:
+        """Without envelopes."""
+        codec = self._plain_codec
+        compressed = compress_plain(frame, produced.start, produced.end, codec) if codec is not None else None
+        return compressed or [memoryview(frame)[produced.start : produced.end]]
+
+
+def _record_passing(
+    naming: Naming,
+    passing: Mapping[TopicPartition, Passing],
+    plain: Edit[Connection] | None,
+    connection: Connection,
+    entry: PendingAnswer,
+    frame: Buffer,
+) -> Buffer | Sequence[Buffer]:
+    """The answer to what passed as it was, on its way to the mirror: what is appended now."""
+    for produced in read_produce_response(frame, entry.api_version).partitions:
+        partition = naming.target(produced.topic, produced.partition)
+        if not produced.error_code and partition in passing:
+            passing[partition].appended(produced.base_offset)
+    return frame if plain is None else plain.edit(connection, entry, frame)

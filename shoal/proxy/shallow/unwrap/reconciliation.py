@@ -1,0 +1,79 @@
+"""What reconciliation shows (protocol/shallow/unwrap/reconcile.py): counted in the statistics, and logged."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.shallow.unwrap.reconcile import Mismatch, Reconciler, mismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.protocol.shallow.unwrap.findings import EnvelopeAppended
+    from shoal.protocol.shallow.unwrap.plan import Plan
+    from shoal.protocol.shallow.unwrap.reconcile import Discrepancy
+    from shoal.protocol.wire.types import TopicPartition
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.shallow.counters import ShallowTally
+
+__all__ = ["Reconciliation"]
+
+log = logging.getLogger("shoal.unwrap")
+
+# What is wrong with a partition may be wrong with every envelope of it: all are counted, and one is logged in so long.
+_QUIET_SECONDS = 60.0
+_MAX_LOGGED = 1000  # partitions and kinds
+_LOGGED = "%s of cluster %r does not reconcile: %s: %s"
+
+
+class Reconciliation:
+    """One for each unwrapping listener."""
+
+    def __init__(self, tally: ShallowTally) -> None:
+        self._reconciler = Reconciler()
+        self._tally = tally
+        self._logged_at: OrderedDict[tuple[TopicPartition, Mismatch], float] = OrderedDict()
+
+    def forget(self, topic: str) -> None:
+        self._reconciler.forget(topic)
+
+    def refused(self) -> None:
+        """A record set with an envelope that cannot be opened. The error to the mirror states the reason."""
+        self._tally.mismatches[str(Mismatch.REFUSED)] += 1
+
+    def planned(self, plan: Plan) -> list[Discrepancy]:
+        """Compare what the envelopes' headers state with their keys, before anything is sent."""
+        found = (mismatch(item.headers, item.key) for item in plan.items if item.key is not None)
+        return [self._counted(discrepancy) for discrepancy in found if discrepancy is not None]
+
+    def appended(self, envelope: EnvelopeAppended) -> Discrepancy | None:
+        """Compare the source's offset range with the target's."""
+        if not envelope.has_offsets:
+            return None
+        discrepancy = self._reconciler.appended(envelope)
+        if discrepancy is not None:
+            return self._counted(discrepancy)
+        self._tally.reconciled_envelopes += 1
+        return None
+
+    def _counted(self, discrepancy: Discrepancy) -> Discrepancy:
+        self._tally.mismatches[str(discrepancy.kind)] += 1
+        return discrepancy
+
+    def log(self, cluster: Cluster, found: Iterable[tuple[TopicPartition, Discrepancy]]) -> None:
+        for partition, (kind, text) in found:
+            if self._is_due(partition, kind):
+                log.warning(_LOGGED, cluster.partition_name(*partition), cluster.name, kind, text)
+
+    def _is_due(self, partition: TopicPartition, kind: Mismatch) -> bool:
+        now, subject = trio.current_time(), (partition, kind)
+        if now < self._logged_at.get(subject, float("-inf")) + _QUIET_SECONDS:
+            return False
+        self._logged_at[subject] = now
+        if len(self._logged_at) > _MAX_LOGGED:
+            self._logged_at.popitem(last=False)
+        return True

@@ -1,0 +1,102 @@
+"""Answers to a mirror that are too large to hold: they are streamed raw, and what they give is noted nevertheless.
+
+An answer exceeds limits.held-response-bytes where its first batch alone does: Kafka sends at least one batch, whatever
+the limits are. The fetch session it opens must be known, or its partitions would stay raw for as long as it lasts. The
+interlock must know that these records were given, or they could pass for evidence of another mirror. A mirror can do
+nothing with an incomplete answer, so all of it is noted just before the last piece is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.capture.index.pending import FetchOutcome
+from shoal.protocol.shallow.wrap.eligible import Reason
+from shoal.protocol.transform.watch import FetchWatcher
+from shoal.proxy.connection.pending import Edit
+
+if TYPE_CHECKING:
+    from shoal.protocol.transform.watch import WatchedPartition
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.pending import PendingAnswer
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.counters import ShallowTally
+    from shoal.proxy.shallow.interlock import Interlock
+    from shoal.proxy.shallow.wrap.mirror_fetch import MirrorFetch, Unseen
+
+__all__ = ["OversizedAnswers"]
+
+_LARGE = FetchOutcome(reason=Reason.LARGE_ANSWER)
+
+
+class OversizedAnswers:
+    def __init__(self, interlock: Interlock, tally: ShallowTally, unseen: Unseen) -> None:
+        self._interlock = interlock
+        self._unseen = unseen
+        self._tally = tally
+
+    def edit(self, connection: Connection, fetch: MirrorFetch) -> Edit[Connection]:
+        """For `Hold.too_large`."""
+
+        def stream(entry: PendingAnswer, size: int) -> _Stream:
+            connection.listener.complain(
+                f"a fetch answer of {size} bytes is larger than what is held: it passes raw "
+                "(limits.held-response-bytes)"
+            )
+            if connection.tap is not None:
+                connection.tap.judge(entry.correlation_id, {}, _LARGE)
+            return _Stream(self, connection, fetch, FetchWatcher(entry.api_version, size))
+
+        def whole(_connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
+            streamed = bytearray(frame)
+            answer = stream(entry, len(streamed))
+            passed = answer.feed(memoryview(streamed))
+            return streamed[:passed] + answer.finish(streamed[passed:]) if passed < len(streamed) else streamed
+
+        return Edit(whole, stream)
+
+    def note(self, connection: Connection, fetch: MirrorFetch, answer: FetchWatcher) -> None:
+        """The answer is about to be given."""
+        consumer, request, asked = fetch
+        if answer.error_code == 0:
+            consumer.sessions.answered(request, asked, answer.session_id)
+        now = self._interlock.tick()
+        for partition in answer.partitions:
+            self._tally.raw_batches[Reason.LARGE_ANSWER] += max(partition.batches, 1)
+            self._give(connection, fetch, partition, now)
+
+    def _give(self, connection: Connection, fetch: MirrorFetch, partition: WatchedPartition, now: float) -> None:
+        key = partition.topic, partition.partition
+        read = fetch.read(connection, key, partition.next_offset, partition.high_watermark)
+        flow = fetch.consumer.flow
+        if read is None:
+            raw_next = partition.next_offset if partition.next_offset >= 0 else partition.high_watermark
+            self._unseen.note(connection, flow, key, raw_next)
+        else:
+            self._interlock.rules.gave_raw(flow, read, now)
+
+
+class _Stream:
+    """One such answer. It hides addresses, too."""
+
+    def __init__(
+        self, streams: OversizedAnswers, connection: Connection, fetch: MirrorFetch, watcher: FetchWatcher
+    ) -> None:
+        self._streams = streams
+        self._connection = connection
+        self._fetch = fetch
+        self._watcher = watcher
+
+    def feed(self, chunk: memoryview, /) -> int:
+        passed = self._watcher.feed(chunk)
+        if not self._watcher.left:
+            self._note()
+        return passed
+
+    def finish(self, rest: bytearray, /) -> bytes:
+        sent = self._watcher.finish(rest)
+        self._note()
+        return sent
+
+    def _note(self) -> None:
+        self._streams.note(self._connection, self._fetch, self._watcher)

@@ -1,0 +1,372 @@
+"""The source side: runs of batches in a mirror's Fetch answers become envelopes (docs/architecture.md has the calls).
+
+    request   limits are lowered, so that the answer can be held; the offset asked for each partition is remembered
+    answer    read     partitions with records; the headers of each record set are read once
+              hold     the whole answer, while the interlock must not see it delivered (hold.py)
+              review   the interlock decides for each partition: wrap, raw, withhold, or a record with a token
+              wrap     new record sets, spliced into the frame once
+              commit   what each partition gives counts as given; the answer is sent
+
+An answer that is too large to be held is streamed raw (oversized.py). Requests of other consumers pass as on a plain
+listener. The interlock is informed where they read, because records that they were given are no evidence for a mirror.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.messages.fetch import (
+    encode_fetch_error,
+    limit_fetch,
+    read_fetch_request,
+    read_fetch_response,
+    replace_record_sets,
+)
+from shoal.protocol.records.key_sample import KeySampler
+from shoal.protocol.records.scan import scan
+from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.shallow.interlock.flow import Fetched
+from shoal.protocol.shallow.interlock.rules import HandedOut, Raw, Withhold, Wrap
+from shoal.protocol.shallow.token import Tokened
+from shoal.protocol.shallow.wrap.eligible import Reason, Topics
+from shoal.protocol.shallow.wrap.wrap import WrapContext, delivered, wrap
+from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, endpoint_edits
+from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.proxy.capture.annotations import raw
+from shoal.proxy.config.identity import envelope_headers
+from shoal.proxy.connection.pending import Hold
+from shoal.proxy.connection.routes import Route, RouteTable, table
+from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
+from shoal.proxy.listener.plain import FETCH_ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.shallow.annotations import JUDGED, Judgement
+from shoal.proxy.shallow.counters import ShallowTally
+from shoal.proxy.shallow.wrap.hold import hold
+from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT, AnsweredPartition, Consumer, MirrorFetch, Unseen
+from shoal.proxy.shallow.wrap.oversized import OversizedAnswers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
+    from shoal.protocol.records.scan import ScannedSet
+    from shoal.protocol.schema.headers import RequestHeader
+    from shoal.protocol.shallow.interlock.rules import Decision
+    from shoal.protocol.wire.splice import Edit
+    from shoal.protocol.wire.types import Topic
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.pending import PendingAnswer
+    from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.shallow.cluster_pair import ClusterPair
+    from shoal.proxy.shallow.interlock import Interlock
+    from shoal.proxy.statistics import PathStatistics
+
+__all__ = ["WrapPath"]
+
+log = logging.getLogger("shoal.fetch")
+
+_NO_MIRROR = raw("none of mirror-clients")
+_LOGGED_CLIENTS = 20  # client ids that are logged
+_OLDEST = 4  # below, batches are converted to formats without headers
+_READ_COMMITTED = 1
+_ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
+# While a flow is to be proven, its answers are small: records that the mirror still has to produce delay the samples.
+# Only for a while, so that a mirror that cannot be proven is as fast as without Shoal. The same holds for a new topic
+# of a proven flow.
+_PROVING_BYTES = 256 * 1024
+
+
+class WrapPath:
+    """What a wrapping listener plugs in. `clusters`: its own and its pair's, None where it has no pair.
+
+    `has_keys_sample`: 1 in so many batches is inspected for keys; 0: none.
+    """
+
+    def __init__(
+        self, listener: Listener, interlock: Interlock, clusters: ClusterPair | None, *, has_keys_sample: int = 0
+    ) -> None:
+        self.tally = ShallowTally()
+        self._settings = listener.settings.shallow
+        self.interlock = interlock
+        self._unseen = Unseen(self.interlock)
+        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen)
+        self._clusters = clusters
+        self._mirrors = re.compile(self._settings.mirror_clients)
+        self._unknown_clients: set[str] = set()
+        self._topics = Topics(self._settings.deep_topics)
+        self._tags = envelope_headers(listener.settings)
+        self._sampler = KeySampler(has_keys_sample) if has_keys_sample else None
+        fetch = Route(since=_OLDEST, handle=self._handle)
+        self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, ApiKey.FETCH: fetch})
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def closed(self, connection: Connection) -> None:
+        if isinstance(connection.context, Consumer):
+            self.interlock.consumer_closed(connection.context.flow, connection.context.number)
+
+    def tick(self, now: float) -> None:
+        self.interlock.tick()  # a mirror that cannot produce does not fetch either
+
+    def statistics(self) -> tuple[PathStatistics, ...]:
+        return (self.tally.statistics(),)
+
+    def end(self) -> None:
+        pass
+
+    # -- request -----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
+        request = read_fetch_request(frame, header.api_version)
+        consumer = self._consumer(connection, header.client_id or "")
+        if not consumer.is_mirror:
+            self._note_reader(connection, consumer, request)
+            edited = header.api_version >= ADDRESS_RESPONSES[ApiKey.FETCH]
+            return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
+        self.interlock.rules.asked(consumer.flow, trio.current_time())
+        if self._sends_back(consumer, request):
+            log.info(
+                "%s of %s goes on with the fetch session of another connection: it is to begin anew",
+                repr(connection.client_id),
+                connection.peer,
+            )
+            answer = encode_fetch_error(header.api_version, header.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return await connection.reply([answer])
+        await self._learn_names(connection, consumer, request)
+        fetch = MirrorFetch(consumer, request, consumer.sessions.request(request))
+        self._limit(connection, consumer, frame, request)
+        hold = Hold(partial(self._answer, fetch), self._oversized.edit(connection, fetch))
+        return await connection.forward([frame], hold, note=JUDGED)
+
+    def _sends_back(self, consumer: Consumer, request: FetchRequest) -> bool:
+        """What the session asks for is not known here, so nothing of it could ever be wrapped. The mirror is answered
+        as by a broker that has forgotten the session, and begins with a full request. Never twice in a row, whatever
+        the client does.
+        """
+        consumer.sent_back = not consumer.sessions.knows(request) and not consumer.sent_back
+        return consumer.sent_back
+
+    def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
+        limits, now = self._settings, trio.current_time()
+        most = _PROVING_BYTES if consumer.is_proving(now) else limits.fetch_max_bytes
+        limit_fetch(frame, request, max_bytes=most, partition_max_bytes=limits.partition_limit)
+        new = tuple(
+            asked for asked in request.partitions if self._expects_proof(connection, consumer, asked.topic, now)
+        )
+        if new:
+            little = min(_PROVING_BYTES, limits.partition_limit)
+            limit_fetch(frame, replace(request, partitions=new), max_bytes=most, partition_max_bytes=little)
+
+    def _expects_proof(self, connection: Connection, consumer: Consumer, topic: Topic, now: float) -> bool:
+        name = topic_name(connection, topic)
+        return (
+            name is not None
+            and self.interlock.rules.expects_proof(consumer.flow, consumer.number, name, now)
+            and self._topics.raw_reason(name) is None
+        )
+
+    def _consumer(self, connection: Connection, client_id: str) -> Consumer:
+        if not isinstance(connection.context, Consumer):
+            flow, number = self.interlock.consumer_opened(connection, client_id)
+            is_mirror = self._mirrors.search(client_id) is not None
+            if not is_mirror:
+                self._log_unknown(client_id)
+            connection.context = Consumer(flow, number, is_mirror=is_mirror)
+        return connection.context
+
+    def _log_unknown(self, client_id: str) -> None:
+        """Once for each client id, so that the operator sees which clients Shoal does not take for mirrors."""
+        if client_id not in self._unknown_clients and len(self._unknown_clients) < _LOGGED_CLIENTS:
+            self._unknown_clients.add(client_id)
+            what = "client id %r is none of mirror-clients (%s): it gets records as they are"
+            log.info(what, client_id, self._settings.mirror_clients)
+
+    def _note_reader(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
+        now = trio.current_time()
+        for asked in request.partitions:
+            name = topic_name(connection, asked.topic)
+            if name is None:
+                self._unseen.note(connection, consumer.flow, (asked.topic, asked.partition), asked.fetch_offset)
+            else:
+                read = Fetched(consumer.number, name, asked.partition, asked.fetch_offset, asked.fetch_offset)
+                self.interlock.rules.gave_raw(consumer.flow, read, now)
+
+    async def _learn_names(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
+        now = trio.current_time()
+        if now - consumer.asked_names_at < _ASK_AGAIN_SECONDS:
+            return
+        unknown = unknown_ids(connection, (asked.topic for asked in request.partitions))
+        if unknown:
+            consumer.asked_names_at = now
+            await learn_names(connection, consumer.flow.client_id, unknown)
+
+    # -- answer ------------------------------------------------------------------------------------------------------
+
+    async def _answer(
+        self, fetch: MirrorFetch, connection: Connection, entry: PendingAnswer, frame: bytearray
+    ) -> Sequence[Buffer]:
+        """The stages of the module's docstring, in their order. From the end of `hold` on, nothing awaits."""
+        flow, rules, version = fetch.consumer.flow, self.interlock.rules, entry.api_version
+        response = read_fetch_response(frame, version)
+        addresses = _our_addresses(connection, version, frame, response)
+        if response.error_code == 0:
+            fetch.consumer.sessions.answered(fetch.request, fetch.asked, response.session_id)
+        judgement = Judgement()
+        partitions = self._read(connection, fetch, frame, response, judgement)
+        waits = await hold(self.interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
+        now = self.interlock.tick()
+        review = rules.review(flow, partitions, waits, now)
+        record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = []
+        handed_out: list[HandedOut | None] = []
+        envelope_bytes = 0
+        for partition, decision in zip(partitions, review.decisions, strict=True):
+            is_used_up = isinstance(decision, Wrap) and envelope_bytes >= review.allowance
+            allowed = Raw() if is_used_up else decision
+            record_set, handed = self._give(connection, fetch, partition, allowed, judgement)
+            if record_set is not None:
+                record_sets.append((partition.fetched, record_set))
+            envelope_bytes += sum(key.payload for key in handed.envelopes) if handed is not None else 0
+            handed_out.append(handed)
+        rules.commit(flow, review, handed_out, now)
+        judgement.give(connection.tap, entry.correlation_id)
+        return replace_record_sets(frame, version, record_sets, addresses) if record_sets or addresses else [frame]
+
+    def _read(
+        self,
+        connection: Connection,
+        fetch: MirrorFetch,
+        frame: Buffer,
+        response: FetchResponse,
+        judgement: Judgement,
+    ) -> list[AnsweredPartition]:
+        """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
+        partitions, room = [], MOST_KEPT
+        self._unseen.resolve(connection)
+        dropped: defaultdict[tuple[Topic, int], list[tuple[int, int]]] = defaultdict(list)
+        if fetch.request.isolation_level == _READ_COMMITTED:
+            for topic, index, *transaction in response.aborted:
+                dropped[topic, index].append((transaction[0], transaction[1]))
+        for fetched in response.partitions:
+            if fetched.start == fetched.end:
+                continue
+            key = fetched.topic, fetched.partition
+            scanned = scan(frame, fetched.start, fetched.end)
+            next_offset = scanned.next_offset(0)
+            read = fetch.read(connection, key, next_offset, fetched.high_watermark)
+            if read is None:
+                raw_next = next_offset if next_offset >= 0 else fetched.high_watermark
+                self._unseen.note(connection, fetch.consumer.flow, key, raw_next)
+                is_named = topic_name(connection, fetched.topic) is not None
+                reason = Reason.UNKNOWN_OFFSET if is_named else Reason.UNKNOWN_TOPIC
+                self._count_raw(scanned, reason)
+                judgement.raw(key, reason)
+            else:
+                is_kept = len(scanned) <= room
+                room -= len(scanned) * is_kept
+                partitions.append(
+                    AnsweredPartition(
+                        frame=frame,
+                        fetched=fetched,
+                        kept=scanned if is_kept else None,
+                        read=read,
+                        salt=self.interlock.rules.salt,
+                        raw_reason=self._topics.raw_reason(read.topic),
+                        aborted=dropped.get(key, ()),
+                    )
+                )
+        return partitions
+
+    def _give(
+        self,
+        connection: Connection,
+        fetch: MirrorFetch,
+        partition: AnsweredPartition,
+        decision: Decision,
+        judgement: Judgement,
+    ) -> tuple[Sequence[Buffer] | None, HandedOut | None]:
+        """The partition's new record set (None = as it is), and what the mirror is given of it, where it was reviewed
+        for that.
+        """
+        match decision:
+            case Tokened():
+                self.tally.raw_batches[Reason.NO_EVIDENCE] += decision.batches
+                judgement.raw(partition.key, Reason.NO_EVIDENCE, given_below=decision.next_offset)
+                return decision.record_set, None
+            case Withhold():
+                judgement.withheld(partition.key)
+                return (), None
+            case Raw():
+                return self._give_raw(partition, partition.raw_reason or Reason.NO_EVIDENCE, judgement)
+            case Wrap():
+                reason = self._not_yet(connection, partition.read.topic)
+                if reason is not None:
+                    return self._give_raw(partition, reason, judgement)
+                return self._wrap(self._context(connection, fetch, partition, decision), partition, judgement)
+
+    def _not_yet(self, connection: Connection, topic: str) -> Reason | None:
+        """What is still unknown, and has to be known before the topic may be wrapped."""
+        if self._clusters is not None and not self._clusters.differ:
+            return Reason.UNKNOWN_CLUSTER
+        if self._settings.partition_by_key and connection.cluster.partition_count(topic) is None:
+            return Reason.UNKNOWN_TOPIC
+        return None
+
+    def _give_raw(self, partition: AnsweredPartition, reason: Reason, judgement: Judgement) -> tuple[None, HandedOut]:
+        self._count_raw(partition.scanned, reason)
+        judgement.raw(partition.key, reason)
+        return None, HandedOut(partition.read, partition.read.next_offset)
+
+    def _wrap(
+        self, context: WrapContext, partition: AnsweredPartition, judgement: Judgement
+    ) -> tuple[Sequence[Buffer] | None, HandedOut]:
+        scanned = partition.scanned
+        wrapped = wrap(partition.frame, scanned, context)
+        judgement.wrapped(partition.key, wrapped)
+        self.tally.wrapped(wrapped)
+        awaited = delivered(partition.frame, scanned, wrapped.envelopes, partition.aborted)
+        read = partition.read
+        if wrapped.next_offset < 0:
+            return wrapped.parts, HandedOut(read, read.next_offset, awaited)
+        return wrapped.parts, HandedOut(read._replace(next_offset=wrapped.next_offset), wrapped.raw_next, awaited)
+
+    def _context(
+        self, connection: Connection, fetch: MirrorFetch, partition: AnsweredPartition, decision: Wrap
+    ) -> WrapContext:
+        settings, read = self._settings, partition.read
+        cluster = connection.cluster.cluster_id or connection.cluster.name
+        return WrapContext(
+            cluster=cluster,
+            topic=read.topic,
+            partition=read.partition,
+            fetch_offset=read.fetch_offset,
+            flow=fetch.consumer.flow.token,
+            serials=self.interlock.rules.next_serial,
+            read_committed=fetch.request.isolation_level == _READ_COMMITTED,
+            first_raw=decision.first_raw,
+            run_limit=settings.run_limit,
+            min_batch_bytes=0 if self.interlock.takes_sets else settings.min_batch_bytes,
+            partitions=connection.cluster.partition_count(read.topic) if settings.partition_by_key else None,
+            tags=self._tags,
+            sampler=self._sampler,
+            refused=self.interlock.refused.of(cluster, read.topic, read.partition),
+        )
+
+    def _count_raw(self, scanned: ScannedSet, reason: Reason) -> None:
+        if scanned.is_readable:
+            self.tally.raw_batches[reason] += len(scanned)
+        else:
+            self.tally.raw_batches[Reason.DAMAGED] += 1
+
+
+def _our_addresses(connection: Connection, version: int, frame: Buffer, response: FetchResponse) -> list[Edit]:
+    if response.node_endpoints is None:
+        return []
+    return endpoint_edits(ApiKey.FETCH, version, frame, connection.lookup)

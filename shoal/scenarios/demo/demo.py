@@ -1,0 +1,117 @@
+"""The demo, from the first broker to the last comparison.
+
+The brokers serve all runs, and are warm before the first: the source has been filled and read, a target has taken
+records of the same kind. JIT compilation is not a cost of mirroring, and brokers run for
+months. The mirror, which is what is compared, is a fresh process in each run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.demo.mirror_run import PHASES_OF_A_RUN, MirrorRun
+from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
+from shoal.scenarios.demo.report import Report
+from shoal.scenarios.demo.segments import Shape, shape
+from shoal.scenarios.kafka.broker import Cluster, running_cluster
+from shoal.scenarios.kafka.content.copies import read_copy
+from shoal.scenarios.kafka.content.records import orders
+from shoal.scenarios.kafka.content.scan import Scanner
+from shoal.scenarios.kafka.content.topics import Topics
+from shoal.scenarios.kafka.content.traffic import fill
+from shoal.scenarios.kafka.java.jars import jars
+
+if TYPE_CHECKING:
+    from shoal.scenarios.demo.phases import Phase, Phases
+    from shoal.scenarios.demo.plan import Comparison
+
+__all__ = ["phases_of", "run_demo"]
+
+_MB, _KB = 1_000_000, 1_000
+
+
+def phases_of(comparison: Comparison) -> int:
+    return 6 + len(comparison.runs) * PHASES_OF_A_RUN
+
+
+async def run_demo(plan: Plan, phases: Phases) -> Report:
+    """Raises HarnessError when something does not come up, or ends, or stands still. Leaves the logs in `plan.work`."""
+    shutil.rmtree(plan.work, ignore_errors=True)
+    async with AsyncExitStack() as stack:
+        with phases.phase("Kafka") as phase:
+            lib = await jars(plan.kafka)
+            phase.done(f"{plan.kafka} from Maven Central, {len(list(lib.glob('*.jar')))} jars")
+        with phases.phase("clusters") as phase:
+            source = await stack.enter_async_context(running_cluster(plan.work / "source", plan.cluster()))
+            targets = await _targets(plan, stack)
+            phase.done(f"source {source.bootstrap}, {_named(targets)}")
+        with phases.phase("warm the target") as phase:
+            for target in targets.values():
+                await _warmed(plan, target, phase)
+        with phases.phase("fill the source topic") as phase:
+            filled = await _filled(plan, source, phase)
+        with phases.phase("read the source topic") as phase:
+            original = await read_copy(source.bootstrap, TOPIC)
+            phase.done(f"{original.records:,} records, a fingerprint of each kept")
+        mirror = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original)
+        runs = {name: await mirror.run(name, how) for name, how in plan.comparison.runs.items()}
+        clusters = [source, *targets.values()]
+        with phases.phase("look for envelopes") as phase:
+            left = await _envelopes(clusters, phase)
+    for cluster in clusters:
+        shutil.rmtree(only_node(cluster).data)
+    return Report(kafka=plan.kafka, source=filled, runs=runs, envelopes_left=left)
+
+
+async def _targets(plan: Plan, stack: AsyncExitStack) -> dict[bool, Cluster]:
+    """By whether the agent is there."""
+    targets = {}
+    for agent in sorted({run.agent for run in plan.comparison.runs.values()}):
+        work = plan.work / ("target-agent" if agent else "target")
+        targets[agent] = await stack.enter_async_context(running_cluster(work, plan.cluster(agent=agent)))
+    return targets
+
+
+def _named(targets: dict[bool, Cluster]) -> str:
+    return ", ".join(
+        f"target {cluster.bootstrap}{' with the agent' if agent else ''}" for agent, cluster in targets.items()
+    )
+
+
+async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
+    topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, plan.comparison.warm_up)
+    await topics.create(topic, PARTITIONS)
+    await _fill(plan.comparison, target, topic, count, phase)
+    await topics.delete(topic)
+    phase.done(f"{count:,} records, deleted again")
+
+
+async def _envelopes(clusters: list[Cluster], phase: Phase) -> int:
+    scanners = [Scanner(cluster.bootstrap) for cluster in clusters]
+    found = [finding for scanner in scanners for finding in await scanner.scan()]
+    looked_at = sum(scanner.records for scanner in scanners)
+    phase.done(f"{len(found)} in {looked_at:,} records of all topics of all clusters")
+    return len(found)
+
+
+async def _fill(comparison: Comparison, cluster: Cluster, topic: str, count: int, phase: Phase) -> None:
+    await fill(
+        cluster.bootstrap,
+        topic,
+        orders(count),
+        layout=comparison.layout,
+        progress=lambda done: phase.now(f"{done:,} of {count:,} records"),
+        compression_type=comparison.codec,
+        enable_idempotence=True,
+    )
+
+
+async def _filled(plan: Plan, source: Cluster, phase: Phase) -> Shape:
+    await Topics(source.bootstrap).create(TOPIC, PARTITIONS)
+    await _fill(plan.comparison, source, TOPIC, plan.records, phase)
+    found = shape(only_node(source).data, TOPIC)
+    batches = f"{found.batches:,} batches of {found.batch_size / _KB:,.1f} kB"
+    phase.done(f"{found.records:,} records, {found.size / _MB:,.1f} MB {', '.join(found.codecs)}, {batches}")
+    return found

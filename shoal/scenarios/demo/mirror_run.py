@@ -1,0 +1,98 @@
+"""One run: a fresh mirror, with or without Shoal, into a topic of its own, and the comparison of the copy."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.scenarios.demo.ends import EndOffsets
+from shoal.scenarios.demo.measure import Cast, Measured, measure
+from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_spec, only_node
+from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, Run
+from shoal.scenarios.demo.segments import shape
+from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
+from shoal.scenarios.kafka.content.compare import first_difference
+from shoal.scenarios.kafka.content.copies import Copy, read_copy
+from shoal.scenarios.kafka.metrics import requests
+from shoal.scenarios.kafka.mirror import Mirror, running_mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shoal.scenarios.demo.phases import Phase, Phases
+    from shoal.scenarios.kafka.broker import Cluster
+
+__all__ = ["PHASES_OF_A_RUN", "MirrorRun"]
+
+PHASES_OF_A_RUN = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorRun:
+    """The common parts of all runs."""
+
+    plan: Plan
+    phases: Phases
+    source: Cluster
+    targets: Mapping[bool, Cluster]  # without and, where a run asks for it, with the agent
+    original: Copy
+
+    async def run(self, name: str, how: RunPlan) -> Run:
+        """Raises HarnessError when a process does not start, ends, or stalls."""
+        target = self.targets[how.agent]
+        with self.phases.phase(how.title) as phase:
+            before = await self._requests(target)
+            topic, measured = await self._mirrored(name, how, phase)
+            after = await self._requests(target)
+        with self.phases.phase("compare every record") as phase:
+            difference = await self._compared(target, topic, phase)
+        return Run(
+            column=how.column,
+            wall_s=measured.wall_s,
+            cpu_s=measured.cpu_s,
+            peak_mib=measured.peak_mib,
+            difference=difference,
+            copy=shape(only_node(target).data, topic),
+            requests=None if before is None or after is None else after - before,
+        )
+
+    async def _requests(self, target: Cluster) -> int | None:
+        """Produce requests to the target, those for the mirror's own topics included."""
+        return await requests(only_node(target), "Produce") if self.plan.comparison.counts_requests else None
+
+    async def _mirrored(self, name: str, how: RunPlan, phase: Phase) -> tuple[str, Measured]:
+        """The name of the copy, and the measurements."""
+        work, target = self.plan.work / name, self.targets[how.agent]
+        async with AsyncExitStack() as stack:
+            shoal = None
+            if how.shoal is not None:
+                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, how.shoal)
+                shoal = await stack.enter_async_context(starting)
+            spec = mirror_spec(self.plan, how, self.source, target, name, shoal)
+            topic = spec.remote_topic(TOPIC)
+            mirror = await stack.enter_async_context(running_mirror(work, spec))
+            ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS))
+            cast = self._cast(mirror, target, shoal)
+            measured = await measure(cast, ends.total, self.original.records, self._show(phase))
+        rate = self.original.records / measured.wall_s
+        phase.done(f"{self.original.records:,} records in {measured.wall_s:.1f} s: {rate:,.0f} a second")
+        return topic, measured
+
+    def _cast(self, mirror: Mirror, target: Cluster, shoal: Shoal | None) -> Cast:
+        brokers = {SOURCE: only_node(self.source).process, TARGET: only_node(target).process}
+        return {MIRROR: mirror.process, **({PROXY: shoal.process} if shoal else {}), **brokers}
+
+    def _show(self, phase: Phase) -> Callable[[int, float], None]:
+        def show(records: int, seconds: float) -> None:
+            doing = f"{records / seconds:,.0f} a second" if seconds else "waiting for the first"
+            phase.now(f"{records:,} of {self.original.records:,} records, {doing}")
+
+        return show
+
+    async def _compared(self, target: Cluster, topic: str, phase: Phase) -> str | None:
+        """The first difference, in words."""
+        copy = await read_copy(target.bootstrap, topic)
+        difference = await first_difference(self.original, copy, offsets=True)
+        phase.done("NOT EQUAL" if difference else f"{copy.records:,} records equal, at equal offsets")
+        return difference

@@ -1,0 +1,36 @@
+"""What is replayed: produce requests with their arrival times, without their records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shoal.protocol.wire.compression import Codec
+
+__all__ = ["ALL", "NEWEST_PRODUCE", "Arrival", "ArrivedBatch"]
+
+ALL = -1  # acks
+NEWEST_PRODUCE = 12  # the last version that identifies topics by name
+
+
+class ArrivedBatch(NamedTuple):
+    """One record batch. `size` includes the header; `raw_size`: the uncompressed size of its records, None if not
+    known."""
+
+    topic: str
+    partition: int
+    records: int
+    size: int
+    raw_size: int | None
+    codec: Codec
+
+
+class Arrival(NamedTuple):
+    """`at`: seconds since the beginning. `connection`: any number that identifies a client connection."""
+
+    at: float
+    connection: int
+    client_id: str | None
+    version: int
+    acks: int
+    parts: tuple[ArrivedBatch, ...]

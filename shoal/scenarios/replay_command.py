@@ -1,0 +1,132 @@
+"""`shoal replay`: named scenarios, or a capture."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.cli.probe_arguments import add_login_options
+from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.errors import OperatorError
+from shoal.scenarios.cases import CASES
+from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.progress import Progress
+from shoal.scenarios.replay.brokers import Brokers
+from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture
+from shoal.scenarios.replay.clock import parse_speed
+from shoal.scenarios.replay.figures import write_figures
+from shoal.scenarios.replay.runner import run_case
+from shoal.scenarios.replay.verdicts import as_json, as_lines, as_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.scenarios.replay.case import Case
+    from shoal.scenarios.replay.runner import Outcome
+
+__all__ = ["main"]
+
+OK, FAILED = 0, 1
+ALL = "all"
+_END = """\
+scenarios:
+{cases}
+
+a capture is a file or a directory. An index (*.kxb) is replayed as its produce requests, each over its connection,
+with synthetic records of the same count, size and codec. A raw capture (*.pcapng) is replayed as its produce and fetch
+requests, with their own records. Both use topics of their own (--topic-prefix).
+
+examples:
+  shoal replay bursty-night                        on a temporary broker, at the recorded pace
+  shoal replay all --speed 10x
+  shoal replay mirror-tailing --target b1:9092     this cluster is the mirror's target; its source is temporary
+  shoal replay capture/ --speed max                captured traffic, as fast as possible
+  shoal replay capture/ --coalesce --coalescing linger=0.01     the same through a listener that joins requests
+
+exit codes: 0 all checks hold, 1 a check fails (the last lines name it), 2 wrong arguments
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    listing = "\n".join(f"  {case.name:<20} {case.what}" for case in CASES.values())
+    arguments = argparse.ArgumentParser(
+        prog="shoal replay",
+        description="Send traffic through Shoal to real brokers, then check the result.",
+        epilog=_END.format(cases=listing),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    arguments.add_argument(
+        "what", nargs="+", metavar="SCENARIO|CAPTURE", help=f"scenario names, `{ALL}`, or a capture path"
+    )
+    what = "use these brokers instead of temporary ones; topics of the run are deleted at its end"
+    arguments.add_argument("--target", metavar="HOST:PORT[,..]", help=what)
+    arguments.add_argument("--speed", default="1x", metavar="1x|10x|max", help="default: 1x")
+    arguments.add_argument(
+        "--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help="version of the temporary brokers"
+    )
+    what = "directory for report.json and logs (default: build/scenarios)"
+    arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", help=what)
+    _add_capture_options(arguments.add_argument_group("captures"))
+    add_login_options(arguments)
+    return arguments
+
+
+def _add_capture_options(group: argparse._ArgumentGroup) -> None:
+    what = "prefix of the replay's topics (default: replay-); topics that it creates are deleted at its end"
+    group.add_argument("--topic-prefix", default="replay-", metavar="PREFIX", help=what)
+    group.add_argument("--keep-topics", action="store_true", help="keep the topics of the replay")
+    group.add_argument(
+        "--raw", action="store_true", help="of a directory, replay the raw captures (*.pcapng), not the index"
+    )
+    group.add_argument("--coalesce", action="store_true", help="through a listener that joins requests")
+    what = "a setting of its [listener.coalescing], such as linger=0.01 (repeatable)"
+    group.add_argument("--coalescing", action="append", default=[], metavar="KEY=VALUE", help=what)
+
+
+def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
+    flags = parser().parse_args(arguments)
+    try:
+        speed = parse_speed(flags.speed)
+        if flags.target is not None:
+            parse_addresses(flags.target)
+    except ValueError as error:
+        raise OperatorError.of("shoal replay", str(error)) from None
+    if any(Path(what).exists() or what.endswith(SUFFIXES) for what in flags.what if what not in known):
+        return replay_capture(flags, speed)
+    cases = _cases(known, flags.what, flags.target)
+    outcomes = trio.run(partial(_run_all, cases, flags, speed))
+    print(as_table(outcomes))
+    write_figures(flags.out / "report.json", as_json(outcomes))
+    return OK if all(outcome.good for outcome in outcomes) else FAILED
+
+
+def _cases(known: Mapping[str, Case], names: Sequence[str], target: str | None) -> list[Case]:
+    wanted = list(known) if ALL in names else names
+    if unknown := [name for name in wanted if name not in known]:
+        raise OperatorError.of(unknown[0], f"is not a scenario; there are {', '.join(known)}")
+    cases = [known[name] for name in wanted]
+    if target is not None and ALL not in names:
+        for case in cases:
+            if case.own_brokers:
+                raise OperatorError.of(case.name, f"needs brokers of its own: {case.own_brokers}; leave --target out")
+    return [case for case in cases if target is None or not case.own_brokers]
+
+
+async def _run_all(cases: Sequence[Case], flags: argparse.Namespace, speed: float) -> list[Outcome]:
+    progress, outcomes = Progress(sys.stderr), []
+    work: Path = flags.out / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    async with Brokers(work / "brokers", flags.kafka, flags.target) as brokers:
+        for case in cases:
+            progress.say(f"{case.name}: {case.what}")
+            outcome = await run_case(case, brokers, work / case.name, kafka=flags.kafka, speed=speed)
+            progress.say(as_lines(outcome))
+            outcomes.append(outcome)
+    return outcomes

@@ -1,0 +1,153 @@
+"""Topics, and what is in them, straight from the brokers: what went through Shoal is compared with this."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from shoal.scenarios.kafka.content.clients import client_config
+
+from .frames import Closed, Wire, request, response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from shoal.scenarios.kafka.broker import Cluster
+
+IN_TIME = 30.0
+TIMESTAMP = 1_780_000_000_000  # ms, of the first record
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = TIMESTAMP
+    headers: Headers = ()
+
+
+Contents = dict[int, list[Record]]  # by partition, in the order of offsets
+
+
+def various(count: int, *, size: int = 100) -> Iterator[Record]:
+    """Null and empty keys and values, headers, values of all lengths up to `size`; every record is another one."""
+    keys = itertools.cycle((None, b"", b"key", b"\x00\xff"))
+    headers: Iterator[Headers] = itertools.cycle(((), (("a", b"1"), ("a", None)), (("b", b""),)))
+    for number in range(count):
+        value = b"%d:" % number + bytes([number % 251]) * (number % size)
+        yield Record(next(keys), None if number % 17 == 3 else value, TIMESTAMP + number, next(headers))
+
+
+def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mapping[str, str] | None = None) -> str:
+    """A topic with a partition on each of `replicas` (its leader first); every broker knows it when this returns."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    placed = [list(nodes) for nodes in replicas]
+    wanted = NewTopic(name, len(placed), replica_assignment=placed, config=dict(config or {}))
+    admin = AdminClient(client_config(brokers.bootstrap))
+    admin.create_topics([wanted])[name].result(IN_TIME)
+    _wait_until_leaders_are(brokers, name, [nodes[0] for nodes in placed])
+    return name
+
+
+def wait_until_gone(brokers: Cluster, topic: str) -> None:
+    """Until every broker has learned that the topic was deleted."""
+    _wait_until_leaders_are(brokers, topic, [])
+
+
+def _wait_until_leaders_are(brokers: Cluster, topic: str, wanted: list[int]) -> None:
+    deadline = monotonic() + IN_TIME
+    for node_id, node in brokers.nodes.items():
+        while node.running and (found := leaders(brokers, topic, ask=node_id)) != wanted:
+            assert monotonic() < deadline, f"broker {node_id}: the leaders of {topic} are {found}"
+
+
+def leaders(brokers: Cluster, topic: str, *, ask: int = 1) -> list[int]:
+    """The leader of each partition (-1 where there is none), as broker `ask` knows it; none when it knows no such
+    topic."""
+    host, _, port = brokers.nodes[ask].address.rpartition(":")
+    with Wire(host, int(port)) as wire:
+        frame = wire.ask(request("metadata", 8, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}))
+    assert not isinstance(frame, Closed)
+    (found,) = response("metadata", 8, frame).topics
+    return [one.leader_id for one in sorted(found.partitions, key=lambda one: int(one.partition_index))]
+
+
+def produce(
+    bootstrap: str, topic: str, records: Iterable[Record], *, partitions: int = 1, **settings: object
+) -> Contents:
+    """Produce to the partitions in turn and wait for every acknowledgement; -> what the topic must hold now."""
+    producer = Producer(
+        {**client_config(bootstrap), **{key.replace("_", "."): value for key, value in settings.items()}}
+    )
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    sent: Contents = {number: [] for number in range(partitions)}
+    for number, record in enumerate(records):
+        sent[number % partitions].append(record)
+        producer.produce(
+            topic,
+            record.value,
+            record.key,
+            number % partitions,
+            delivered,
+            timestamp=record.timestamp,
+            headers=list(record.headers),
+        )
+        producer.poll(0)
+    assert producer.flush(IN_TIME) == 0
+    assert not failures, failures
+    return sent
+
+
+def read(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object) -> Contents:
+    """Everything that the partitions hold now. Control batches, and under read_committed aborted records, are not in
+    it."""
+    consumer = Consumer(
+        {
+            **client_config(bootstrap),
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+    found: Contents = {number: [] for number in range(partitions)}
+    unfinished = set(found)
+    deadline = monotonic() + IN_TIME
+    try:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in found])
+        while unfinished:
+            assert monotonic() < deadline, f"the ends of {sorted(unfinished)} of {topic} were not reached"
+            for message in consumer.consume(1000, 0.1):
+                error = message.error()
+                if error is None:
+                    found[_partition(message)].append(as_record(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(_partition(message))
+                else:
+                    assert error.retriable(), error
+    finally:
+        consumer.close()
+    return found
+
+
+def as_record(message: Any) -> Record:
+    """`message` is confluent_kafka's; its stubs allow for more than a consumed one can have."""
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Record(message.key(), message.value(), message.timestamp()[1], headers)
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None
+    return partition

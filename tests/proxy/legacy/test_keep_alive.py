@@ -1,0 +1,69 @@
+"""A broker hears of a client that reads slowly, though nothing is asked of it for that client's answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.protocol.wire.compression import Codec
+from shoal.proxy.config.settings import KIB
+from tests.support.legacy.rig import PLACE, LegacyRig, Message, as_messages, legacy_rig, records
+
+if TYPE_CHECKING:
+    import pytest
+
+API_VERSIONS = 18
+
+
+def filled(r: LegacyRig) -> list[Message]:
+    made = records(0, 1400, 400)
+    r.broker.log().append(made, Codec.GZIP)
+    return as_messages(0, made)
+
+
+async def test_the_broker_is_asked_something_between_two_portions_when_it_was_quiet_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
+    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+        sent, slow = filled(r), await r.slow_consumer()
+        await slow.ask({PLACE: 0})
+        await r.blocked(slow)
+        assert len(r.broker.fetches) == 1
+        given = (await slow.answer())[PLACE].messages
+        assert given == sent[: len(given)]
+        assert len(r.broker.fetches) == 1
+        assert len(r.broker.others) > 5
+        assert set(r.broker.others) == {API_VERSIONS}
+        rest = await slow.consume({PLACE: len(given)}, {PLACE: len(sent)}) if len(given) < len(sent) else {PLACE: []}
+        assert given + rest[PLACE] == sent
+        r.broker.log().append(records(1400, 1))
+        assert [one.offset for one in (await slow.fetch({PLACE: 1400}))[PLACE].messages] == [1400]
+
+
+async def test_nobody_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
+    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+        r.broker.deaf = True
+        sent, slow = filled(r), await r.slow_consumer()
+        await slow.ask({PLACE: 0})
+        await r.blocked(slow)
+        given = (await slow.answer())[PLACE].messages
+        assert given == sent[: len(given)]
+        assert r.broker.others == [API_VERSIONS]
+
+
+async def test_what_is_left_over_is_given_while_the_broker_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
+    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+        sent, consumer = filled(r), await r.consumer()
+        got = await consumer.consume({PLACE: 0}, {PLACE: len(sent)}, most=20_000)
+        assert got[PLACE] == sent
+        assert len(r.broker.fetches) == 1
+        assert len(r.broker.others) >= len(sent) * 400 // 20_000
+
+
+async def test_a_broker_that_was_asked_lately_is_left_alone() -> None:
+    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+        sent, consumer = filled(r), await r.consumer()
+        assert (await consumer.consume({PLACE: 0}, {PLACE: len(sent)}))[PLACE] == sent
+        assert r.broker.others == []

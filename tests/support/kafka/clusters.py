@@ -1,0 +1,69 @@
+"""Real clusters that a whole session of tests shares; each starts when a test first asks for it.
+
+Tests keep out of each other's way by names: fresh topics, fresh aliases of mirrors. A test may kill and restart
+brokers; what it leaves dead is alive again for the next one. The least recently used ones are killed when
+there are many: brokers with nothing to do cost CPU, too. They are there again, with their records and addresses, for
+the next test that asks.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.content.scan import Finding, Scanner
+from tests.support.kafka.relay import RELAY_HOST
+
+_MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes a twentieth of a core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A source and a target cluster of one broker each. `proxied_address` is for clients behind a relay."""
+
+    source: Cluster
+    target: Cluster
+    scanners: tuple[Scanner, Scanner]
+
+    async def envelopes(self) -> list[Finding]:
+        """Envelopes in any topic of both clusters; each call reads what came since the last."""
+        return [finding for scanner in self.scanners for finding in await scanner.scan()]
+
+
+class SharedClusters:
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._clusters: dict[str, Cluster] = {}  # the one used last is the last
+        self._users: dict[str, str] = {}  # tests
+        self._scanners: dict[str, Scanner] = {}
+
+    def pair(self, version: str) -> Pair:
+        names = [f"{role}-{version}" for role in ("source", "target")]
+        source, target = (self.cluster(name, ClusterSpec(version=version, proxied_as=RELAY_HOST)) for name in names)
+        return Pair(source=source, target=target, scanners=(self._scanner(names[0]), self._scanner(names[1])))
+
+    def cluster(self, name: str, spec: ClusterSpec) -> Cluster:
+        """The cluster of this name, all nodes running; `spec` counts at the first call."""
+        self._make_room(name, spec)
+        cluster = self._clusters.pop(name, None) or trio.run(Cluster.start, self._work / name, spec)
+        self._clusters[name] = cluster
+        trio.run(cluster.revive)
+        return cluster
+
+    def _make_room(self, name: str, spec: ClusterSpec) -> None:
+        test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]  # without "(setup)"
+        self._users[name] = test
+        wanted = len(self._clusters[name].nodes) if name in self._clusters else spec.nodes
+        for other, cluster in self._clusters.items():
+            running = sum(node.running for one in self._clusters.values() for node in one.nodes.values())
+            if running + wanted > _MOST_NODES and self._users[other] != test:
+                cluster.kill_all()
+
+    def end(self) -> None:
+        for cluster in self._clusters.values():
+            cluster.kill_all()
+
+    def _scanner(self, name: str) -> Scanner:
+        return self._scanners.setdefault(name, Scanner(self._clusters[name].bootstrap))
