@@ -5,6 +5,7 @@ here: the operator vouches for the other end (`unpaired`), or scripted rules dec
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,11 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.records.batch import TRANSACTIONAL, read_batch_header
 from shoal.protocol.shallow.facts import read_facts
 from shoal.protocol.shallow.wrap.eligible import Reason
+from shoal.protocol.wire.compression import Codec
 from shoal.proxy.config.identity import host_name
 from shoal.proxy.config.settings import KIB, MIB, CaptureSettings, Mode
 from shoal.proxy.shallow.paths import shallow_paths
+from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT
 from tests.support.kafka_python import murmur2
 from tests.support.kio_messages import decode_request, request_frame
 from tests.support.shallow.batches import BATCHES, NONE, records
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+
+P2: Place = ORDERS, 2
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -202,6 +207,26 @@ async def test_topics_that_are_never_wrapped_pass_byte_for_byte() -> None:
             await client.send(client.request(dict.fromkeys(never, offset)))
             assert await client.frame() == r.source.answers[-1]
         assert raw(r) == {Reason.DEEP_TOPIC: 6, Reason.INTERNAL_TOPIC: 12}
+
+
+async def test_batches_whose_headers_are_not_kept_are_wrapped_as_well(r: ShallowRig) -> None:
+    """Tiny batches in three partitions: the headers of the second exceed the bound, those of the third fit again."""
+    many, few = _tiny_batches(MOST_KEPT - 10), _tiny_batches(10)
+    more = _tiny_batches(11)
+    r.source.sets = [{P0: LOG, P1: LOG, P2: LOG}, {P0: many, P1: more, P2: few}]
+    client = await r.consumer()
+    for offset in (100, 115):
+        await client.send(client.request({P0: offset, P1: offset, P2: offset}))
+        sets = await client.record_sets()
+    inside = {place: b"".join(seen.record.value or b"" for seen in poll(given)) for place, given in sets.items()}
+    assert inside == {P0: many, P1: more, P2: few}
+    assert r.wrap.tally.raw_batches[Reason.FIRST] == 3
+
+
+def _tiny_batches(count: int) -> bytes:
+    """One record each, from offset 115 on. The base offset is not in the checksum."""
+    behind = some_batch(0, 1, Codec.NONE)[8:]
+    return b"".join(struct.pack(">q", offset) + behind for offset in range(115, 115 + count))
 
 
 @pytest.mark.parametrize("rubbish", [bytes(300), LOG[:40], b"\xff" * 100], ids=["zeros", "cut off", "ones"])
