@@ -9,9 +9,7 @@ from bench import frames
 from bench.load import Wire
 from bench.runs import introduce
 from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS
-from shoal.protocol.messages.fetch import FetchedPartition, read_fetch_response
-from shoal.protocol.records.batch import read_batch_header
-from shoal.protocol.records.recordset import split
+from shoal.protocol import FetchedPartition, read_batch_header, read_fetch_response, split
 
 if TYPE_CHECKING:
     from bench.peers import Peer
