@@ -13,7 +13,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Many Java producers in one process, with their defaults but for linger.ms: the twin of load.py, and with its arguments. */
+/** Many Java producers in one process, with default settings except linger.ms. Takes the same arguments as load.py. */
 public class Producers {
     private static final ConcurrentLinkedQueue<Integer> LATENCIES = new ConcurrentLinkedQueue<>();
     private static final double WARM_UP_S = 4;
@@ -74,7 +74,9 @@ public class Producers {
         }
         int partition = chance.nextInt(number("partitions"));
         long begin = System.nanoTime();
-        return producer.send(new ProducerRecord<>(OPTIONS.get("topic"), partition, null, value.toString()), (done, error) -> {
+        ProducerRecord<String, String> record =
+                new ProducerRecord<>(OPTIONS.get("topic"), partition, null, value.toString());
+        return producer.send(record, (done, error) -> {
             if (error == null) {
                 LATENCIES.add((int) ((System.nanoTime() - begin) / 1000));
             } else {

@@ -18,7 +18,7 @@ import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.BufferSupplier;
 
-/** Writes record sets with Kafka's own classes; README.md has the command. `test_golden.py` computes the same records. */
+/** Writes record sets with Kafka's classes; README.md has the command. `test_golden.py` computes the same records. */
 public final class GoldenBatches {
     private static final String[] CODECS = {"none", "gzip", "snappy", "lz4", "zstd"};
     private static final long BASE_OFFSET = 1000;
@@ -32,7 +32,8 @@ public final class GoldenBatches {
             write(directory, codec, built(compression, RecordBatch.MAGIC_VALUE_V2, TimestampType.CREATE_TIME, count));
         }
         Compression gzip = Compression.gzip().build();
-        write(directory, "magic0", built(Compression.NONE, RecordBatch.MAGIC_VALUE_V0, TimestampType.NO_TIMESTAMP_TYPE, 3));
+        write(directory, "magic0",
+            built(Compression.NONE, RecordBatch.MAGIC_VALUE_V0, TimestampType.NO_TIMESTAMP_TYPE, 3));
         write(directory, "magic1", built(Compression.NONE, RecordBatch.MAGIC_VALUE_V1, TimestampType.CREATE_TIME, 3));
         write(directory, "magic1-gzip", built(gzip, RecordBatch.MAGIC_VALUE_V1, TimestampType.CREATE_TIME, 3));
         write(directory, "log-append-time",
@@ -47,7 +48,7 @@ public final class GoldenBatches {
         write(directory, "compacted-empty", compacted(transactional, 99));
     }
 
-    /** Keeps the records whose offset delta is odd and at least `from`, with a delete horizon, as the log cleaner does. */
+    /** Keeps records with odd offset deltas of at least `from`, with a delete horizon, as the log cleaner does. */
     private static MemoryRecords compacted(MemoryRecords records, int from) {
         ByteBuffer retained = ByteBuffer.allocate(1 << 20);
         RecordFilter filter = new RecordFilter(5_000L, 86_400_000L) {

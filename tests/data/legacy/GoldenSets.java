@@ -1,4 +1,4 @@
-// Writes message sets of magic 0 and 1 with Kafka's own classes; README.md says how to run it.
+// Writes message sets of magic 0 and 1 with Kafka's classes; README.md has the command.
 
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
@@ -38,8 +38,11 @@ public class GoldenSets {
         codecs.put("snappy", Compression.snappy().build());
         codecs.put("lz4", Compression.lz4().build());
         for (Map.Entry<String, Compression> codec : codecs.entrySet())
-            for (int magic = 0; magic < 2; magic++)
-                write(Path.of(arguments[0], "magic" + magic + "-" + codec.getKey() + ".bin"), magic, codec.getValue(), TimestampType.CREATE_TIME);
-        write(Path.of(arguments[0], "magic1-gzip-log-append-time.bin"), 1, codecs.get("gzip"), TimestampType.LOG_APPEND_TIME);
+            for (int magic = 0; magic < 2; magic++) {
+                Path file = Path.of(arguments[0], "magic" + magic + "-" + codec.getKey() + ".bin");
+                write(file, magic, codec.getValue(), TimestampType.CREATE_TIME);
+            }
+        Path appended = Path.of(arguments[0], "magic1-gzip-log-append-time.bin");
+        write(appended, 1, codecs.get("gzip"), TimestampType.LOG_APPEND_TIME);
     }
 }

@@ -1,4 +1,4 @@
-/* Preloaded into a process: the time of day is so many seconds off as the file SHOAL_CLOCK says, an int64. All other clocks are left alone. */
+/* Preloaded into a process: shifts the time of day by the seconds (int64) in the file SHOAL_CLOCK; no other clock. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -19,7 +19,7 @@ import org.apache.kafka.connect.runtime.WorkerConfig;
 import org.apache.kafka.connect.runtime.distributed.DistributedConfig;
 import org.apache.kafka.connect.runtime.isolation.Plugins;
 
-/** What MirrorMaker 2 itself makes of properties: for each file, the settings of flow A->B's data clients, as a JSON line. */
+/** MirrorMaker 2's own reading of properties: per file a JSON line with the settings of the data clients of A->B. */
 public class Mm2Settings {
     public static void main(String[] files) throws Exception {
         for (String file : files) {
@@ -29,7 +29,7 @@ public class Mm2Settings {
             }
             Map<String, String> raw = new HashMap<>();
             properties.forEach((key, value) -> raw.put((String) key, (String) value));
-            raw.put("plugin.discovery", "service_load"); // far quicker than to search the class path
+            raw.put("plugin.discovery", "service_load"); // much faster than scanning the class path
             System.out.println(json(settings(raw)));
         }
     }
@@ -60,12 +60,13 @@ public class Mm2Settings {
 
     @SuppressWarnings("unchecked")
     static Map<String, Object> producer(Map<String, String> worker, Map<String, String> connector) throws Exception {
-        Method method = Worker.class.getDeclaredMethod("baseProducerConfigs", String.class, String.class, WorkerConfig.class,
-            ConnectorConfig.class, Class.class, ConnectorClientConfigOverridePolicy.class, String.class);
+        Method method = Worker.class.getDeclaredMethod("baseProducerConfigs", String.class, String.class,
+            WorkerConfig.class, ConnectorConfig.class, Class.class, ConnectorClientConfigOverridePolicy.class,
+            String.class);
         method.setAccessible(true);
         return (Map<String, Object>) method.invoke(null, "MirrorSourceConnector", "id", new DistributedConfig(worker),
-            new ConnectorConfig(new Plugins(Map.of("plugin.discovery", "service_load")), connector), MirrorSourceConnector.class,
-            new AllConnectorClientConfigOverridePolicy(), "cluster");
+            new ConnectorConfig(new Plugins(Map.of("plugin.discovery", "service_load")), connector),
+            MirrorSourceConnector.class, new AllConnectorClientConfigOverridePolicy(), "cluster");
     }
 
     static Map<String, Object> strings(Map<String, ?> settings) {

@@ -7,7 +7,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** A thread that polls a Reader for ever, so that it stays a member of its group, and does what is asked between two polls. */
+/** A thread that polls a Reader continuously, which keeps it in its group, and runs tasks between polls. */
 final class Loop {
     interface Task {
         List<String> run(Reader reader) throws Exception;
@@ -47,7 +47,7 @@ final class Loop {
         }
     }
 
-    /** Up to `count` records, or what there is after `millis`; what a poll raised stands among them as "error ...". */
+    /** Up to `count` records, or fewer after `millis`; an exception of a poll is in the list as "error ...". */
     List<String> take(int count, long millis) throws InterruptedException {
         List<String> taken = new ArrayList<>();
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
@@ -86,7 +86,7 @@ final class Loop {
         try {
             if (commits && !records.isEmpty()) reader.commitPolled();
         } finally {
-            polled.addAll(records); // the consumer will not give them again, whatever became of the commit
+            polled.addAll(records); // even if the commit fails: the consumer does not return them again
         }
     }
 

@@ -11,7 +11,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** The consumer of 0.9 and later. What not all of 0.9.0 to 0.10.2 have is called by name. */
+/** The consumer of 0.9 and later. Methods that differ between 0.9.0 and 0.10.2 are called by reflection. */
 public final class NewConsumer implements Reader {
     private KafkaConsumer<byte[], byte[]> consumer;
     private boolean used = false;
@@ -59,7 +59,8 @@ public final class NewConsumer implements Reader {
 
     @Override
     public void commit(String topic, int partition, long offset) {
-        consumer.commitSync(Collections.singletonMap(new TopicPartition(topic, partition), new OffsetAndMetadata(offset, "said by a test")));
+        OffsetAndMetadata committed = new OffsetAndMetadata(offset, "said by a test");
+        consumer.commitSync(Collections.singletonMap(new TopicPartition(topic, partition), committed));
     }
 
     @Override
@@ -74,7 +75,8 @@ public final class NewConsumer implements Reader {
         if (what.equals("earliest")) return sought("seekToBeginning", place);
         if (what.equals("latest")) return sought("seekToEnd", place);
         Map<TopicPartition, Long> times = Collections.singletonMap(place, Long.parseLong(what));
-        Object found = ((Map<?, ?>) KafkaConsumer.class.getMethod("offsetsForTimes", Map.class).invoke(consumer, times)).get(place);
+        Method method = KafkaConsumer.class.getMethod("offsetsForTimes", Map.class);
+        Object found = ((Map<?, ?>) method.invoke(consumer, times)).get(place);
         return found == null ? "null" : found.getClass().getMethod("offset").invoke(found);
     }
 
@@ -83,12 +85,13 @@ public final class NewConsumer implements Reader {
         consumer.close();
     }
 
-    /** 0.9 takes an array, later ones a collection. */
+    /** 0.9 takes an array, later versions a collection. */
     private long sought(String name, TopicPartition place) throws Exception {
         if (!consumer.assignment().contains(place)) assign(place.topic(), place.partition(), 0);
         for (Method method : KafkaConsumer.class.getMethods()) {
             if (!method.getName().equals(name)) continue;
-            Object argument = method.getParameterTypes()[0].isArray() ? new TopicPartition[] {place} : Arrays.asList(place);
+            boolean array = method.getParameterTypes()[0].isArray();
+            Object argument = array ? new TopicPartition[] {place} : Arrays.asList(place);
             method.invoke(consumer, argument);
         }
         return consumer.position(place);
@@ -96,7 +99,8 @@ public final class NewConsumer implements Reader {
 
     private static String line(ConsumerRecord<byte[], byte[]> one) throws Exception {
         String[] words = {
-            one.topic(), "" + one.partition(), "" + one.offset(), timestamp(one), Words.word(one.key()), Words.word(one.value()),
+            one.topic(), "" + one.partition(), "" + one.offset(), timestamp(one),
+            Words.word(one.key()), Words.word(one.value()),
         };
         return String.join(" ", words);
     }

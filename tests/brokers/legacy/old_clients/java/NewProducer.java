@@ -31,7 +31,10 @@ public final class NewProducer implements Writer {
     @Override
     public List<String> flush() throws Exception {
         List<String> outcomes = new ArrayList<>();
-        for (Object result : results) outcomes.add(result instanceof Future ? outcome((Future<?>) result) : OldClient.told((Throwable) result));
+        for (Object result : results) {
+            if (result instanceof Future) outcomes.add(outcome((Future<?>) result));
+            else outcomes.add(OldClient.errorLine((Throwable) result));
+        }
         results.clear();
         return outcomes;
     }
@@ -45,19 +48,19 @@ public final class NewProducer implements Writer {
         try {
             return Long.toString(((RecordMetadata) future.get(120, TimeUnit.SECONDS)).offset());
         } catch (ExecutionException error) {
-            return OldClient.told(error.getCause());
+            return OldClient.errorLine(error.getCause());
         }
     }
 
-    private static ProducerRecord<byte[], byte[]> record(String topic, Integer partition, long timestamp, byte[] key, byte[] value)
-            throws Exception {
+    private static ProducerRecord<byte[], byte[]> record(
+            String topic, Integer partition, long timestamp, byte[] key, byte[] value) throws Exception {
         if (timestamp < 0) return new ProducerRecord<>(topic, partition, key, value);
         return since010(topic, partition, timestamp, key, value);
     }
 
     @SuppressWarnings("unchecked")
-    private static ProducerRecord<byte[], byte[]> since010(String topic, Integer partition, Long at, byte[] key, byte[] value)
-            throws Exception {
+    private static ProducerRecord<byte[], byte[]> since010(
+            String topic, Integer partition, Long at, byte[] key, byte[] value) throws Exception {
         return ProducerRecord.class
                 .getConstructor(String.class, Integer.class, Long.class, Object.class, Object.class)
                 .newInstance(topic, partition, at, key, value);

@@ -9,8 +9,9 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * A Java client on lines: requests on stdin; on stdout, for each but "send", lines of data ("| ...") and "ok" or "error ..."
- * (tests/brokers/legacy/old_clients/client.py). Compiled against each old version; the arguments name its Writer and its Reader.
+ * A line-based Java client: requests on stdin; on stdout, for each except "send", lines of data ("| ...") and "ok" or
+ * "error ..." (tests/brokers/legacy/old_clients/client.py). It is compiled against each old version; the arguments are
+ * the classes of its Writer and its Reader.
  */
 public final class OldClient {
     private final Class<?> writer;
@@ -37,7 +38,9 @@ public final class OldClient {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
             if (words[0].equals("send")) {
-                writers.get(words[1]).send(words[2], integer(words[3]), Long.parseLong(words[4]), Words.bytes(words[5]), Words.bytes(words[6]));
+                byte[] key = Words.bytes(words[5]);
+                byte[] value = Words.bytes(words[6]);
+                writers.get(words[1]).send(words[2], integer(words[3]), Long.parseLong(words[4]), key, value);
                 continue;
             }
             try {
@@ -45,7 +48,7 @@ public final class OldClient {
                 out.println("ok");
             } catch (Throwable error) {
                 error.printStackTrace();
-                out.println(told(error));
+                out.println(errorLine(error));
             }
             out.flush();
         }
@@ -67,8 +70,12 @@ public final class OldClient {
         switch (words[0]) {
             case "subscribe": reader.subscribe(words[2]); return new ArrayList<>();
             case "assigned": return reader.assigned();
-            case "assign": reader.assign(words[2], integer(words[3]), Long.parseLong(words[4])); return new ArrayList<>();
-            case "commit": reader.commit(words[2], integer(words[3]), Long.parseLong(words[4])); return new ArrayList<>();
+            case "assign":
+                reader.assign(words[2], integer(words[3]), Long.parseLong(words[4]));
+                return new ArrayList<>();
+            case "commit":
+                reader.commit(words[2], integer(words[3]), Long.parseLong(words[4]));
+                return new ArrayList<>();
             case "committed": return one(reader.committed(words[2], integer(words[3])));
             case "offset": return one(reader.offset(words[2], integer(words[3]), words[4]));
             default: throw new IllegalArgumentException(words[0]);
@@ -110,7 +117,7 @@ public final class OldClient {
         return Integer.parseInt(word);
     }
 
-    static String told(Throwable error) {
+    static String errorLine(Throwable error) {
         return "error " + error.toString().replace('\n', ' ').replace('\r', ' ');
     }
 }

@@ -1,7 +1,7 @@
 import java.util.List;
 import java.util.Properties;
 
-/** What the old consumers have in common. Used by one thread. A record is "topic partition offset timestamp type key value". */
+/** An old consumer, used by one thread. A record is "topic partition offset timestamp type key value". */
 interface Reader {
     void open(Properties properties) throws Exception;
 
@@ -9,18 +9,18 @@ interface Reader {
 
     void subscribe(String topic) throws Exception;
 
-    /** "topic partition" each. */
+    /** Each "topic partition". */
     List<String> assigned() throws Exception;
 
-    /** Empty as well when nothing is assigned. */
+    /** Also empty if nothing is assigned. */
     List<String> poll(long millis) throws Exception;
 
-    /** All that was polled. */
+    /** Commits everything polled so far. */
     void commitPolled() throws Exception;
 
     void commit(String topic, int partition, long offset) throws Exception;
 
-    /** "null" when there is none. */
+    /** "null" if there is no commit. */
     Object committed(String topic, int partition) throws Exception;
 
     /** `what`: "earliest", "latest" or a timestamp. */

@@ -7,9 +7,9 @@ import kafka.producer.Partitioner;
 import kafka.producer.ProducerConfig;
 import kafka.utils.VerifiableProperties;
 
-/** The Scala producer of 0.8: what is flushed goes out in one request, and it does not say at which offsets. */
+/** The Scala producer of 0.8: a flush sends all records in one request, and returns no offsets. */
 public final class ScalaProducer implements Writer {
-    /** The partition is given as the key to partition by. */
+    /** The partition key is the partition. */
     public static final class Given implements Partitioner {
         public Given(VerifiableProperties properties) {}
 
@@ -40,7 +40,7 @@ public final class ScalaProducer implements Writer {
         try {
             producer.send(waiting);
         } catch (RuntimeException error) {
-            outcome = OldClient.told(error);
+            outcome = OldClient.errorLine(error);
         }
         List<String> outcomes = new ArrayList<>(java.util.Collections.nCopies(waiting.size(), outcome));
         waiting.clear();

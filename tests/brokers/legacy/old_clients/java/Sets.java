@@ -6,8 +6,9 @@ import java.util.Iterator;
 import java.util.List;
 
 /**
- * How an old client reads record sets, of whichever version is on the class path. Sets on stdin, each after its int32 length; on stdout
- * a line for each message, "offset timestamp type key value" (hex, "null", "-" for empty), then "ok" or "error ...".
+ * Reads record sets with the old client on the class path, of any version. On stdin the sets, each after its int32
+ * length; on stdout a line per message, "offset timestamp type key value" (hex, "null", "-" for empty), then "ok" or
+ * "error ...".
  */
 public final class Sets {
     private static final char[] DIGITS = "0123456789abcdef".toCharArray();
@@ -26,7 +27,8 @@ public final class Sets {
     private static List<String> answer(ByteBuffer set) {
         List<String> lines = new ArrayList<>();
         try {
-            for (Iterator<?> entries = scala() ? scalaEntries(set) : entries(set); entries.hasNext(); ) lines.add(line(entries.next()));
+            Iterator<?> entries = scala() ? scalaEntries(set) : entries(set);
+            while (entries.hasNext()) lines.add(line(entries.next()));
             lines.add("ok");
         } catch (Throwable error) {
             Throwable cause = error.getCause() == null ? error : error.getCause();
@@ -45,12 +47,14 @@ public final class Sets {
     }
 
     private static Iterator<?> entries(ByteBuffer set) throws Exception {
-        Object records = Class.forName("org.apache.kafka.common.record.MemoryRecords").getMethod("readableRecords", ByteBuffer.class).invoke(null, set);
-        return has(records, "deepEntries") ? ((Iterable<?>) of(records, "deepEntries")).iterator() : ((Iterable<?>) records).iterator();
+        Class<?> type = Class.forName("org.apache.kafka.common.record.MemoryRecords");
+        Object records = type.getMethod("readableRecords", ByteBuffer.class).invoke(null, set);
+        return ((Iterable<?>) (has(records, "deepEntries") ? of(records, "deepEntries") : records)).iterator();
     }
 
     private static Iterator<?> scalaEntries(ByteBuffer set) throws Exception {
-        Object iterator = of(Class.forName("kafka.message.ByteBufferMessageSet").getConstructor(ByteBuffer.class).newInstance(set), "iterator");
+        Class<?> type = Class.forName("kafka.message.ByteBufferMessageSet");
+        Object iterator = of(type.getConstructor(ByteBuffer.class).newInstance(set), "iterator");
         List<Object> found = new ArrayList<>();
         while ((Boolean) of(iterator, "hasNext")) found.add(of(iterator, "next"));
         return found.iterator();
@@ -62,7 +66,8 @@ public final class Sets {
         boolean timed = has(record, "timestamp");
         String time = timed ? of(record, "timestamp") + " " + of(record, "timestampType") : "-1 NoTimestampType";
         Object value = of(record, has(record, "value") ? "value" : "payload");
-        return of(entry, "offset") + " " + time + " " + hex((ByteBuffer) of(record, "key")) + " " + hex((ByteBuffer) value);
+        ByteBuffer key = (ByteBuffer) of(record, "key");
+        return of(entry, "offset") + " " + time + " " + hex(key) + " " + hex((ByteBuffer) value);
     }
 
     private static boolean has(Object target, String method) {

@@ -29,8 +29,9 @@ import kafka.message.MessageAndOffset;
 import kafka.network.BlockingChannel;
 
 /**
- * 0.8's SimpleConsumer, used as its users had to: they found the leader, left out what lies before the offset they asked for, and
- * found the coordinator for offsets. "offsets.version" is the version of the offset requests: 0 was for ZooKeeper's, 1 for Kafka's.
+ * SimpleConsumer of 0.8, used as applications used it: they found the leader, skipped messages before the requested
+ * offset, and found the coordinator for offsets. "offsets.version" is the version of the offset requests: 0 stores
+ * offsets in ZooKeeper, 1 in Kafka.
  */
 public final class SimpleReader implements Reader {
     private static final int TIMEOUT = 30_000;
@@ -98,11 +99,12 @@ public final class SimpleReader implements Reader {
     public void commit(String topic, int partition, long offset) throws Exception {
         TopicAndPartition place = new TopicAndPartition(topic, partition);
         OffsetAndMetadata said = new OffsetAndMetadata(offset, "said by a test", -1L);
-        OffsetCommitRequest request = new OffsetCommitRequest(group, Collections.singletonMap(place, said), 1, ME, version);
+        Map<TopicAndPartition, OffsetAndMetadata> offsets = Collections.singletonMap(place, said);
+        OffsetCommitRequest request = new OffsetCommitRequest(group, offsets, 1, ME, version);
         raise(((Number) coordinator().commitOffsets(request).errors().get(place)).shortValue());
     }
 
-    /** Version 0 of a place without a commit: UnknownTopicOrPartitionException. */
+    /** Version 0 throws UnknownTopicOrPartitionException for a partition without a commit. */
     @Override
     public Object committed(String topic, int partition) throws Exception {
         TopicAndPartition place = new TopicAndPartition(topic, partition);
@@ -118,8 +120,10 @@ public final class SimpleReader implements Reader {
         String[] words = what.split(","); // TIMESTAMP or TIMESTAMP,COUNT
         long time = words[0].equals("earliest") ? -2 : words[0].equals("latest") ? -1 : Long.parseLong(words[0]);
         int count = words.length > 1 ? Integer.parseInt(words[1]) : 1;
-        Map<TopicAndPartition, PartitionOffsetRequestInfo> asked = Collections.singletonMap(place, new PartitionOffsetRequestInfo(time, count));
-        OffsetResponse answer = leader(place).getOffsetsBefore(new OffsetRequest(asked, kafka.api.OffsetRequest.CurrentVersion(), ME));
+        Map<TopicAndPartition, PartitionOffsetRequestInfo> asked =
+            Collections.singletonMap(place, new PartitionOffsetRequestInfo(time, count));
+        OffsetRequest request = new OffsetRequest(asked, kafka.api.OffsetRequest.CurrentVersion(), ME);
+        OffsetResponse answer = leader(place).getOffsetsBefore(request);
         raise(answer.errorCode(topic, partition));
         StringBuilder offsets = new StringBuilder();
         for (long one : answer.offsets(topic, partition)) offsets.append(offsets.length() > 0 ? "," : "").append(one);
@@ -135,7 +139,8 @@ public final class SimpleReader implements Reader {
     private List<String> fetch(TopicAndPartition place, int millis) throws Exception {
         long from = positions.get(place);
         FetchRequestBuilder builder = new FetchRequestBuilder().clientId(ME).maxWait(millis).minBytes(1);
-        FetchResponse answer = leader(place).fetch(builder.addFetch(place.topic(), place.partition(), from, fetchSize).build());
+        builder.addFetch(place.topic(), place.partition(), from, fetchSize);
+        FetchResponse answer = leader(place).fetch(builder.build());
         raise(answer.errorCode(place.topic(), place.partition()));
         ByteBufferMessageSet messages = answer.messageSet(place.topic(), place.partition());
         List<String> records = new ArrayList<>();
@@ -162,7 +167,8 @@ public final class SimpleReader implements Reader {
     private Broker found(TopicAndPartition place) throws Exception {
         SimpleConsumer seed = new SimpleConsumer(host, port, TIMEOUT, BUFFER, ME);
         try {
-            for (TopicMetadata topic : seed.send(new TopicMetadataRequest(Arrays.asList(place.topic()))).topicsMetadata())
+            TopicMetadataRequest request = new TopicMetadataRequest(Arrays.asList(place.topic()));
+            for (TopicMetadata topic : seed.send(request).topicsMetadata())
                 for (PartitionMetadata one : topic.partitionsMetadata())
                     if (one.partitionId() == place.partition() && one.leader() != null) return one.leader();
         } finally {
@@ -178,7 +184,7 @@ public final class SimpleReader implements Reader {
         try {
             ConsumerMetadataResponse answer = null;
             for (int left = 100; left > 0 && (answer == null || answer.errorCode() != 0); left--) {
-                if (answer != null) Thread.sleep(100); // the topic of offsets is being made
+                if (answer != null) Thread.sleep(100); // the offsets topic is being created
                 channel.send(new ConsumerMetadataRequest(group, ConsumerMetadataRequest.CurrentVersion(), 1, ME));
                 answer = ConsumerMetadataResponse.readFrom(channel.receive().buffer());
             }

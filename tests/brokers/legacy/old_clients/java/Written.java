@@ -6,8 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How an old client writes record sets. On stdin "set MAGIC CODEC OFFSET COUNT" and COUNT lines "TIMESTAMP KEY VALUE" (see OldClient.bytes); on
- * stdout a line for each set, its bytes in hex after "x". The argument names the Sets of a version.
+ * Writes record sets with an old client. On stdin "set MAGIC CODEC OFFSET COUNT" and COUNT lines "TIMESTAMP KEY VALUE"
+ * (see Words); on stdout a line per set: "x" and its bytes in hex. The argument is the Maker of a version.
  */
 public final class Written {
     static final class Message {
@@ -24,7 +24,7 @@ public final class Written {
     }
 
     interface Maker {
-        /** `codec` as the attributes have it. */
+        /** `codec`: the bits of the attributes. */
         ByteBuffer make(int magic, int codec, long offset, List<Message> messages) throws Exception;
     }
 
@@ -36,7 +36,9 @@ public final class Written {
             String[] words = line.split(" ");
             List<Message> messages = new ArrayList<>();
             for (int left = Integer.parseInt(words[4]); left > 0; left--) messages.add(new Message(in.readLine()));
-            ByteBuffer set = maker.make(Integer.parseInt(words[1]), Integer.parseInt(words[2]), Long.parseLong(words[3]), messages);
+            int magic = Integer.parseInt(words[1]);
+            int codec = Integer.parseInt(words[2]);
+            ByteBuffer set = maker.make(magic, codec, Long.parseLong(words[3]), messages);
             byte[] bytes = new byte[set.remaining()];
             set.get(bytes);
             out.println(Words.word(bytes));

@@ -6,8 +6,9 @@ import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.MemoryRecords;
 
 /**
- * How an old producer writes message sets, of whichever version is on the class path. On stdin: codec, number of messages, then of each its
- * timestamp (int64), key and value (after an int32 length, -1 = null); on stdout the set, after its length.
+ * Writes message sets with the old producer on the class path, of any version. On stdin: codec, number of messages,
+ * then per message its timestamp (int64), key and value (each after an int32 length, -1 = null); on stdout the set,
+ * after its length.
  */
 public final class WrittenSets {
     private static final int ROOM = 1 << 20;
@@ -18,7 +19,8 @@ public final class WrittenSets {
         while (true) {
             Object builder = builder(CompressionType.forId(in.readInt()));
             int messages = in.readInt();
-            for (int offset = 0; offset < messages; offset++) append(builder, offset, in.readLong(), blob(in), blob(in));
+            for (int offset = 0; offset < messages; offset++)
+                append(builder, offset, in.readLong(), blob(in), blob(in));
             ByteBuffer set = written(builder);
             out.writeInt(set.remaining());
             out.write(set.array(), set.arrayOffset() + set.position(), set.remaining());
@@ -39,7 +41,8 @@ public final class WrittenSets {
         Method old = method(MemoryRecords.class, "emptyRecords", 2);
         if (old != null) return old.invoke(null, buffer, codec);
         Class<?> types = Class.forName("org.apache.kafka.common.record.TimestampType");
-        return method(MemoryRecords.class, "builder", 3).invoke(null, buffer, codec, types.getField("CREATE_TIME").get(null));
+        Object createTime = types.getField("CREATE_TIME").get(null);
+        return method(MemoryRecords.class, "builder", 3).invoke(null, buffer, codec, createTime);
     }
 
     private static void append(Object builder, long offset, long timestamp, byte[] key, byte[] value) throws Exception {

@@ -5,9 +5,9 @@ import net.bytebuddy.asm.Advice;
 import net.bytebuddy.implementation.bytecode.assign.Assigner;
 
 /**
- * What is put into Kafka's methods. Byte Buddy copies these bodies to the beginning and the end of a method; where the value of
- * the beginning is not the default one (false, null), the method's own code is skipped. What they call is public, because they
- * end up in Kafka's packages.
+ * The code that is inserted into Kafka's methods. Byte Buddy copies these bodies to the start and the end of a method;
+ * if the value at the start is not the default (false, null), the method's own code is skipped. Methods called from
+ * here are public, because the copies are in Kafka's packages.
  */
 final class Advices {
     private Advices() {}

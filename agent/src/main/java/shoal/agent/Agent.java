@@ -4,14 +4,18 @@ import java.lang.instrument.Instrumentation;
 import java.util.List;
 
 /**
- * The start: {@code KAFKA_OPTS=-javaagent:shoal-agent.jar}.
+ * Start-up: {@code KAFKA_OPTS=-javaagent:shoal-agent.jar}.
  *
- * <p>Kafka's scripts hand KAFKA_OPTS to every program, not only to brokers; the others are left alone, in silence. Nothing that
- * goes wrong here keeps a broker from starting: it starts as stock, and one line on standard error says so.
+ * <p>Kafka's scripts pass KAFKA_OPTS to every program; programs other than brokers are silently left unchanged. No
+ * failure here prevents a broker from starting: it starts unpatched, and one line on standard error says so.
  */
 public final class Agent {
     private static final List<String> OTHER_PROGRAMS = List.of(
-            "org.apache.kafka.tools.", "kafka.tools.", "kafka.admin.", "org.apache.kafka.connect.", "org.apache.kafka.shell.");
+            "org.apache.kafka.tools.",
+            "kafka.tools.",
+            "kafka.admin.",
+            "org.apache.kafka.connect.",
+            "org.apache.kafka.shell.");
 
     private Agent() {}
 
@@ -23,7 +27,7 @@ public final class Agent {
         }
         try {
             Status status = patch(jvm);
-            tell(status);
+            report(status);
             status.register();
         } catch (Throwable e) {
             say("its MBean is missing: " + e);
@@ -45,7 +49,7 @@ public final class Agent {
         }
     }
 
-    /** What the innermost cause says: members that are not as expected come wrapped in ExceptionInInitializerError. */
+    /** The message of the innermost cause: Unexpected is wrapped in ExceptionInInitializerError. */
     private static String reason(Throwable e) {
         Throwable cause = e;
         while (cause.getCause() != null) {
@@ -54,7 +58,7 @@ public final class Agent {
         return cause instanceof Members.Unexpected ? cause.getMessage() : cause.toString();
     }
 
-    private static void tell(Status status) {
+    private static void report(Status status) {
         if (status.isActive()) {
             say("Kafka " + status.getKafkaVersion() + " takes several batches per partition; patched: "
                     + String.join(", ", status.getPatchedMethods()));

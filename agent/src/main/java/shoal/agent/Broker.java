@@ -8,11 +8,11 @@ import java.util.Properties;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
-/** The Kafka on the class path: its version, and where that line of versions has the classes that matter here. */
+/** The Kafka on the class path: its version, and where its release line has the classes that matter here. */
 final class Broker {
     static final ClassLoader LOADER = ClassLoader.getSystemClassLoader();
     private static final String VERSION_FILE = "kafka/kafka-version.properties"; // in the jar of kafka-clients
-    private static final Pattern RELEASE = Pattern.compile("(\\d+\\.\\d+)\\.\\d+"); // a vendor's build says more than that
+    private static final Pattern RELEASE = Pattern.compile("(\\d+\\.\\d+)\\.\\d+"); // no match: a vendor's build
 
     private static final String SCALA_LOG = "kafka.log.UnifiedLog";
     private static final String JAVA_LOG = "org.apache.kafka.storage.internals.log.UnifiedLog";
@@ -21,7 +21,7 @@ final class Broker {
     private static final String RECORD = "org.apache.kafka.common.record";
     private static final String INTERNAL = RECORD + ".internal";
 
-    /** What differs between lines of versions; Members tells when a release differs from its line. */
+    /** Differences between release lines; Members detects a release that differs from its line. */
     private static final List<Line> LINES = List.of(
             new Line("3.9", RECORD, SCALA_LOG, STORAGE_ISOLATION, false, true),
             new Line("4.0", RECORD, SCALA_LOG, SERVER_ISOLATION, false, false),
@@ -39,12 +39,18 @@ final class Broker {
         final String log;
         /** The class FetchIsolation. */
         final String fetchIsolation;
-        /** A new epoch of a producer begins with sequence 0, which each batch is held to (KAFKA-18202). */
+        /** The first sequence of a producer's new epoch must be 0; checked for each batch (KAFKA-18202). */
         final boolean checksNewEpoch;
         /** LogValidator also takes the inter-broker protocol version. */
         final boolean validatorHasProtocol;
 
-        private Line(String name, String recordPackage, String log, String fetchIsolation, boolean checksNewEpoch, boolean validatorHasProtocol) {
+        private Line(
+                String name,
+                String recordPackage,
+                String log,
+                String fetchIsolation,
+                boolean checksNewEpoch,
+                boolean validatorHasProtocol) {
             this.name = name;
             this.recordPackage = recordPackage;
             this.log = log;
@@ -56,7 +62,7 @@ final class Broker {
 
     private Broker() {}
 
-    /** The version of the Kafka on the class path, "none" without one. */
+    /** The version of the Kafka on the class path; "none" if there is no Kafka. */
     static String version() throws IOException {
         try (InputStream file = LOADER.getResourceAsStream(VERSION_FILE)) {
             Properties properties = new Properties();
@@ -67,7 +73,7 @@ final class Broker {
         }
     }
 
-    /** The line of a released version, empty where it is none that is known. */
+    /** The line of a released version; empty for an unknown one. */
     static Optional<Line> line(String version) {
         var release = RELEASE.matcher(version);
         if (!release.matches()) {
@@ -80,7 +86,7 @@ final class Broker {
         return LINES.stream().map(line -> line.name + ".x").collect(Collectors.joining(", "));
     }
 
-    /** To be set before any class that looks up members of Kafka is initialised. */
+    /** Call it before any class that looks up members of Kafka is initialised. */
     static void use(Line line) {
         current = line;
     }

@@ -5,17 +5,19 @@ import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 
 /**
- * Transactions of sets: the coordinator's confirmation that a transaction is open in a partition (KIP-890) is for one append.
+ * Sets in transactions: the coordinator's confirmation that a transaction is open in a partition (KIP-890's
+ * verification) is valid for one append.
  *
- * <p>UnifiedLog asks each batch for it until the transaction has its first batch in the log, and forgets it with the first batch
- * that it looks at ({@code clearVerificationStateEntry}), because an append has no other. The confirmation also names the lowest
- * sequence that was seen, and no batch may begin above it ({@code VerificationStateEntry.lowestSequence}); and since 4.1, while it
- * is of version 2 ({@code supportsEpochBump}), every batch must begin at 0 whose producer had none in its epoch before the append.
- * So the second batch of a set would fail three times.
+ * <p>UnifiedLog requires it for each batch until the transaction has its first batch in the log, and removes it at the
+ * first batch that it checks ({@code clearVerificationStateEntry}), because it expects one batch per append. The
+ * confirmation also has the lowest sequence seen, and no batch may begin above it
+ * ({@code VerificationStateEntry.lowestSequence}). Since 4.1, in transactions of version 2 ({@code supportsEpochBump}),
+ * a batch must begin at 0 if its producer had no batch in its epoch before the append. So the second batch of a set
+ * would fail all three checks.
  *
- * <p>While the batches of one set, which are of one producer id and epoch and in sequence, are looked at, under the log's lock
- * and for one request, its confirmation stays; it is forgotten behind them. The first batch has every check that it has alone; the
- * others are held to its confirmation, and to the sequence of the batch before.
+ * <p>All batches of a set have one producer id and epoch and are in sequence. They are checked for one request, under
+ * the log's lock. The confirmation is kept until all of them are checked. The first batch gets every check of a single
+ * batch; each other one needs the same confirmation, and must follow the sequence of the batch before it.
  */
 public final class Confirmation {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
@@ -30,9 +32,9 @@ public final class Confirmation {
     private static final ThreadLocal<Confirmation> OF_SET = new ThreadLocal<>();
 
     private final long producerId;
-    private Object manager; // that has to forget it
+    private Object manager; // from which the confirmation is removed at the end
 
-    /** For versions that check it. */
+    /** Only in versions that check it. */
     static Method epochBump() {
         return Members.method(ENTRY, "supportsEpochBump", boolean.class);
     }
@@ -41,7 +43,7 @@ public final class Confirmation {
         this.producerId = producerId;
     }
 
-    /** This thread looks at {@code records} now. Nothing may fail between this and {@link #end}. */
+    /** This thread starts to check {@code records}. Last call of the enter advice: if that fails, end is not called. */
     public static void begin(Object records, Object origin) throws Throwable {
         RecordSet set = SetValidator.isClient(origin) ? RecordSet.of(KafkaRecords.bytes(records)) : null;
         if (set != null && set.isTransactional()) {
@@ -49,7 +51,7 @@ public final class Confirmation {
         }
     }
 
-    /** All batches were looked at, or one was refused. */
+    /** All batches are checked, or one is refused. */
     public static void end() throws Throwable {
         Confirmation held = OF_SET.get();
         if (held == null) {
@@ -61,7 +63,7 @@ public final class Confirmation {
         }
     }
 
-    /** Whether the confirmation is to be forgotten later: at the end of the set that this thread looks at. */
+    /** Whether the confirmation is kept until the end of the set that this thread checks. */
     public static boolean keeps(Object manager, long producerId) {
         Confirmation held = OF_SET.get();
         if (held == null || held.producerId != producerId) {

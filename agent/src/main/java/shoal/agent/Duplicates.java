@@ -3,6 +3,7 @@ package shoal.agent;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
@@ -10,15 +11,17 @@ import java.util.Objects;
 import java.util.Optional;
 
 /**
- * Idempotence of sets: UnifiedLog.analyzeAndValidateProducerState looks for batches that were written already.
+ * Idempotence of sets: UnifiedLog.analyzeAndValidateProducerState looks for batches that are already written.
  *
- * <p>As soon as it finds one it calls the whole append a repetition: nothing is written and all is acknowledged. That is right
- * for one batch, and for a set that is repeated as a whole. Of a set of which a part is new, the new part would be lost.
+ * <p>If it finds one, it treats the whole append as a duplicate: nothing is written and everything is acknowledged.
+ * That is right for one batch, and for a whole set that is sent again. If only a part of the set was written, the rest
+ * would be lost.
  *
- * <p>So a set with a known batch passes as a repetition only where all of it is seen to be written, side by side, so that the one
- * base offset of the answer is right for all: every batch is known to the producer state, or the first is and the log itself has
- * the set from there on (batches without a producer id, or more of them than the state remembers). Otherwise it is refused
- * (INVALID_RECORD: to be sent batch by batch). A topic with LogAppendTime changes the CRCs, so that only the first way is left.
+ * <p>So a set with a written batch is accepted as a duplicate only if all of it was written contiguously, because the
+ * answer has one base offset: either the producer state has every batch, or it has the first one and the log has the
+ * set from there on (if batches have no producer id, or the state no longer remembers them). Otherwise the set is
+ * refused (INVALID_RECORD: send it batch by batch). LogAppendTime changes the CRCs, so such a topic needs the first
+ * case.
  */
 public final class Duplicates {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
@@ -29,7 +32,8 @@ public final class Duplicates {
 
     static final Method PATCHED = patched();
 
-    private static final MethodHandle STATE = object(Members.getter(Members.field(TYPE, "producerStateManager", MANAGER)));
+    private static final MethodHandle STATE =
+            object(Members.getter(Members.field(TYPE, "producerStateManager", MANAGER)));
     private static final MethodHandle LAST_ENTRY = Members.handle(
                     Members.method(MANAGER, "lastEntry", Optional.class, long.class))
             .asType(MethodType.methodType(Optional.class, Object.class, long.class));
@@ -43,7 +47,7 @@ public final class Duplicates {
 
     private Duplicates() {}
 
-    /** Raises Kafka's InvalidRecordException where {@code records} is a set that was written before in part. */
+    /** Throws Kafka's InvalidRecordException if {@code records} is a set of which only a part was written before. */
     public static void check(Object log, Object records, Object origin) throws Throwable {
         RecordSet set = SetValidator.isClient(origin) ? RecordSet.of(KafkaRecords.bytes(records)) : null;
         if (set == null || !set.hasProducerIds()) {
@@ -54,11 +58,11 @@ public final class Duplicates {
         if (known > 0 && !(known == set.size() && together(written)) && !inLog(log, written[0], records)) {
             Status.refused();
             throw (Throwable) (Object) REFUSAL.invokeExact((Object)
-                    ("Of a set of " + set.size() + " batches " + known + " were written before: send them one by one"));
+                    (known + " of " + set.size() + " batches of a set were written before: send them one by one"));
         }
     }
 
-    /** The BatchMetadata of each batch, null where a batch is new or has no producer id. */
+    /** The BatchMetadata of each batch; null for a batch that is new or has no producer id. */
     private static Object[] written(Object log, RecordSet set, Object records) throws Throwable {
         Object[] written = new Object[set.size()];
         Iterator<?> batches = WrittenLog.batches(records);
@@ -90,15 +94,18 @@ public final class Duplicates {
         return entry.isEmpty() ? null : ((Optional<?>) FIND.invokeExact((Object) entry.get(), batch)).orElse(null);
     }
 
-    /** By its first parameters: what it returns, and whether it is also told a transaction version, has changed over time. */
+    /**
+     * Found by its first parameters: its result, and a fifth parameter (transaction version), differ between versions.
+     */
     private static Method patched() {
         List<Class<?>> first = List.of(
                 Members.type(LOG + "LogOffsetMetadata"),
                 KafkaRecords.TYPE,
                 Members.type(LOG + "AppendOrigin"),
                 Members.type(LOG + "VerificationGuard"));
-        return Members.method(TYPE, "analyzeAndValidateProducerState", parameters -> parameters.equals(first)
-                || parameters.size() == 5 && parameters.subList(0, 4).equals(first) && parameters.get(4) == short.class);
+        List<Class<?>> all = new ArrayList<>(first);
+        all.add(short.class);
+        return Members.method(TYPE, "analyzeAndValidateProducerState", List.of(first, all)::contains);
     }
 
     private static MethodHandle object(MethodHandle handle) {

@@ -15,7 +15,7 @@ final class KafkaRecords {
 
     private KafkaRecords() {}
 
-    /** The bytes of a MemoryRecords; positions and limits are the caller's own. */
+    /** The bytes of a MemoryRecords; position and limit belong to the caller. */
     static ByteBuffer bytes(Object records) throws Throwable {
         return (ByteBuffer) BUFFER.invokeExact(records);
     }

@@ -13,13 +13,13 @@ import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /**
- * Looks up classes of Kafka and their members by exact types, without initialising any class. Whatever is not as expected is
- * an {@link Unexpected}, which the start-up reports before anything is patched.
+ * Looks up classes of Kafka and their members by exact types, without initialising any class. Any difference throws
+ * {@link Unexpected}, which the start-up reports before anything is patched.
  */
 final class Members {
     private static final MethodHandles.Lookup LOOKUP = MethodHandles.lookup();
 
-    /** A class or member of Kafka is missing or is another than expected. */
+    /** A class or member of Kafka is missing, or differs from what is expected. */
     static final class Unexpected extends RuntimeException {
         private static final long serialVersionUID = 1L;
 
@@ -53,7 +53,7 @@ final class Members {
         return typed(method, method.getReturnType(), result);
     }
 
-    /** The one method of that name whose parameters are as wished; of any result. */
+    /** The only method with this name and matching parameters; any result. */
     static Method method(Class<?> owner, String name, Predicate<List<Class<?>>> parameters) {
         return only(
                 owner,
@@ -74,7 +74,7 @@ final class Members {
         return typed(field, field.getType(), type);
     }
 
-    /** The fields of an instance, in the order in which the class has them. */
+    /** The instance fields of a class, in order of declaration. */
     static List<Field> fields(Class<?> owner) {
         return Arrays.stream(owner.getDeclaredFields())
                 .filter(field -> !Modifier.isStatic(field.getModifiers()))
@@ -82,7 +82,7 @@ final class Members {
                 .collect(Collectors.toList());
     }
 
-    /** The one constructor of a class. */
+    /** The only constructor of a class. */
     static Constructor<?> onlyConstructor(Class<?> owner) {
         return only(owner, "<init>", List.of(owner.getDeclaredConstructors()));
     }
@@ -108,7 +108,7 @@ final class Members {
         return unreflected(() -> LOOKUP.unreflectConstructor(opened(constructor)));
     }
 
-    /** Reads a component of a result class: its accessor where it is a record, else its public field of that name. */
+    /** Reads a component of a result class: the accessor if it is a record, otherwise the public field. */
     static MethodHandle component(Class<?> owner, String name, Class<?> type) {
         boolean accessor = Arrays.stream(owner.getDeclaredMethods()).anyMatch(method -> method.getName().equals(name));
         return accessor ? handle(method(owner, name, type)) : getter(field(owner, name, type));
@@ -116,7 +116,8 @@ final class Members {
 
     private static <M> M only(Class<?> owner, String name, List<M> members) {
         if (members.size() != 1) {
-            throw new Unexpected(owner.getName() + " has " + members.size() + " members " + name + " as expected, not one");
+            throw new Unexpected(
+                    owner.getName() + " has " + members.size() + " matching members " + name + ", expected 1");
         }
         return members.get(0);
     }

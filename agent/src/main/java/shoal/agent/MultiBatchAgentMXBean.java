@@ -2,31 +2,31 @@ package shoal.agent;
 
 import java.util.List;
 
-/** What {@code shoal:type=MultiBatchAgent} tells; counts are since the broker's start. */
+/** Attributes of {@code shoal:type=MultiBatchAgent}; counts are since the broker's start. */
 public interface MultiBatchAgentMXBean {
-    /** Whether this broker takes several batches per partition. */
+    /** Whether this broker accepts several batches per partition. */
     boolean isActive();
 
-    /** The agent's. */
+    /** The agent's version. */
     String getVersion();
 
     String getKafkaVersion();
 
-    /** Class and method; empty where the broker is stock. */
+    /** Class and method; empty if nothing is patched. */
     List<String> getPatchedMethods();
 
-    /** Why nothing is patched; empty where it is. */
+    /** Why nothing is patched; empty if the broker is patched. */
     String getReason();
 
-    /** Sets of several batches that were validated and went on to be appended. */
+    /** Sets of several batches that were validated and passed on to the log. */
     long getSets();
 
     /** The batches of those sets. */
     long getBatches();
 
-    /** Those sets whose bytes went into the log as they came, but for offsets and epochs. */
+    /** Those sets whose bytes were appended unchanged, except offsets and epochs. */
     long getSetsInPlace();
 
-    /** Sets refused because only a part of them had been written before. */
+    /** Sets refused because only a part of them was written before. */
     long getSetsRefusedAsRepeated();
 }

@@ -13,7 +13,7 @@ import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.dynamic.DynamicType;
 import net.bytebuddy.matcher.ElementMatchers;
 
-/** Puts the advices into Kafka's methods: into all of them, or after a failure into none. */
+/** Inserts the advices into Kafka's methods: into all of them, or after a failure into none. */
 final class Patches implements ClassFileTransformer {
     private final List<Patch> patches;
     private Throwable failure;
@@ -41,9 +41,9 @@ final class Patches implements ClassFileTransformer {
         }
     }
 
-    /** The names of the methods that are patched now. Raises whatever went wrong; then none is. */
+    /** The names of the patched methods. After any exception none is patched. */
     static List<String> apply(Instrumentation jvm) throws Throwable {
-        Patches patches = new Patches(); // looks up all that is expected of Kafka
+        Patches patches = new Patches(); // looks up every expected member of Kafka
         loadAll();
         Class<?>[] classes = patches.patches.stream()
                 .map(patch -> patch.method.getDeclaringClass())
@@ -63,9 +63,11 @@ final class Patches implements ClassFileTransformer {
         return patches.names();
     }
 
-    /** What is only used once the broker runs is loaded now: the jar may be replaced meanwhile. */
+    /** Loads classes that are used only while the broker runs: the jar may be replaced by then. */
     private static void loadAll() throws ClassNotFoundException {
-        for (Class<?> type : List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class)) {
+        List<Class<?>> types =
+                List.of(RecordSet.class, Results.class, WrittenLog.class, ProducerCodecs.class, Confirmation.class);
+        for (Class<?> type : types) {
             Class.forName(type.getName());
             for (Class<?> inner : type.getDeclaredClasses()) {
                 Class.forName(inner.getName(), false, type.getClassLoader());
@@ -82,7 +84,7 @@ final class Patches implements ClassFileTransformer {
     @Override
     public byte[] transform(
             ClassLoader loader, String name, Class<?> type, ProtectionDomain domain, byte[] classFile) {
-        List<Patch> wanted = patches.stream() // another loader's class of that name is another class
+        List<Patch> wanted = patches.stream() // by type, not by name: other loaders may have a class of that name
                 .filter(patch -> patch.method.getDeclaringClass() == type)
                 .collect(Collectors.toList());
         if (wanted.isEmpty()) {
@@ -90,7 +92,7 @@ final class Patches implements ClassFileTransformer {
         }
         try {
             return patched(wanted, type, classFile);
-        } catch (Throwable e) { // the JVM would swallow it
+        } catch (Throwable e) { // the JVM ignores what a transformer throws
             failure = e;
             return null;
         }

@@ -6,11 +6,11 @@ import java.lang.reflect.Method;
 import java.util.Optional;
 
 /**
- * Which codec a batch is to have in the log.
+ * The codec of a batch in the log.
  *
- * <p>Kafka decides once per set: the topic's own codec, or, with compression.type=producer, "the codec of the set", which it
- * takes from the last compressed batch. LogValidator is told the outcome only. To let each batch keep its own codec, but only
- * where the topic says so, the second case is answered with objects that the agent knows again.
+ * <p>Kafka decides once per set: the topic's codec or, with compression.type=producer, the codec of the last compressed
+ * batch. LogValidator gets only the result. So that each batch can keep its own codec with compression.type=producer,
+ * and only then, this case is answered with objects that the agent recognises.
  */
 public final class ProducerCodecs {
     static final Class<?> CODEC = Members.recordType("CompressionType");
@@ -31,8 +31,8 @@ public final class ProducerCodecs {
     private static final MethodHandle BUILD = Members.handle(Members.method(BUILDER, "build", COMPRESSION))
             .asType(MethodType.methodType(Object.class, Object.class));
 
-    /** What is answered for compression.type=producer, by id. Like a topic's own, these are immutable and shared by threads. */
-    private static final class Made { // when first asked for: the start-up initialises no class of Kafka
+    /** Answers for compression.type=producer, by id. Immutable and shared by threads, like a topic's own. */
+    private static final class Made { // made at first use: the start-up initialises no class of Kafka
         static final Object[] BY_ID = {make(0), make(1), make(2), make(3), make(4)};
 
         private static Object make(int id) {
@@ -46,9 +46,9 @@ public final class ProducerCodecs {
 
     private ProducerCodecs() {}
 
-    /** The answer of targetCompression where the topic has no codec of its own, else null. */
+    /** The answer of targetCompression if the topic has no codec of its own, otherwise null. */
     public static Object target(Optional<?> ofTopic, Object source) {
-        return ofTopic.isPresent() ? null : Made.BY_ID[((Enum<?>) source).ordinal()]; // the ids count as the constants do
+        return ofTopic.isPresent() ? null : Made.BY_ID[((Enum<?>) source).ordinal()]; // ids equal the ordinals
     }
 
     static Object target(int id) {
@@ -65,7 +65,7 @@ public final class ProducerCodecs {
         return false;
     }
 
-    /** Kafka's CompressionType of an id. Raises IllegalArgumentException for an unknown one, as Kafka does. */
+    /** Kafka's CompressionType of an id. Throws IllegalArgumentException for an unknown one, as Kafka does. */
     static Object source(int id) throws Throwable {
         return (Object) FOR_ID.invokeExact(id);
     }

@@ -6,12 +6,13 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * The batches of a record set that the agent takes over: two or more whole batches of magic 2 that fill the set, none a
- * control batch, all transactional or none, all of one producer where they are; batches of one producer id follow each other.
+ * The batches of a record set that the agent handles: two or more complete batches of magic 2 that fill the set,
+ * without control batches. Either none is transactional, or all are and have one producer. Sequences of a producer id
+ * are contiguous.
  *
- * <p>One transaction, because the broker looks at the first batch only when it asks whether a request is transactional, and so
- * needs a transactional id (RequestUtils). Sequences without a gap, because the broker takes any sequence from a producer id that
- * it does not know yet, from every batch of a set, and would write a batch twice that is in the set twice (ProducerAppendInfo).
+ * <p>Only one transaction, because the broker decides by the first batch whether a request is transactional and needs a
+ * transactional id (RequestUtils). No gaps in sequences, because the broker accepts any sequence of an unknown producer
+ * id, in every batch of a set, and would append a batch that is twice in the set twice (ProducerAppendInfo).
  */
 final class RecordSet {
     // Positions in a v2 batch (DefaultRecordBatch): baseOffset, batchLength, ...
@@ -38,11 +39,11 @@ final class RecordSet {
         this.starts = starts;
     }
 
-    /** The set in {@code bytes} (big-endian, from 0 to the limit), or null where Kafka's own code is to have it. */
+    /** The set in {@code bytes} (big-endian, from 0 to the limit); null if Kafka's own code handles it. */
     static RecordSet of(ByteBuffer bytes) {
         long first = end(bytes, 0);
         if (first < 0 || first >= bytes.limit() || bytes.position() != 0) {
-            return null; // one batch: what ordinary clients send comes no further
+            return null; // one batch, as ordinary clients send
         }
         int[] starts = new int[8];
         int count = 0;
@@ -87,12 +88,12 @@ final class RecordSet {
         return false;
     }
 
-    /** Whether all batches are parts of one transaction; then they are of one producer id and epoch. */
+    /** Whether all batches are in one transaction; then they have one producer id and epoch. */
     boolean isTransactional() {
         return (attributes(bytes, 0) & TRANSACTIONAL) != 0;
     }
 
-    /** Whether the batches of each producer id are of one epoch, each beginning where the last one ended. */
+    /** Whether the batches of each producer id have one epoch and contiguous sequences. */
     private boolean isInSequence() {
         Map<Long, Integer> last = null;
         for (int i = 0; i < starts.length; i++) {
@@ -109,7 +110,7 @@ final class RecordSet {
 
     private boolean follows(int before, int index) {
         int records = bytes.getInt(starts[before] + LAST_OFFSET_DELTA) + 1;
-        int next = (bytes.getInt(starts[before] + BASE_SEQUENCE) + records) & Integer.MAX_VALUE; // 0 comes after the largest
+        int next = (bytes.getInt(starts[before] + BASE_SEQUENCE) + records) & Integer.MAX_VALUE; // wraps to 0
         return bytes.getInt(starts[index] + BASE_SEQUENCE) == next
                 && bytes.getShort(starts[index] + PRODUCER_EPOCH) == bytes.getShort(starts[before] + PRODUCER_EPOCH);
     }

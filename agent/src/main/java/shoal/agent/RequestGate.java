@@ -4,7 +4,7 @@ import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 
-/** The first gate, ProduceRequest.validateRecords: what a batch must be before its request is looked at any further. */
+/** The first gate, ProduceRequest.validateRecords: checks batches before the request is processed further. */
 public final class RequestGate {
     static final Method PATCHED = Members.method(
             Members.type("org.apache.kafka.common.requests.ProduceRequest"),
@@ -17,7 +17,7 @@ public final class RequestGate {
 
     private RequestGate() {}
 
-    /** Lets Kafka look at each batch by itself. False where this is no set to take over: nothing was done then. */
+    /** Lets Kafka check each batch separately. False if the agent does not handle this set: then nothing is done. */
     public static boolean validateEach(short version, Object records) throws Throwable {
         if (!KafkaRecords.TYPE.isInstance(records)) {
             return false;

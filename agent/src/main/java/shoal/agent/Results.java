@@ -8,7 +8,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** The results of the batches of one set, and the one that is made of them. */
+/** The results of the batches of one set, and the merged result. */
 final class Results {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
     static final Class<?> TYPE = Members.type(LOG + "LogValidator$ValidationResult");
@@ -29,7 +29,8 @@ final class Results {
     };
     private static final MethodHandle NEW = Members.handle(constructor());
     private static final boolean HAS_OFFSET = NEW.type().parameterCount() == CREATED_WITH_OFFSET.length;
-    private static final MethodHandle OFFSET = HAS_OFFSET ? component(TYPE, "shallowOffsetOfMaxTimestamp", long.class) : null;
+    private static final MethodHandle OFFSET =
+            HAS_OFFSET ? component(TYPE, "shallowOffsetOfMaxTimestamp", long.class) : null;
     private static final MethodHandle NEW_STATS = newStats();
     private static final MethodHandle TOO_LARGE = Members.handle(tooLarge());
 
@@ -39,7 +40,7 @@ final class Results {
     private boolean sizeChanged;
     private long size;
 
-    /** {@code set}: the MemoryRecords that all batches are parts of. */
+    /** {@code set}: the MemoryRecords of all batches. */
     Results(Object set, int batches) {
         this.set = set;
         this.results = new ArrayList<>(batches);
@@ -52,11 +53,11 @@ final class Results {
         sizeChanged |= (boolean) SIZE_CHANGED.invoke(result);
         size += KafkaRecords.bytes(records(result)).limit();
         if (size > Integer.MAX_VALUE) {
-            throw (Throwable) TOO_LARGE.invoke("A record set is larger than 2 GiB once its batches have the topic's codec");
+            throw (Throwable) TOO_LARGE.invoke("The record set exceeds 2 GiB when compressed with the topic's codec");
         }
     }
 
-    /** Every batch was numbered in place: the set can go into the log as it came. */
+    /** True if every batch got its offsets in place: the set's own buffer can be appended. */
     boolean inPlace() {
         return inPlace;
     }
@@ -73,7 +74,7 @@ final class Results {
         return NEW.invoke(now, records, max, sizeChanged, sum());
     }
 
-    /** The first of those with the largest timestamp. */
+    /** The first result with the largest timestamp. */
     private Object newest() throws Throwable {
         Object newest = results.get(0);
         for (Object result : results) {
@@ -114,7 +115,7 @@ final class Results {
         return Members.component(owner, name, type).asType(MethodType.methodType(read, Object.class));
     }
 
-    /** The class of the statistics, which is in another package since 4.3. */
+    /** The class of the statistics; 4.3 moved it to another package. */
     private static Class<?> stats() {
         Class<?> type = Arrays.stream(TYPE.getDeclaredFields())
                 .filter(field -> field.getName().equals("recordValidationStats"))
@@ -128,7 +129,7 @@ final class Results {
         Constructor<?> constructor = Members.onlyConstructor(TYPE);
         Class<?>[] taken = constructor.getParameterTypes();
         if (!Arrays.equals(taken, CREATED) && !Arrays.equals(taken, CREATED_WITH_OFFSET)) {
-            throw new Members.Unexpected(constructor + " is not as expected");
+            throw new Members.Unexpected("unexpected constructor: " + constructor);
         }
         return constructor;
     }

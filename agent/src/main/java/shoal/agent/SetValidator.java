@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.stream.Collectors;
 
 /**
- * The second gate, LogValidator: validates the batches of one partition under its log's lock and gives them offsets.
+ * The second gate, LogValidator: validates the batches of a partition under its log's lock and assigns offsets.
  *
- * <p>A LogValidator of its own for each batch: with the set's settings, the batch's codec, and the set's offset counter.
+ * <p>Each batch gets its own LogValidator, with the set's settings, the batch's codec, and the set's offset counter.
  */
 public final class SetValidator {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
@@ -46,7 +46,7 @@ public final class SetValidator {
 
     private SetValidator() {}
 
-    /** The result for a whole set, or null where this is no set to take over: nothing was done then. */
+    /** The result for a whole set; null if the agent does not handle this set: then nothing is done. */
     public static Object validate(Object validator, Object counter, Object metrics, Object buffers) throws Throwable {
         RecordSet set = RecordSet.of(KafkaRecords.bytes((Object) GET_RECORDS.invokeExact(validator)));
         if (set == null) {
@@ -83,7 +83,7 @@ public final class SetValidator {
         return ((Enum<?>) origin).name().equals("CLIENT");
     }
 
-    /** The fields of LogValidator, which must be what its constructor takes, in the same order. */
+    /** The fields of LogValidator, which must be its constructor's parameters, in the same order. */
     private static List<Field> settings() {
         List<Field> fields = Members.fields(TYPE);
         String found = fields.stream()

@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.LongAdder;
 import javax.management.JMException;
 import javax.management.ObjectName;
 
-/** What the agent did and does, for JMX. */
+/** The agent's state and counters, for JMX. */
 final class Status implements MultiBatchAgentMXBean {
     private static final LongAdder SETS = new LongAdder();
     private static final LongAdder BATCHES = new LongAdder();

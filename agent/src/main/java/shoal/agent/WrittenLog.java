@@ -4,7 +4,7 @@ import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodType;
 import java.util.Iterator;
 
-/** Looks into a partition's log, for a set that may be there already. */
+/** Searches a partition's log for a set that may already be written. */
 final class WrittenLog {
     private static final String LOG = "org.apache.kafka.storage.internals.log.";
     static final Class<?> TYPE = Members.type(Broker.current().log);
@@ -17,23 +17,26 @@ final class WrittenLog {
                     Members.method(TYPE, "read", FETCHED, long.class, int.class, ISOLATION, boolean.class))
             .asType(MethodType.methodType(
                     Object.class, Object.class, long.class, int.class, Object.class, boolean.class));
-    private static final MethodHandle TO_THE_END = generic(Members.getter(Members.field(ISOLATION, "LOG_END", ISOLATION)));
-    private static final MethodHandle READ_RECORDS = generic(Members.getter(Members.field(FETCHED, "records", RECORDS)));
-    private static final MethodHandle BATCHES = generic(Members.handle(Members.method(RECORDS, "batches", Iterable.class)));
+    private static final MethodHandle TO_THE_END =
+            generic(Members.getter(Members.field(ISOLATION, "LOG_END", ISOLATION)));
+    private static final MethodHandle READ_RECORDS =
+            generic(Members.getter(Members.field(FETCHED, "records", RECORDS)));
+    private static final MethodHandle BATCHES =
+            generic(Members.handle(Members.method(RECORDS, "batches", Iterable.class)));
     private static final MethodHandle BASE_OFFSET = ofBatch("baseOffset", long.class);
     private static final MethodHandle CHECKSUM = ofBatch("checksum", long.class);
     private static final MethodHandle SIZE = ofBatch("sizeInBytes", int.class);
 
     private WrittenLog() {}
 
-    /** The batches of a MemoryRecords or of what was read from a log. */
+    /** The batches of a MemoryRecords, or of records read from a log. */
     static Iterator<?> batches(Object records) throws Throwable {
         return ((Iterable<?>) (Object) BATCHES.invokeExact(records)).iterator();
     }
 
     /**
-     * Whether the log has these very batches from {@code offset} on, one behind the other: their sizes, their CRCs (which do not
-     * cover offsets) and the distances of their offsets. False, too, where they can't be read any more.
+     * Whether the log has these batches contiguously from {@code offset} on, by size, CRC (which does not cover
+     * offsets) and distance of offsets. Also false if they can no longer be read.
      */
     static boolean holds(Object log, long offset, Object records, int size) throws Throwable {
         Object written;

@@ -1,36 +1,39 @@
 /**
- * A Java agent by which an unmodified Kafka broker takes several record batches per partition in one produce request.
+ * A Java agent that makes an unmodified Kafka broker accept several record batches per partition in one produce
+ * request.
  *
  * <pre>
- *     Agent      start-up: decides, patches all or nothing, tells
- *     Broker     the Kafka on the class path: its version, and the lines of versions that are known
- *     Members    looks up what is expected of Kafka's classes; anything else than expected ends the attempt
- *     Patches    retransforms the six methods, takes it back when one fails
- *     Advices    the code that is put into them: calls of the next five
+ *     Agent      start-up: decides, patches everything or nothing, reports
+ *     Broker     the Kafka on the class path: its version, and the known release lines
+ *     Members    looks up the expected members of Kafka's classes; any difference ends the attempt
+ *     Patches    retransforms the six or seven methods; reverts all of them if one fails
+ *     Advices    the code that is inserted into them: calls of the next classes
  *     RequestGate, SetValidator with Results, ProducerCodecs, Duplicates with WrittenLog, Confirmation
- *     RecordSet  the bytes of a set: which sets the agent takes over
+ *     RecordSet  the bytes of a set: which sets the agent handles
  *     Status     the MBean shoal:type=MultiBatchAgent
  * </pre>
  *
- * <p><b>How.</b> A set that {@link shoal.agent.RecordSet} takes over is cut into its batches, and each goes through Kafka's
- * own code as if it had come alone: a batch keeps every check that a single one gets, in the words of its version. All
- * batches of a set draw offsets from one counter, and the log gets them in one append: all or nothing, as KIP-98 wants.
- * Every other set (one batch, an old format, damage, control batches, more than one transaction) goes to Kafka's code as it
- * came, which treats it as ever.
+ * <p><b>How.</b> A set that {@link shoal.agent.RecordSet} accepts is split into its batches, and each goes through
+ * Kafka's own code as if it were alone: every batch gets every check of its Kafka version. All batches of a set take
+ * offsets from one counter, and are written to the log in one append: all or nothing, as KIP-98 requires. Every other
+ * set (one batch, an old format, damage, control batches, more than one transaction) goes to Kafka's code unchanged.
  *
- * <p><b>Two gates</b> refuse sets in a stock broker, before anything is appended: {@code ProduceRequest.validateRecords}
- * and {@code LogValidator.validateMessagesAndAssignOffsets}. Five more methods would be wrong with sets:
+ * <p><b>Two gates</b> refuse sets in a stock broker, before anything is appended: {@code
+ * ProduceRequest.validateRecords} and {@code LogValidator.validateMessagesAndAssignOffsets}. Five more methods would be
+ * wrong with sets:
  * <ul>
- * <li>{@code BrokerCompressionType.targetCompression} is asked once per set, though with compression.type=producer each batch
- * has a codec of its own; see {@link shoal.agent.ProducerCodecs}.
- * <li>{@code UnifiedLog.analyzeAndValidateProducerState} takes a set for a repetition as soon as one batch is one, and
- * acknowledges all of it unwritten; see {@link shoal.agent.Duplicates}.
- * <li>{@code ProducerStateManager.clearVerificationStateEntry}, {@code VerificationStateEntry.lowestSequence} and, since 4.1,
- * {@code VerificationStateEntry.supportsEpochBump} let the coordinator's confirmation of a new transaction (KIP-890) hold for one batch; see {@link shoal.agent.Confirmation}.
+ * <li>{@code BrokerCompressionType.targetCompression} is called once per set, but with compression.type=producer each
+ * batch has its own codec; see {@link shoal.agent.ProducerCodecs}.
+ * <li>{@code UnifiedLog.analyzeAndValidateProducerState} treats a set as a duplicate if one of its batches is one, and
+ * acknowledges all of it without writing; see {@link shoal.agent.Duplicates}.
+ * <li>{@code ProducerStateManager.clearVerificationStateEntry}, {@code VerificationStateEntry.lowestSequence} and,
+ * since 4.1, {@code VerificationStateEntry.supportsEpochBump} limit the coordinator's verification of a new transaction
+ * (KIP-890) to one batch; see {@link shoal.agent.Confirmation}.
  * </ul>
  *
- * <p><b>Rejected:</b> removing the second check in {@code LogValidator} alone (its loops number records and choose codecs over
- * the whole set: compressed sets fail, or become one batch); replacing whole classes by an own jar in front of the class
- * path (one per patch release, and silent about the difference); one append per batch (a set could be written in part).
+ * <p><b>Rejected:</b> removing only the second check in {@code LogValidator} (its loops assign offsets and choose the
+ * codec for the whole set: compressed sets fail, or become one batch); replacing whole classes by a jar earlier on the
+ * class path (one per patch release, and silent if it does not match); one append per batch (part of a set could be
+ * written).
  */
 package shoal.agent;

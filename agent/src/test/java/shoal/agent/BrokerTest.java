@@ -16,7 +16,10 @@ class BrokerTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"none", "", "3.8.1", "4.4.0", "4.30.0", "14.3.0", "4.3", "4.3.0-SNAPSHOT", "7.9.0-ccs", "4.1.0.redhat-1"})
+    @ValueSource(
+            strings = {
+                "none", "", "3.8.1", "4.4.0", "4.30.0", "14.3.0", "4.3", "4.3.0-SNAPSHOT", "7.9.0-ccs", "4.1.0.redhat-1"
+            })
     void everythingElseIsUnknown(String version) {
         assertTrue(Broker.line(version).isEmpty());
     }

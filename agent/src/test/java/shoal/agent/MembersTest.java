@@ -3,12 +3,13 @@ package shoal.agent;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.lang.reflect.Method;
 import java.util.List;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 
 class MembersTest {
-    /** What a class of Kafka may look like. */
+    /** Like a class of Kafka. */
     static final class Example {
         static final int CONSTANT = 1;
         private final int number;
@@ -35,8 +36,10 @@ class MembersTest {
     @Test
     void membersAreFoundByExactTypes() throws Throwable {
         Example example = new Example(7, "x");
-        assertEquals("x7", (String) Members.handle(Members.method(Example.class, "text", String.class)).invoke(example));
-        assertEquals(8L, (long) Members.handle(Members.method(Example.class, "twice", long.class, long.class)).invoke(4L));
+        Method text = Members.method(Example.class, "text", String.class);
+        assertEquals("x7", (String) Members.handle(text).invoke(example));
+        Method twice = Members.method(Example.class, "twice", long.class, long.class);
+        assertEquals(8L, (long) Members.handle(twice).invoke(4L));
         assertEquals(7, (int) Members.getter(Members.field(Example.class, "number", int.class)).invoke(example));
         Example made = (Example) Members.handle(Members.onlyConstructor(Example.class)).invoke(1, "y");
         assertEquals("y1", made.text());

@@ -16,7 +16,7 @@ class RecordSetTest {
     private static final int TRANSACTIONAL = 0x10;
     private static final int CONTROL = 0x20;
 
-    /** Headers and some payload; nothing here reads records or CRCs. */
+    /** Headers and arbitrary payload: these tests read no records or CRCs. */
     private static ByteBuffer batch(int payload, int attributes, long producerId, int epoch) {
         ByteBuffer batch = ByteBuffer.allocate(61 + payload);
         batch.putInt(8, 49 + payload).put(16, (byte) 2).putShort(21, (short) attributes);
@@ -138,7 +138,7 @@ class RecordSetTest {
         assertNull(RecordSet.of(set(batch(3, 0, 9, 1).putInt(53, 1).putInt(23, -2), first)));
     }
 
-    /** A batch of some records of producer 9, or another. */
+    /** A numbered batch of a producer. */
     private static ByteBuffer numbered(long producerId, int epoch, int sequence, int records) {
         return batch(0, 0, producerId, epoch).putInt(53, sequence).putInt(23, records - 1);
     }
@@ -151,7 +151,8 @@ class RecordSetTest {
     @Test
     void sequencesOfAProducerFollowEachOther() {
         ByteBuffer first = numbered(9, 0, 4, 3);
-        assertNotNull(RecordSet.of(set(first, numbered(9, 0, 7, 2), plain(0), numbered(8, 2, 0, 1), numbered(9, 0, 9, 1))));
+        ByteBuffer other = numbered(8, 2, 0, 1);
+        assertNotNull(RecordSet.of(set(first, numbered(9, 0, 7, 2), plain(0), other, numbered(9, 0, 9, 1))));
         for (int sequence : new int[] {-1, 0, 4, 6, 8}) {
             assertNull(RecordSet.of(set(first, plain(0), numbered(9, 0, sequence, 2))), "sequence " + sequence);
         }
