@@ -7,5 +7,5 @@
 unchanged. A route may edit a request, hold it for a handler, or have its answer edited or held; `pending` has what
 happens to each answer, in the order of the requests. `topic_names` asks the broker for names of topic ids over this
 connection. `timeouts` ends connections that make no progress. `connection` owns the two sockets, the two pumps and the
-handler; `state` is its life, as a table of transitions. `Home` and `Path` are what it needs of its listener.
+handler; `state` is its life cycle, a table of transitions. `Home` and `Path` are its interfaces to the listener.
 """

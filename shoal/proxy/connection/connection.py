@@ -3,18 +3,20 @@
     run ── wait for first bytes ── connect ──┬── request pump  (client -> broker)
                                              └── response pump (broker -> client)
 
-Requests and answers stay one to one and in order. What a broker keeps per connection (SASL, quotas, fetch sessions,
-transactions) therefore belongs to one client. `state` has the life of a connection; the end, by its first cause:
+Every request has one answer, in order, and every client has its own broker connection: so the broker's state per
+connection (SASL, quotas, fetch sessions, transactions) belongs to one client. `state` has the life cycle of a
+connection. How it ends, by the first cause:
 
     client closes          the broker gets a FIN; its remaining answers pass for `close_seconds`
-    client resets          the broker gets a reset, unless it works for Shoal: it drops requests that it has not begun
-    broker closes          what it has sent is passed on, then the client's socket is closed
+    client resets          the broker gets a reset, which drops requests that it has not started; not while it has
+                           requests of Shoal's own
+    broker closes          its remaining bytes are sent to the client, then the client's socket is closed
     drain                  no further request is read; the connection ends when every request is answered
-    either breaks rules    both sockets are closed at once
+    protocol error         both sockets are closed at once
 
-A route's handler may be in the middle of an exchange with the broker when one side closes. A lost broker raises
-`UpstreamLost` in the handler. A lost client does not interrupt it: it finishes (so that what was appended is known)
-within `linger_seconds`, and its answer is dropped.
+A route's handler may be in the middle of an exchange with the broker when one side closes. If the broker closes, the
+handler gets `UpstreamLost`. If the client closes, the handler finishes within `linger_seconds` (so that Shoal knows
+what was appended), and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ _REQUEST_IDS_AT = 4
 
 
 class Connection:
-    """`number` is unique in this process and starts at 1; captures have it. `context` is for the listener's path."""
+    """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path."""
 
     def __init__(self, client: socket.socket, bound_port: BoundPort, listener: Home, number: int) -> None:
         self.client = client
@@ -89,7 +91,7 @@ class Connection:
         self.handling = False  # a route's handler runs
         self.connected = False  # the two pumps exist
         self.provisional = False  # connected to a bootstrap broker: the right one is not known yet
-        self._was_reset = False  # by the client, without a FIN before
+        self._was_reset = False  # by the client, without a FIN
         self.cause: CloseCause | None = None
         self.detail = ""
         self.timeouts = Timeouts()
@@ -210,7 +212,7 @@ class Connection:
         self.scope.cancel()
 
     def drain(self) -> None:
-        """Read no further request, and end when those that were read have been answered."""
+        """Read no further request; end when all requests that were read are answered."""
         if self.state.precedes_open:
             return self.abort(CloseCause.DRAINED)
         self._report(Event.DRAIN)
@@ -236,7 +238,7 @@ class Connection:
 
     @property
     def _nothing_of_ours(self) -> bool:
-        """True when the broker has no request that is not the client's own, byte for byte."""
+        """True if every request that the broker has was passed unchanged from the client."""
         taken = self.backlog is not None and self.backlog.unanswered
         asked = any(
             isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest) for entry in self.in_flight
@@ -283,7 +285,7 @@ class Connection:
             self.client_out.tolerate_loss(False)
 
     def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
-        """The address under which the client finds a broker; its port is bound when this returns. Raises NoPort."""
+        """The address at which the client reaches a broker; its port is bound when this returns. Raises NoPort."""
         return self.listener.advertise(Address(host, port), node_id, self.local_host)
 
     def spawn(self, task: Callable[[bytes], Awaitable[None]], argument: bytes) -> None:
@@ -342,7 +344,7 @@ class Connection:
     # -- timeouts and statistics -----------------------------------------------------------------------------------
 
     def check_progress(self, now: float) -> None:
-        """Once a second: end where nothing moves, or where the client would now reach the right broker."""
+        """Once a second: end if nothing moves, or if the client would reach the right broker by reconnecting."""
         found = self.timeouts.check(self._progress(), self.limits, now)
         if found is not None:
             self.abort(*found)
@@ -372,7 +374,7 @@ class Connection:
 
     @property
     def unanswered(self) -> int:
-        """Requests without an answer; what a handler asks the broker for one of them is not counted twice."""
+        """The client's unanswered requests; a handler's own requests for one of them do not count again."""
         taken = self.backlog.unanswered if self.backlog is not None else 0
         return max(len(self.in_flight), self.handling) + taken
 
@@ -395,7 +397,7 @@ class Connection:
 
 
 class Path(Protocol):
-    """What a listener's mode plugs in: the core knows no feature but through this."""
+    """A listener's mode. The core knows features only through this interface."""
 
     routes: RouteTable[Connection]
 
@@ -414,7 +416,7 @@ class Path(Protocol):
 
 
 class Home(Protocol):
-    """What a connection and its routes need of the listener."""
+    """The listener, for a connection and its routes."""
 
     @property
     def name(self) -> str: ...
@@ -428,16 +430,16 @@ class Home(Protocol):
     def path(self) -> Path: ...
 
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
-        """The address under which a client finds the broker. Raises NoPort."""
+        """The address at which a client reaches the broker. Raises NoPort."""
 
     def learn(self, frame: Buffer, version: int) -> None:
-        """Take from a Metadata answer what shallow mirroring and the index need to know."""
+        """Read from a Metadata answer what shallow mirroring and the index need."""
 
     def complain(self, what: str) -> None:
-        """Log an error that may recur with every connection."""
+        """Log an error that may recur on every connection, at a limited rate."""
 
     def is_news(self, what: str) -> bool:
-        """Whether this was not logged lately."""
+        """Whether this was not logged recently."""
 
     def ended(self, connection: Connection, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""

@@ -1,7 +1,7 @@
-"""The answers that a connection still owes its client, in order, and what happens to each.
+"""The pending answers of one connection, in order, and what happens to each.
 
 Kafka answers the requests of one connection in order (protocol guide, "Network"), so one queue per connection matches
-answers to requests. Most answers pass unchanged: then the queue holds only the request's correlation id.
+answers to requests. Most answers pass unchanged; for these the queue has only the correlation id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ C = TypeVar("C")  # the connection that the answer belongs to
 
 @contextmanager
 def blaming_the_broker() -> Iterator[None]:
-    """For a handler: a protocol error in here is the broker's, not the client's. Raises UpstreamFault."""
+    """For a handler: a protocol error in this block is the broker's, not the client's. Raises UpstreamFault."""
     try:
         yield
     except RemoteProtocolError as error:
@@ -56,10 +56,10 @@ class PendingAnswer(NamedTuple):
 
 
 class Skimmer(Protocol):
-    """Reads a whole answer in pieces, from its first byte, and may change bytes in place, but not their number.
+    """Reads an answer in pieces, from its first byte. It may change bytes in place, but not their number.
 
-    `feed` returns how many bytes of the piece pass. If that is not all of them, the rest of the answer is held, and
-    `finish` returns what is sent instead of it. The limit of held answers applies to that rest.
+    `feed` returns how many bytes of the piece pass. If these are not all, the rest of the answer is held, up to the
+    limit of held answers, and `finish` returns its replacement.
     """
 
     def feed(self, chunk: memoryview, /) -> int: ...
@@ -69,11 +69,11 @@ class Skimmer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Edit(Generic[C]):
-    """Look at the answer in place: `edit` returns the buffer it was given, or its replacement.
+    """Read the answer in place: `edit` returns its buffer, or a replacement.
 
-    The buffer is only lent: `edit` must not keep it, and must not await. If only a part of the answer is in the receive
-    buffer, the answer is streamed through a `skimmer` (made from the entry and the frame's size); without one, it is
-    held until it is complete.
+    The buffer is borrowed: `edit` must not keep it, and must not await. If only a part of the answer is in the receive
+    buffer, it is streamed through a `skimmer` (made from the entry and the frame's size), or held until it is complete
+    if there is no skimmer.
     """
 
     edit: Callable[[C, PendingAnswer, Buffer], Buffer | Sequence[Buffer]]
@@ -82,9 +82,9 @@ class Edit(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Hold(Generic[C]):
-    """Hold the whole answer, and send what `edit` returns: it may keep the buffer, and wait for any time.
+    """Hold the whole answer, and send the result of `edit`, which may keep the buffer and wait for any time.
 
-    An empty result sends nothing. An answer above the limit is handled by `too_large`, or ends the connection.
+    An empty result sends nothing. An answer above the limit goes to `too_large`, or ends the connection.
     """
 
     edit: Callable[[C, PendingAnswer, bytearray], Awaitable[Sequence[Buffer]]]
@@ -93,7 +93,7 @@ class Hold(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """Shoal's own answer, sent in its turn."""
+    """Shoal's own answer, sent after the answers to all earlier requests."""
 
     buffers: Sequence[Buffer]
 
@@ -106,7 +106,7 @@ class Token:
 class OwnRequest:
     """A request of Shoal's own, and its answer.
 
-    With a `gate`, only the answer's prefix is read until the gate, which gets the frame's size, has returned.
+    With a `gate`, reading stops after the answer's prefix until the gate, which gets the frame's size, returns.
     """
 
     __slots__ = ("_answered", "_frame", "gate")
@@ -136,11 +136,11 @@ class OwnRequest:
 
 
 class Backlog(Protocol):
-    """The requests of one client that the listener's path has taken, and answers instead of the broker."""
+    """Requests of one client that the listener's path answers instead of the broker."""
 
     @property
     def unanswered(self) -> int:
-        """Their number. A later request that passes to the client's own broker waits until it is zero."""
+        """Their number. A later request that goes to the client's own broker connection waits until it is zero."""
 
     async def settled(self) -> None:
         """Wait until all are answered."""

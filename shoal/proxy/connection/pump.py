@@ -9,15 +9,14 @@ unchanged: whole frames, and the first part of a long one, whose `remaining` byt
 frame that must not pass unchanged, `scan()` stops with a `FrameStop`: replace the frame, or hold it for a callback.
 
 All of this is one synchronous `step()`, from `recv_into` to the end of the non-blocking send, because all pumps share
-the buffer. If something has to be awaited (a send that the kernel does not take, a held frame), the step ends with an
-`Unfinished`: a copy of what is still needed. Then the pump's task awaits it (`turn()`) and continues with the bytes
-behind it. Meanwhile it reads nothing: that is the backpressure. Most steps leave nothing, and wake no task
-(net/fast_lane.py).
+the buffer. If something must be awaited (a full send buffer in the kernel, a held frame), the step ends with an
+`Unfinished`: a copy of the remaining bytes. Then the pump's task awaits it (`turn()`) and continues after it. Meanwhile
+the pump does not read, which is the backpressure. Most steps leave nothing, and wake no task (net/fast_lane.py).
 
-An `Unfinished` may hold nothing but a wait in front of a frame, which is then scanned again. If the awaited condition
-is true already, such a wait would loop for ever and starve all other tasks. So a pump that is in front of the same
-frame again, and has not yielded to other tasks meanwhile, pauses and logs an error in Shoal: this costs one connection
-some milliseconds, and not the process.
+An `Unfinished` may be only a wait before a frame, which is then scanned again. If the awaited condition is already
+true, such a wait would loop forever and starve all other tasks. So if a pump scans the same frame again without having
+yielded to other tasks, it pauses, and logs an error in Shoal: one connection loses some milliseconds, the process
+continues.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ log = logging.getLogger("shoal.connection")
 
 _PAUSE_SECONDS = 0.01
 _COMPLAINT_SECONDS = 60.0
-_MOST_IDLE = 2  # waits of no length: a wait may be followed by another one
-_MOST_ROUNDS = 64  # waits of any length: other tasks may be faster each time
+_MOST_IDLE = 2  # waits that did not yield: one wait may follow another
+_MOST_ROUNDS = 64  # all waits: other tasks may be faster each time
 
 
 class FrameStop(NamedTuple):
-    """A frame of `size` bytes that does not pass unchanged: exactly one of the other fields says what happens to it."""
+    """A frame of `size` bytes that does not pass unchanged; exactly one of the other fields is set."""
 
     size: int
     replacement: Sequence[Buffer] | None
@@ -56,7 +55,7 @@ class FrameStop(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """The rest of a step: send `unsent`, complete and finish the held `frame`, continue with `behind`."""
+    """The rest of a step: send `unsent`, complete and process the held `frame`, continue with `behind`."""
 
     unsent: bytes
     frame: bytearray | None
@@ -71,7 +70,7 @@ class Unfinished(NamedTuple):
 
 
 class _Standing:
-    """Counts the waits in front of one frame."""
+    """Counts the waits before one frame."""
 
     __slots__ = ("_idle", "_rounds", "_task", "_turns")
 
@@ -87,7 +86,7 @@ class _Standing:
         return getattr(self._task, "_schedule_points", None) or object()
 
     async def again(self, wait: Unfinished) -> None:
-        """After a wait: the pump is in front of the same frame."""
+        """After a wait: the pump scans the same frame again."""
         before, self._turns = self._turns, self._now()
         self._rounds += 1
         self._idle = self._idle + 1 if before == self._turns else 0
@@ -133,19 +132,19 @@ class Pump(ABC):
         self.remaining = 0
         self.received = 0
         self.ended = False  # the source has closed
-        self.must_yield = False  # `run` has to look at something before the next step
-        self.filling = False  # a held frame is not complete
-        self.waiting = False  # has nothing to do until something arrives
+        self.must_yield = False  # `run` must check something before the next step
+        self.filling = False  # a held frame is incomplete
+        self.waiting = False  # idle until bytes arrive
         self._rest: Unfinished | None = None
         self._missing = memoryview(b"")
 
     @property
     def mid_frame(self) -> bool:
-        """A frame has begun and is not complete."""
+        """A frame is incomplete."""
         return bool(self.remaining or self.carry or self.filling)
 
     def give_way(self) -> None:
-        """Let `run` look at what has changed, after the step that runs now or the next one."""
+        """Return to `run` after the current or the next step."""
         self.must_yield = True
 
     def close(self) -> None:
@@ -154,14 +153,14 @@ class Pump(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Until the source closes. Raises RemoteProtocolError and PeerLost."""
+        """Runs until the source closes. Raises RemoteProtocolError and PeerLost."""
 
     @abstractmethod
     def scan(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
-        """-> stop, and the reason. Synchronous; updates `remaining`. Raises RemoteProtocolError."""
+        """-> (stop, reason). Synchronous; updates `remaining`. Raises RemoteProtocolError."""
 
     async def turn(self) -> None:
-        """Move bytes until something has to be awaited, and await it; or until `ended` or `must_yield`."""
+        """Move bytes until something must be awaited, and await it; or until `ended` or `must_yield`."""
         self.waiting = True
         await until(self._watch, self.step)
         self.waiting = False
@@ -186,7 +185,7 @@ class Pump(ABC):
     def step(self) -> bool:
         """Move what has arrived; -> whether to wait for more. Raises RemoteProtocolError and PeerLost.
 
-        What runs for every small request is inlined here: with cold caches, each function call costs.
+        The path of a small request is inlined here: with cold caches, function calls are expensive.
         """
         start = len(self.carry)
         try:
@@ -213,7 +212,7 @@ class Pump(ABC):
         return self._rest is None and not self.must_yield
 
     def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
-        """Move what is in `view`, as far as possible without waiting."""
+        """Move the bytes in `view`, as far as possible without waiting."""
         while True:
             stop, frame_stop = scanned
             if frame_stop is None:

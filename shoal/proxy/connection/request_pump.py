@@ -39,12 +39,12 @@ _SIZE = Struct(">i")
 _CLIENT_ID_AT = _PREFIX.size
 _SMALLEST = _PREFIX.size - _SIZE.size  # request header v0 (ControlledShutdown v0) has no client id
 
-# The most first bytes of a request that a route may ask for: in Produce, acks follow two strings of at most 32 KiB.
+# Limit of the first bytes that a route may ask for: in Produce, acks follow two strings of at most 32 KiB.
 _PEEK_LIMIT = 128 * 1024
 
 
 class Answers(Protocol):
-    """What the request pump asks of the other direction."""
+    """The response pump, for this one."""
 
     @property
     def quiet(self) -> bool: ...
@@ -55,7 +55,7 @@ class Answers(Protocol):
 
 
 class Owner(Protocol):
-    """What the request pump needs of its connection."""
+    """The connection, for this pump."""
 
     client_id: str | None
 
@@ -101,12 +101,12 @@ class RequestPump(Pump, Generic[C]):
         self._room: trio.Event | None = None
         self._enough = 0  # `_room` is set when the queue has at most this many entries
         self._stopping = False  # no further request is read
-        self.without_answers = False  # the broker has gone
+        self.without_answers = False  # the broker is lost
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
 
     async def run(self) -> None:
-        """Until the client closes, or, after `stop`, until the end of a frame."""
+        """Runs until the client closes or, after `stop`, until the end of a frame."""
         most = self._limits.in_flight
         while not self.ended and (not self._stopping or self.mid_frame):
             if len(self._in_flight) > most:
@@ -116,12 +116,12 @@ class RequestPump(Pump, Generic[C]):
                 await self.turn()
 
     def stop(self) -> None:
-        """Read no further request than the one that has begun."""
+        """Complete the current request, and read no other."""
         self._stopping = True
         self.give_way()
 
     def answered(self) -> bool:
-        """The response pump has taken entries from the queue; -> whether this pump waits for it to take more."""
+        """The response pump took entries from the queue; -> whether this pump waits until it takes more."""
         is_enough = len(self._in_flight) <= self._enough
         if self._room is not None and is_enough and (self._enough or not self._connection.responses.mid_frame):
             self._room.set()
@@ -147,7 +147,7 @@ class RequestPump(Pump, Generic[C]):
             await room.wait()
 
     def no_more_answers(self) -> None:
-        """The broker has gone: stop reading, and end all waits for its answers."""
+        """The broker is lost: stop reading, and end all waits for its answers."""
         self.without_answers = True
         self.stop()
         if self._room is not None:
@@ -240,7 +240,7 @@ class RequestPump(Pump, Generic[C]):
             await route.handle(connection, frame, read_request_header(frame))
 
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
-        """Pass SASL tokens; -> where the last one ends."""
+        """Pass SASL tokens; -> end of the last one."""
         while self.tokens and end - pos >= _SIZE.size and not self.remaining:
             (size,) = _SIZE.unpack_from(view, pos)
             if not 0 <= size <= self._frame_limit:
@@ -257,7 +257,7 @@ class RequestPump(Pump, Generic[C]):
 
 
 def _standing(until: Callable[[], Awaitable[None]]) -> FrameStop:
-    """Wait in front of a frame, which is then scanned again; nothing is read meanwhile."""
+    """Wait before a frame, without reading; then it is scanned again."""
     return FrameStop(0, None, partial(_stand, until))
 
 

@@ -32,13 +32,13 @@ _LARGEST = 0x7FFFFFFF  # answers are streamed, so their size has no other limit
 
 
 class Requests(Protocol):
-    """What the response pump asks of the other direction."""
+    """The request pump, for this one."""
 
     def answered(self) -> bool: ...
 
 
 class Owner(Protocol):
-    """What the response pump needs of its connection."""
+    """The connection, for this pump."""
 
     @property
     def in_flight(self) -> deque[int | PendingAnswer]: ...
@@ -66,13 +66,13 @@ class ResponsePump(Pump):
         self._connection = connection
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None
-        self._current: PendingAnswer | None = None  # the last entry whose answer was not passed unread
-        self._finishing = False  # no request follows
+        self._current: PendingAnswer | None = None  # entry of the last answer that did not pass unread
+        self._finishing = False  # no more requests follow
         self._locals = 0  # answers of Shoal's own in the queue
         self.opaque = self.edited = self.held = 0
 
     async def run(self) -> None:
-        """Until the broker closes, or the answer to the last request has been sent."""
+        """Runs until the broker closes, or the answer to the last request is sent."""
         requests = self._connection.requests
         while not self.ended and (not self._finishing or self._in_flight or self.mid_frame):
             if self._may_send_local():
@@ -83,7 +83,7 @@ class ResponsePump(Pump):
                 requests.answered()
 
     def no_more_requests(self) -> None:
-        """End when the last answer has been sent."""
+        """End when the last answer is sent."""
         self._finishing = True
         self.give_way()
 
@@ -101,11 +101,11 @@ class ResponsePump(Pump):
 
     @property
     def quiet(self) -> bool:
-        """No answer is due to the client, and none is on its way."""
+        """True if no answer is due, and none is on its way to the client."""
         return self.waiting and not self._in_flight and not self.mid_frame
 
     def _may_send_local(self) -> bool:
-        """The next answer is one of Shoal's own, and no answer of the broker has begun (not even its prefix)."""
+        """True if the next answer is Shoal's own, and no byte of a broker's answer has arrived."""
         return self._locals > 0 and _is(self._in_flight[0], OwnAnswer) and not self.mid_frame
 
     async def _send_locals(self) -> None:
@@ -155,7 +155,7 @@ class ResponsePump(Pump):
         return pos, None
 
     def _go_on(self, view: memoryview, pos: int, end: int) -> tuple[int, FrameStop | None]:
-        """Continue with an answer that has begun; -> where the part of it that passes ends."""
+        """Continue with an incomplete answer; -> end of the part that passes."""
         remaining = self.remaining
         if self._skimmer is not None:
             passed, frame_stop = self._skim(view[pos : min(end, pos + remaining)])
@@ -166,7 +166,7 @@ class ResponsePump(Pump):
         return pos + step, None
 
     def _skim(self, piece: memoryview) -> tuple[int, FrameStop | None]:
-        """-> how much of the piece passes; if that is not all, what happens to the rest of the answer."""
+        """-> bytes of the piece that pass; if these are not all, what happens to the rest of the answer."""
         skimmer = self._skimmer
         assert skimmer is not None
         passed, frame_stop = skimmer.feed(piece), None
@@ -189,7 +189,7 @@ class ResponsePump(Pump):
             )
 
     def _special(self, entry: PendingAnswer, part: memoryview, size: int) -> FrameStop | None:
-        """`part`: those of the answer's `size` bytes that have arrived. None: it passes unchanged."""
+        """`part`: the bytes of the answer that have arrived, of `size`. None: it passes unchanged."""
         answer = entry.answer
         self._current = entry
         limit = self._connection.limits.held_response_bytes
@@ -214,7 +214,7 @@ class ResponsePump(Pump):
         return FrameStop(size, None, partial(self._complete, entry))
 
     async def _complete(self, entry: PendingAnswer, frame: bytearray) -> None:
-        """Finish an answer that was held whole."""
+        """Process a held answer that is complete."""
         answer = entry.answer
         self._current = None
         if isinstance(answer, OwnRequest):
@@ -238,7 +238,7 @@ class ResponsePump(Pump):
         self._receive_into = self.source.recv_into
 
     def fail_asked(self) -> None:
-        """No more answers will come: wake the handlers that wait for one, even for one that has begun."""
+        """No more answers will arrive: wake the handlers that wait for one, also for an incomplete one."""
         for entry in (self._current, *self._in_flight):
             if isinstance(entry, PendingAnswer) and isinstance(entry.answer, OwnRequest):
                 entry.answer.deliver(None)

@@ -17,30 +17,29 @@ __all__ = ["Decision", "Route", "RouteTable", "Wait", "table"]
 
 
 class Decision(Enum):
-    """What a route's `decide` may return instead of what happens to the answer."""
+    """A result of a route's `decide` other than what happens to the answer."""
 
     MORE = auto()  # these first bytes are not enough: call again with more
-    HOLD = auto()  # hold the request whole and hand it to the route's `handle`
+    HOLD = auto()  # hold the whole request for the route's `handle`
     SILENT = auto()  # pass it; it has no answer
-    TAKEN = auto()  # the path has taken the request and will answer it: nothing passes
+    TAKEN = auto()  # the path answers this request: nothing passes
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Also a decision: not yet. Nothing more is read until `until` has returned; then `decide` is called again."""
+    """Also a decision: not yet. Reading stops until `until` returns; then `decide` is called again."""
 
     until: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[C]):
-    """For requests from version `since` on: `decide`, else `handle`; else they pass, and `answer` is for the answer.
+    """For requests from version `since` on: `decide`, else `handle`; else they pass, and `answer` handles the answer.
 
-    `decide` gets what has arrived of the frame, at least its first 12 bytes; the view is only lent. `handle` gets the
-    whole frame, and owns it; no further request of this connection is read until it returns.
+    `decide` gets the bytes of the frame that have arrived, at least 12; the view is borrowed. `handle` gets the whole
+    frame and owns it; no further request of this connection is read until it returns.
 
-    Requests behind one that was taken wait until it is answered, as they would at a broker. If the route `takes`,
-    `decide` ensures that itself.
+    Requests after a taken one wait until it is answered, as at a broker. A route that `takes` ensures this in `decide`.
     """
 
     since: int = 0
@@ -54,5 +53,5 @@ RouteTable: TypeAlias = dict[int, Route[C]]
 
 
 def table(routes: Mapping[int, Route[C]]) -> RouteTable[C]:
-    """A table with plain integers as keys, as on the wire."""
+    """A table with API keys as plain integers."""
     return {int(key): route for key, route in routes.items()}

@@ -1,4 +1,4 @@
-"""The life of one connection: one state, and a table that says what each event makes of it.
+"""The life cycle of one connection: one state, and a table of transitions by event.
 
     SILENT ── FIRST_BYTES ──> CONNECTING ── CONNECTED ──> OPEN ── DRAIN ──> DRAINING
                                                             │                  │
@@ -11,14 +11,14 @@
                                               v
     every state ── ABORT ──────────────>   CLOSING ── SOCKETS_CLOSED ──> CLOSED
 
-The two pumps end in either order. CLIENT_DONE: no request follows, and the broker's answers still pass. BROKER_DONE: no
-answer follows, nothing more is read from the client, and a handler may finish what it does.
+The two pumps end in either order. CLIENT_DONE: no more requests; the broker's answers still pass. BROKER_DONE: no more
+answers; nothing is read from the client, and a running handler may finish.
 
-An abort cancels the tasks at their next checkpoint; what they report before that changes nothing. A feature may keep a
-reference to a closed connection: an abort or a drain has no effect on it. When the server is cancelled, it closes
-sockets in any state.
+An abort cancels the tasks at their next checkpoint; events that they report until then have no effect. A feature may
+keep a reference to a closed connection, on which abort and drain have no effect. When the server is cancelled, it
+closes sockets in any state.
 
-Why a connection ends is not part of the state: the connection notes the first cause (`CloseCause`).
+The reason for the end is not part of the state: the connection records the first cause (`CloseCause`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _WITHOUT_BROKER = frozenset({State.BROKER_DONE, State.CLOSING, State.CLOSED})
 
 
 class Event(Enum):
-    FIRST_BYTES = auto()  # the client's socket is readable, and the client has not left
+    FIRST_BYTES = auto()  # the client's socket is readable and not closed
     CONNECTED = auto()  # the broker accepted the connection
-    DRAIN = auto()  # Shoal stops, or the client has to find the right broker
-    REQUESTS_ENDED = auto()  # the request pump has ended, and the path has settled what it took
-    ANSWERS_ENDED = auto()  # the response pump has ended
+    DRAIN = auto()  # Shoal stops, or the client must reconnect to the right broker
+    REQUESTS_ENDED = auto()  # the request pump ended, and the path has answered its requests
+    ANSWERS_ENDED = auto()  # the response pump ended
     ABORT = auto()
     SOCKETS_CLOSED = auto()
 
@@ -110,7 +110,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class ImpossibleEvent(AssertionError):
-    """An event that no connection in this state can have: an error in Shoal."""
+    """An event that is impossible in this state: a bug in Shoal."""
 
 
 def after(state: State, event: Event) -> State:

@@ -1,7 +1,7 @@
-"""Ends a connection on which something that has to move has not moved for too long.
+"""Ends connections that make no progress although they should.
 
-Once a second, one task compares the counters of every connection with those of a second ago. A timer per read or write
-would cost more than the read itself; a comparison costs two microseconds per connection and second.
+Once a second, one task compares every connection's counters with those of a second ago: two microseconds per
+connection. A timer per read or write would cost more than the read itself.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _PERIOD = 1.0
 
 
 class Progress(NamedTuple):
-    """How far a connection has come, and what has to move now. The defaults are for one without a broker."""
+    """Counters of a connection, and which of them should increase now. Defaults: a connection without a broker."""
 
     received: int = 0  # bytes, from the client
     answered: int = 0  # bytes, from the broker
     to_broker: int = 0
     to_client: int = 0
-    request_begun: bool = False  # the rest of a frame has to arrive
+    request_begun: bool = False  # the rest of a frame is due
     answer_begun: bool = False
-    broker_blocks: bool = False  # the peer has to read
+    broker_blocks: bool = False  # the peer must read
     client_blocks: bool = False
     abandoned: bool = False  # a handler works for a client that has left
     nothing_due: bool = True
 
 
 class _Still:
-    """Since when a counter has not moved although it should have."""
+    """Since when a counter has not increased although it should."""
 
     __slots__ = ("_since", "_value")
 
@@ -57,7 +57,7 @@ _Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
 
 
 class Timeouts:
-    """Since when each part of one connection has not moved."""
+    """Since when each part of one connection makes no progress."""
 
     __slots__ = ("_broker_reads", "_client_reads", "_handler", "_idle", "_request", "_response")
 
@@ -67,7 +67,7 @@ class Timeouts:
         self._handler, self._idle = _Still(), _Still()
 
     def check(self, progress: Progress, limits: Limits, now: float) -> tuple[CloseCause, str] | None:
-        """Why the connection has to end, if it has to. To be called about once a second."""
+        """Why the connection must end; None if it need not. Call it about once a second."""
         for still, awaited, moved, limit, cause, what in self._watched(progress, limits):
             seconds = still.seconds(awaited, moved, now)
             if limit is not None and seconds >= limit:
@@ -75,7 +75,7 @@ class Timeouts:
         return None
 
     def _watched(self, at: Progress, limits: Limits) -> Iterator[_Watched]:
-        """What has to move, whether it has to now, how far it has, its limit, and what to say when it does not."""
+        """Per counter: whether it should increase now, its value, its limit, and the cause and text if it does not."""
         slow, stalled = CloseCause.SLOW_FRAME, CloseCause.STALLED
         frame, stall = limits.frame_timeout, limits.stall_timeout
         moved = at.received + at.answered

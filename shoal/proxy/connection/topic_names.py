@@ -1,10 +1,9 @@
 """Names of the topics in a request. Shoal identifies a topic by name; newer clients send its id (Fetch, Produce v13).
 
-While brokers are upgraded one by one, a producer sends the id to one broker and the name to the next. A partition that
-is identified by what its request contains would have two ledgers, two sequences and two locks, and a retry would find
-nothing.
+During a rolling upgrade a producer sends the id to one broker and the name to the next. If Shoal used whichever the
+request has, a partition would have two ledgers, two sequences and two locks, and would not recognise a retry.
 
-A client that knows ids from before a restart of Shoal need not ask for metadata, so Shoal asks over its connection.
+A client that learnt ids before a restart of Shoal need not request metadata, so Shoal requests it over its connection.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Naming", "learn_names", "topic_name", "unknown_ids"]
 
-_METADATA_VERSION = 12  # the oldest that can be asked for topic ids; a broker with Fetch v13 or Produce v13 has it
+_METADATA_VERSION = 12  # the oldest with requests by topic id; a broker with Fetch v13 or Produce v13 has it
 
 
 def topic_name(connection: Connection, topic: Topic) -> str | None:
@@ -36,16 +35,16 @@ def unknown_ids(connection: Connection, topics: Iterable[Topic]) -> list[Topic]:
 
 
 async def learn_names(connection: Connection, client_id: str | None, unknown: list[Topic]) -> None:
-    """Ask the broker for the names; some may stay unknown. Raises UpstreamLost and UpstreamFault."""
+    """Ask the broker for the names; some may remain unknown. Raises UpstreamLost and UpstreamFault."""
     answer = await connection.ask([encode_metadata_request(_METADATA_VERSION, 0, client_id, unknown)])
     with blaming_the_broker():
         connection.cluster.learn(read_metadata_response(answer, _METADATA_VERSION))
 
 
 class Naming:
-    """The topics of one Produce request: names inside Shoal, and towards broker and client what the client sent.
+    """The topics of one Produce request: names inside Shoal; to broker and client, whatever the client sent.
 
-    An id that the cluster does not know gets a name that no topic can have (`unknown`): nothing may be kept or sent
+    An id that the cluster does not know gets a name that no topic can have (`unknown`): nothing may be stored or sent
     under it. The same applies to a second id of one name: one of the two belongs to a deleted topic.
     """
 
