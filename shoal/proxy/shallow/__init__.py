@@ -6,9 +6,9 @@
                       +---- interlock ----+
 
 `wrap` puts batches of a mirror's Fetch answers into envelopes, `unwrap` opens the envelopes of its Produce requests.
-`files` keep what must outlive a restart.
+`files` store state over restarts.
 
 The `interlock` permits envelopes only for a mirror that is proven to produce through this pair. `paths` pairs the
-listeners, `cluster_pair` refuses a cluster that is paired with itself. `annotations` are what the capture index learns,
-`counters` what the log reports.
+listeners, `cluster_pair` refuses a cluster that is paired with itself. `annotations` are for the capture index,
+`counters` for the log.
 """

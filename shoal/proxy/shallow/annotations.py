@@ -1,5 +1,5 @@
-"""What the index holds of wrapped answers and unwrapped requests: which envelopes, from which offsets, raw for which
-reason."""
+"""What the capture index records about wrapped answers and unwrapped requests: envelopes, their source offsets, and
+reasons for raw batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_UNWRAPPED = raw(_NO_ENVELOPE)
 
 
 class Judgement:
-    """What becomes of the partitions of one Fetch answer."""
+    """What happens to the partitions of one Fetch answer."""
 
     def __init__(self) -> None:
         self._verdicts: dict[tuple[Topic, int], FetchOutcome] = {}
@@ -40,7 +40,7 @@ class Judgement:
         self._verdicts[place] = FetchOutcome(given_below=0)
 
     def wrapped(self, place: tuple[Topic, int], what: Wrapped) -> None:
-        """If batches are raw for several reasons, the index does not show which for which."""
+        """If batches are raw for several reasons, the index lists all reasons, not which batch has which."""
         reason = ", ".join(sorted(str(why) for why, count in what.raw.items() if count)) or None
         inside = [(key.first_offset, key.last_offset) for key in what.envelopes]
         self._verdicts[place] = FetchOutcome(wrapped=inside, reason=reason)
@@ -55,7 +55,7 @@ def unwrapped(
     items: Mapping[TopicPartition, Sequence[Item]],
     naming: Naming,
 ) -> RequestAnnotation:
-    """A request with these record sets, which are made of these items."""
+    """A request with these record sets, made of these items."""
     sources = {
         (naming.said(partition), partition.partition): list(_sources(record_set, items[partition]))
         for partition, record_set in record_sets.items()

@@ -1,8 +1,9 @@
-"""A mirror of a cluster into itself, under the topics' own names, copies its copies for ever: a pair needs two.
+"""Checks that a pair has two clusters: a mirror of a cluster into itself, with unchanged topic names, would copy its
+copies forever.
 
-Their ids are asked for at the start. The id of a cluster that requires authentication is learned when a client of the
-mirror asks for metadata, as clients do on both sides before anything is copied. Until both ids are known nothing is
-wrapped; where they are equal, Shoal ends.
+Shoal requests the cluster ids at start-up. If a cluster requires authentication, its id is learned when a client of the
+mirror requests metadata, which clients do on both sides before anything is copied. Nothing is wrapped until both ids
+are known. If they are equal, Shoal exits.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ __all__ = ["ClusterPair"]
 
 
 class ClusterPair:
-    """A wrapping listener and the unwrapping one that is its pair: each of them has to `join`.
+    """A wrapping listener and its unwrapping listener; each must `join`.
 
-    `differ`: they are two clusters for sure, or the operator says that one is as good.
+    `differ`: they are known to be two clusters, or the operator permits one (`same-cluster`).
     """
 
     def __init__(self, wrap: ListenerSettings) -> None:

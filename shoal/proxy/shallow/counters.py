@@ -1,7 +1,7 @@
-"""What shallow mirroring did so far: the counters of one listener, and a frozen snapshot of them to be printed.
+"""The counters of shallow mirroring of one listener, and a frozen snapshot of them for the log.
 
-Bytes are those of the record batches as they are in the log (compressed). A wrap listener counts wrapped and raw
-batches, an unwrap listener counts what it opened; the fields of the other side stay 0.
+Bytes are those of the record batches in the log (compressed). A wrap listener counts wrapped and raw batches, an unwrap
+listener counts opened envelopes; the fields of the other side are 0.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["ShallowStatistics", "ShallowTally"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShallowStatistics:
-    """One moment of a `ShallowTally`."""
+    """A snapshot of a `ShallowTally`."""
 
-    envelopes: int = 0  # handed out by a wrap listener
+    envelopes: int = 0  # sent by a wrap listener
     wrapped_batches: int = 0  # source batches inside them
     wrapped_records: int = 0
     wrapped_bytes: int = 0
-    raw_batches: Mapping[str, int] = field(default_factory=dict)  # served to the mirror as they are: why -> how many
-    opened_envelopes: int = 0  # taken apart by an unwrap listener
-    unwrapped_batches: int = 0  # appended to the target, answered without an error
+    raw_batches: Mapping[str, int] = field(default_factory=dict)  # sent to the mirror unchanged: reason -> number
+    opened_envelopes: int = 0  # by an unwrap listener
+    unwrapped_batches: int = 0  # acknowledged by the target
     unwrapped_records: int = 0
     unwrapped_bytes: int = 0
-    produce_requests: int = 0  # sent to the target for them
-    retries_suppressed: int = 0  # batches of a client's retry that were known to be appended already
-    partition_errors: int = 0  # answers with an error that the target gave to an unwrapped partition
-    reconciled_envelopes: int = 0  # appended whole, with as many offsets at the target as they have records
+    produce_requests: int = 0  # sent to the target
+    retries_suppressed: int = 0  # batches of retries that were already appended
+    partition_errors: int = 0  # error answers of the target for unwrapped partitions
+    reconciled_envelopes: int = 0  # fully appended, with as many target offsets as records
     mismatches: Mapping[str, int] = field(
         default_factory=dict
     )  # what does not reconcile (protocol/shallow/unwrap/reconcile.py)
@@ -89,10 +89,7 @@ _COUNTS = tuple(counter.name for counter in fields(ShallowStatistics) if counter
 
 @dataclass(slots=True, kw_only=True)
 class ShallowTally:
-    """The counters, written where things happen.
-
-    `raw_batches` and `mismatches` are keyed by the reason (closed lists).
-    """
+    """The counters. `raw_batches` and `mismatches` have the reason as key (closed lists)."""
 
     envelopes: int = 0
     wrapped_batches: int = 0

@@ -1,11 +1,10 @@
-"""The interlock between a wrapping and an unwrapping listener, as the paths use it: `protocol.shallow` has the rules.
+"""The interlock between a wrapping and an unwrapping listener, for the paths; `protocol.shallow` has the rules.
 
-This module has only the clock, the numbers of connections, and the log. Each call ticks the rules, at most once a
-second.
+This module adds the clock, connection numbers and the log. Each call ticks the rules, at most once a second.
 
-Each wrapping listener has an interlock of its own, with its own settings: a topic and partition is one of that
-listener's cluster. An unwrapping listener may be the pair of several (two sources, one target): its produced records
-are shown to each (`Interlocks`), and each recognises its own.
+Each wrapping listener has its own interlock and settings: partitions are those of its cluster. An unwrapping listener
+may be the pair of several (two sources, one target): `Interlocks` shows its produced records to all of them, and each
+recognises its own.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = ["Interlock", "Interlocks"]
 log = logging.getLogger("shoal.interlock")
 
 _TICK_SECONDS = 1.0
-_SERIAL_BITS = 62  # of the first serial: another process' envelopes have others
+_SERIAL_BITS = 62  # of the random first serial, so that serials of different processes differ
 _LEVELS = {
     EventKind.PROVEN: logging.INFO,
     EventKind.STOPPED: logging.ERROR,
@@ -54,11 +53,11 @@ _LEVELS = {
 
 
 class Interlock:
-    """`takes_sets`: the known brokers behind the target listener take several batches in one record set.
+    """`takes_sets`: the known target brokers accept several batches in one record set.
 
-    The unwrapping side says so, and the wrapping side then wraps tiny batches, too. `learns_sets`: a probe is finding
-    that out. `refused`: batches that the target refused; the unwrapping side adds them, and the wrapping side wraps
-    them no more.
+    The unwrapping side sets it; the wrapping side then also wraps tiny batches. `learns_sets`: a probe is running.
+    `refused`: batches that the target refused; the unwrapping side adds them, and the wrapping side no longer wraps
+    them.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -98,7 +97,7 @@ class Interlock:
     # -- fetch side --------------------------------------------------------------------------------------------------
 
     def consumer_opened(self, connection: Connection, client_id: str) -> tuple[Flow, int]:
-        """-> the flow it belongs to, and the connection's number."""
+        """-> (the connection's flow, its number)."""
         number = next(self._numbers)
         return self.rules.connected(connection.peer.host, client_id, number, trio.current_time()), number
 
@@ -162,7 +161,7 @@ class Interlock:
         self._changed()
 
     def produced(self, connection: Connection, topic: str, partition: int, record_set: memoryview) -> None:
-        """Plain records for the target: decoded only while they may be evidence."""
+        """Plain records for the target; decoded only while they may be evidence."""
         if self.rules.listens(topic, partition):
             marks = produced_fingerprints(record_set, 0, len(record_set), salt=self.rules.salt, partition=partition)
             self.rules.saw_produced(topic, marks, self._producers[connection], self.tick())
@@ -179,7 +178,7 @@ class Interlock:
 
 
 class Interlocks:
-    """The interlocks of the wrapping listeners whose pair one unwrapping listener is. None: none wraps for it here."""
+    """The interlocks of the wrapping listeners paired with one unwrapping listener; empty without a pair here."""
 
     def __init__(self, interlocks: Sequence[Interlock]) -> None:
         self._all = tuple(interlocks)

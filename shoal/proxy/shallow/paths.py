@@ -1,4 +1,4 @@
-"""Which listener is paired with which: the paths of the wrapping and unwrapping listeners of one configuration."""
+"""Pairs listeners: the paths of the wrapping and unwrapping listeners of one configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["shallow_paths"]
 
 
 def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path]]:
-    """For `serve`. Each wrapping listener has an interlock; with its pair, which may be that of others, too."""
+    """For `serve`. Each wrapping listener shares an interlock with its pair; several may have the same pair."""
     named = {listener.name: listener for listener in settings.listeners}
     interlocks = {
         listener.name: Interlock.of_pair(listener.shallow, named[listener.pair])

@@ -1,9 +1,9 @@
-"""What an unwrap listener knows and must not forget over a restart, in files of the state directory.
+"""State of an unwrap listener that must survive a restart, in files of the state directory.
 
-    producers       sequences of idempotent and exactly-once mirrors: always up to date
-    deliveries      what is appended of requests without an answer: from an orderly stop to the next start
-    doubt           what was in flight without an answer: the same
-    kept_lines      how deliveries and doubt are written and read
+    producers       sequences of idempotent and exactly-once mirrors; always up to date
+    deliveries      appended parts of requests that got no answer; from an orderly stop to the next start
+    doubt           requests in flight that the broker did not answer; likewise
+    kept_lines      the format of deliveries and doubt
 
-Damage, or a file of another cluster, is set aside; traffic goes on without it.
+A damaged file, or one of another cluster, is set aside; traffic continues without it.
 """

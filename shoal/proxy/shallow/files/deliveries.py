@@ -1,8 +1,8 @@
-"""What an unwrap listener knows to be appended (protocol/shallow/unwrap/appended_log.py), over an orderly stop.
+"""The file with the log of appended batches (protocol/shallow/unwrap/appended_log.py), over an orderly stop.
 
-A part of an envelope may be appended when Shoal stops: its broker refused the next batch, or did not answer before the
-time to drain was over. The mirror's retry comes to the next Shoal, which must not append that part again. Nothing that
-the file says ever becomes false, since an envelope's key is that of one copy.
+When Shoal stops, a part of an envelope may be appended: the broker refused the next batch, or did not answer within the
+drain timeout. The mirror retries at the next Shoal, which must not append that part again. The file never becomes
+wrong, because an envelope's key identifies one copy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LOST = "an envelope that is appended in part may be appended twice after a rest
 
 
 def save_deliveries(path: Path, deliveries: AppendedLog, *, failed: Callable[[], None] = lambda: None) -> None:
-    """Logs what goes wrong, and calls `failed`."""
+    """Errors are logged, and reported to `failed`."""
     _file(path, failed).save(
         [*target, *encode_identity(identity), *done] for (target, identity), done in deliveries.items()
     )
 
 
 def load_deliveries(path: Path, deliveries: AppendedLog, *, failed: Callable[[], None] = lambda: None) -> None:
-    """And remove the file. Logs what goes wrong, and calls `failed`."""
+    """Load and remove the file. Errors are logged, and reported to `failed`."""
     for target, identity, done in _file(path, failed).take(_decode):
         deliveries.record(target, identity, done)
 

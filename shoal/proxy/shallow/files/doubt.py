@@ -1,9 +1,9 @@
-"""What an unwrap listener has in doubt (protocol/shallow/unwrap/sequence.py), over an orderly stop.
+"""The file with requests in doubt (protocol/shallow/unwrap/sequence.py), over an orderly stop.
 
-A broker that does not answer within the time to drain, or whose connection was lost before, leaves requests that
-may or may not be appended. The next Shoal gets the mirror's retry, and sends them again with the stamps
-that they had: the broker knows what of them it has. A producer id that is kept is of use for its own partition only:
-what other partitions have had of it is no longer known.
+If a broker does not answer within the drain timeout, or its connection was lost, its requests may or may not be
+appended. The next Shoal gets the mirror's retry and sends the same batches with the same stamps, so the broker
+recognises those that it has. A producer id from the file is used only in its partition, because its sequences in other
+partitions are no longer known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOST = "what was in flight without an answer may be appended twice after a rest
 
 
 class Doubt(NamedTuple):
-    """One sender's sequence in one partition. `cluster_id` is None where it is not known."""
+    """One sender's sequence in one partition. `cluster_id` None: unknown."""
 
     cluster_id: str | None
     partition: TopicPartition
@@ -34,12 +34,12 @@ class Doubt(NamedTuple):
 
 
 def save_doubt(path: Path, doubts: Iterable[Doubt], *, failed: Callable[[], None] = lambda: None) -> None:
-    """Logs what goes wrong, and calls `failed`."""
+    """Errors are logged, and reported to `failed`."""
     _file(path, failed).save(_encode(*doubt) for doubt in doubts)
 
 
 def load_doubt(path: Path, *, failed: Callable[[], None] = lambda: None) -> list[Doubt]:
-    """And remove the file. Logs what goes wrong, and calls `failed`."""
+    """Load and remove the file. Errors are logged, and reported to `failed`."""
     return _file(path, failed).take(_decode)
 
 

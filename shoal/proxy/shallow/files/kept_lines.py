@@ -1,9 +1,8 @@
-"""A file that one process leaves for the next at an orderly stop: a first line that says what it is, then a line of
+"""A file that a process writes at an orderly stop for the next one: a first line that identifies it, then a line of
 JSON per row.
 
-It is read once, and removed from the disk before anything is made of it: after a kill there is none, and none that was
-read before comes back when the machine stops. What goes wrong is logged and costs the memory over the restart, nothing
-else.
+It is read once, and removed from the disk before its rows are used: so there is none after a kill, and a crash of the
+machine does not bring an old one back. Errors are logged, and lose only this state.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLines:
-    """`first` is the first line; `lost` says what follows where the rows are not kept; `failed` is called then."""
+    """`first` is the first line. If rows are lost, `lost` is logged as the consequence, and `failed` is called."""
 
     path: Path
     first: str
@@ -38,7 +37,7 @@ class KeptLines:
     failed: Callable[[], None] = lambda: None
 
     def save(self, rows: Iterable[object]) -> None:
-        """Without rows there is no file."""
+        """No rows, no file."""
         lines = [json.dumps(row) for row in rows]
         new = self.path.with_name(f"{self.path.name}.new")
         try:
@@ -82,5 +81,5 @@ class KeptLines:
             os.close(directory)
 
     def _is_ours(self, text: str) -> bool:
-        """An empty one, too: where the machine has stopped, a file may have its name and not its content."""
+        """True for an empty file, too: after a crash of the machine a file may have its name but no content."""
         return not text or text.startswith(f"{self.first}\n")

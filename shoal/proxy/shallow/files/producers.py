@@ -1,20 +1,17 @@
-"""The file that keeps the sequence map of an unwrap listener over a restart
-(protocol/shallow/unwrap/sequence_slots.py).
+"""The file with the sequence map of an unwrap listener (protocol/shallow/unwrap/sequence_slots.py), over restarts.
 
-    4096 bytes   what the file is, and its version; of which cluster; how many slots; the boot of the machine in which
-                 it was written, or that it was closed in order: a line each, the rest zeros
+    4096 bytes   lines: file type and version; cluster id; number of slots; boot id of the machine when it was written,
+                 or that it was closed in order; the rest is zeros
     slots
 
-The map works in memory, and each piece of it that changes is written here, too, before anything is sent: what is
-written is in the file at once as far as this machine is concerned, so a killed Shoal finds all of it again, and no disk
-is waited for. Not so when the machine itself stops: then some pages are older than others, and what is too old could
-let a batch pass with a number that means another one. So a file that was neither closed in order nor written since this
-boot begins anew.
+The map is in memory; every change is also written here before anything is sent. The write goes to the page cache, so a
+killed Shoal finds all of it again without waiting for the disk. If the machine crashes, some pages may be older than
+others, and an old sequence could give a batch the number of another one. So a file that was neither closed in order nor
+written since this boot is replaced by a new one.
 
-The file is not mapped: a store to a page for which the disk has no room, or behind the end that another process has cut
-off, kills the process (SIGBUS). Its room is taken when it is made. That does not suffice everywhere (a file system that
-copies on each write needs room for it each time), and disks fail: then the file is given up, and emptied, since it is
-out of date from that moment on.
+The file is not mapped: a store to a page without disk space, or after the end of a truncated file, would kill the
+process (SIGBUS). Its space is allocated when it is created. That is not enough everywhere (copy-on-write file systems
+need space for every write), and disks fail: then the file is emptied, because it is out of date, and no longer used.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _MAGIC = b"shoal producers "
 _CLOSED = "closed in order"
 _SLOTS_OF_1 = 16_384
 _FIRST = re.compile(rb"shoal producers (\d{1,9})\n")
-# File systems that cannot take room ahead of time; the zeros are written then.
+# File systems that cannot allocate space in advance; zeros are written instead.
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _GIVEN_UP = (
     "listener %r: cannot write %s (%s): Shoal goes on without it, and %s. Make room, or choose another state-dir, and "
@@ -62,7 +59,7 @@ _LOST = "a restart of Shoal makes exactly-once mirrors abort their transactions"
 
 
 class _Head(NamedTuple):
-    written: str  # the boot in which it was, or _CLOSED
+    written: str  # the boot id when it was written, or _CLOSED
     slots: int
     cluster: str | None = None
 
@@ -73,14 +70,14 @@ class _Head(NamedTuple):
 
 
 class _Unusable(Exception):
-    """One of ours, of no use any more; the message says why."""
+    """A file of Shoal's that cannot be used; the message says why."""
 
 
 class ProducersFile:
-    """`slots` is what the map works in; `write` gets each piece that it changes there.
+    """`slots` is the memory of the map; `write` stores each changed piece of it.
 
-    Without a path, or where the file cannot be had, `slots` lasts as long as the process. A file that has more slots
-    than are asked for keeps them.
+    Without a path, or if the file cannot be used, `slots` lasts as long as the process. A file with more slots than
+    requested keeps them.
     """
 
     def __init__(
@@ -97,15 +94,15 @@ class ProducersFile:
         self._listener = listener
         self._path = path
         self._fd: int | None = None  # with the lock
-        self._is_ours = False  # what is in the file
-        self._is_kept = False  # what is written goes into the file
+        self._is_ours = False  # the file's content is this map
+        self._is_kept = False  # changes are written to the file
         self._head = _Head(_this_boot(boot), slots)
         if path is not None:
             self._begin(path)
 
     @property
     def cluster(self) -> str | None:
-        """The id of the cluster of which the map is; None: not known."""
+        """The id of the map's cluster; None: unknown."""
         return self._head.cluster
 
     def _begin(self, path: Path) -> None:
@@ -143,7 +140,7 @@ class ProducersFile:
                 return
         self._is_ours = True
         self._put_head()
-        self._sync()  # a file that says what it is, also when the machine stops before the rest is there
+        self._sync()  # the head must be on disk even if the machine crashes before the rest is
         self._take_room()
         log.info("listener %r: new: %s", self._listener, path)
 
@@ -161,7 +158,7 @@ class ProducersFile:
         slots = bytearray(max(self._head.slots, found.slots) * SLOT_SIZE)
         for at in range(0, found.slots * SLOT_SIZE, _PIECE):
             piece = os.pread(fd, min(_PIECE, found.slots * SLOT_SIZE - at), _HEAD + at)
-            if piece.strip(b"\0"):  # most of a young file is zeros, which need no memory
+            if piece.strip(b"\0"):  # zeros need no memory, and most of a new file is zeros
                 slots[at : at + len(piece)] = piece
         self.slots = slots
         self._head = _Head(self._head.written, len(slots) // SLOT_SIZE, found.cluster)
@@ -189,7 +186,7 @@ class ProducersFile:
                 size += os.pwrite(self._fd, bytes(min(_PIECE, wanted - size)), size)
 
     def write(self, at: int, piece: Buffer) -> None:
-        """`piece` is at `at` in `slots` now."""
+        """`slots` has `piece` at `at` now."""
         if self._fd is None or not self._is_kept:
             return
         try:
@@ -199,9 +196,9 @@ class ProducersFile:
             self._give_up(error)
 
     def of(self, cluster: str) -> bool:
-        """The map turns out to be of this cluster; -> whether it was another's.
+        """The listener's cluster is known now; -> whether the map was of another one.
 
-        That one is kept aside, and `slots` are new. May raise OperatorError.
+        Then the file is set aside, and `slots` are empty. May raise OperatorError.
         """
         known = self._head.cluster
         if cluster == known:
@@ -227,7 +224,7 @@ class ProducersFile:
         try:
             self._put_away(path, why)
             self._begin(path)
-        except OperatorError:  # another process has begun one in this moment
+        except OperatorError:  # another process has just created one
             self._give_up(FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)))
         except OSError as error:
             self._give_up(error)
@@ -238,7 +235,7 @@ class ProducersFile:
         log.warning("listener %r: discarded %s (%s), kept as %s: %s", self._listener, path, why, aside.name, _LOST)
 
     def _give_up(self, error: OSError) -> None:
-        """Go on in memory alone. What is in the file is too old from now on; the lock stays."""
+        """Continue in memory only. The file is out of date from now on; its lock is kept."""
         self._is_kept = False
         self._gave_up()
         left = ""
@@ -257,7 +254,7 @@ class ProducersFile:
             set_aside(self._path)
 
     def close(self) -> None:
-        """Let another process have the file, on this machine or on another. What is still written goes nowhere else."""
+        """Release the file for another process, on this or another machine. Later changes are only in memory."""
         if self._is_kept:
             with suppress(OSError):  # then the next start finds it not closed
                 self._sync()
@@ -269,7 +266,7 @@ class ProducersFile:
 
     def _let_go(self) -> None:
         if self._fd is not None:
-            os.close(self._fd)  # and unlocked
+            os.close(self._fd)  # releases the lock
             self._fd = None
 
 

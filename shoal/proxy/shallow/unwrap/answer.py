@@ -1,8 +1,7 @@
-"""A produce request of a mirror that becomes several, and its one answer: a partition response for each of its
-partitions.
+"""A mirror's produce request that becomes several, and its one answer, with a response for each of its partitions.
 
-A broker's partition response is kept as it came (error message, current leader, log start offset), only the base offset
-of an opened partition is replaced. Addresses of other brokers (NodeEndpoints, KIP-951) are rewritten.
+A broker's partition response is kept unchanged (error message, current leader, log start offset), except the base
+offset of an opened partition. Addresses of other brokers (NodeEndpoints, KIP-951) are rewritten.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["MirrorRequest", "ProduceAnswer"]
 
 _BASE_OFFSET = Struct(">q")
-_BASE_OFFSET_AT = 6  # of a partition response: behind Index (int32) and ErrorCode (int16)
+_BASE_OFFSET_AT = 6  # in a partition response: after Index (int32) and ErrorCode (int16)
 _NO_ACKS = 0
 _LEADER = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorRequest:
-    """A produce request of a mirror, held whole. `partitions` are those of the request, in order."""
+    """A mirror's complete produce request. `partitions` are in the order of the request."""
 
     frame: bytearray
     header: RequestHeader
@@ -65,7 +64,7 @@ class MirrorRequest:
         return encode_produce_request(self.frame, request, self.header.correlation_id, list(topics.items()))
 
     def encode_answered(self, request: Request) -> list[Buffer]:
-        """An answer to each batch is what keeps the order, whether the mirror wants one or not."""
+        """Like `encode`, but never with acks=0: Shoal needs each batch's answer to keep the order."""
         return self.encode(request.buffers(), None if self.wants_answer else _LEADER)
 
 
@@ -82,9 +81,7 @@ class ProduceAnswer:
         self._node_endpoints = b""
 
     def take(self, frame: bytearray) -> dict[TopicPartition, tuple[int, int]]:
-        """The broker's answer to one request -> error code and base offset of each partition in it. Raises
-        UpstreamFault.
-        """
+        """The broker's answer to one request -> per partition (error code, base offset). Raises UpstreamFault."""
         answer: Buffer = frame
         with blaming_the_broker():
             response = read_produce_response(answer, self._version)
@@ -112,7 +109,7 @@ class ProduceAnswer:
         self._responses[partition] = encode_partition_error(self._version, partition.partition, error_code, message)
 
     def fail(self, partition: TopicPartition, error_code: int, message: str | None) -> None:
-        """An error that ended the partition. Where it is the broker's error, its response is kept."""
+        """An error that ended the partition. If it is the broker's, the broker's response is kept."""
         latest = self._latest.get(partition, {}).get(error_code)
         if latest is None:
             self.refuse(partition, error_code, message)
@@ -121,7 +118,7 @@ class ProduceAnswer:
 
     def succeed(self, partition: TopicPartition, base_offset: int) -> None:
         latest = self._latest.get(partition, {}).get(ErrorCode.NONE)
-        if latest is None:  # nothing was sent for it: all of it was appended before
+        if latest is None:  # nothing was sent: everything was already appended
             self.refuse(partition, ErrorCode.NONE, None)
         response = bytearray(latest or self._responses[partition])
         _BASE_OFFSET.pack_into(response, _BASE_OFFSET_AT, base_offset)

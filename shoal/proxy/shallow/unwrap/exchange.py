@@ -4,8 +4,8 @@
           ^   several in flight, in order                 │ findings go to the fold
           └───────────────────────────────────────────────┘ until nothing is in flight or due
 
-`schedule` says what goes out and what an answer means. What is in flight when the connection is lost stays in doubt
-with its partition, for the mirror's retry to resolve.
+`schedule` decides what is sent and what an answer means. Batches in flight on a lost connection remain in doubt in
+their partition until the mirror's retry.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["exchange"]
 
-# To cut a batch takes about 3 us per record. Above so many a thread does it, for nothing else would go on meanwhile.
+# Cutting a batch takes about 3 us per record. Above this number a thread does it, so that other tasks are not blocked.
 _RECORDS_CUT_HERE = 300
 _CUTS_IN_A_ROW = 16  # of at most 1 ms each; then other tasks run
 
 
 async def exchange(connection: Connection, held: MirrorRequest, schedule: Schedule, fold: Fold) -> None:
-    """Raises UpstreamLost and UpstreamFault: then it is not known what of that in flight was appended."""
+    """Raises UpstreamLost and UpstreamFault; then it is unknown which batches in flight were appended."""
     posted: deque[tuple[OwnRequest, Request]] = deque()
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The fourth stage of unwrapping: findings go into what the listener knows, outcomes into the mirror's one answer."""
+"""The fourth stage of unwrapping: findings update the listener's knowledge, outcomes become the mirror's one answer."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _UNSTAMPED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetKnowledge:
-    """What an unwrapping listener knows of its target, from all its connections.
+    """Knowledge of an unwrapping listener about its target, from all its connections.
 
-    `sets_lost`: connections in a row that ended on a set of batches, by node id.
+    `sets_lost`: by node id, consecutive connections that were lost with a set of batches in flight.
     """
 
     tally: ShallowTally
@@ -63,7 +63,7 @@ class TargetKnowledge:
 
 
 class Fold:
-    """For one request of a mirror. `passing`: idempotent mirrors' batches without envelopes, which pass as they are."""
+    """For one mirror request. `passing`: batches of idempotent mirrors without envelopes, which pass unchanged."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Fold:
     # -- during the exchange ---------------------------------------------------------------------------------------
 
     def planned(self, partition: TopicPartition, plan: Plan, *, repeats: int) -> None:
-        """`repeats`: so many batches are known to be appended, and are not sent again."""
+        """`repeats`: number of batches that are already appended and not sent again."""
         self._target.tally.retries_suppressed += repeats
         for discrepancy in self._target.reconciliation.planned(plan):
             self._note(partition, discrepancy)
@@ -95,7 +95,7 @@ class Fold:
         self._target.tally.produce_requests += 1
 
     def read(self, frame: bytearray) -> dict[TopicPartition, tuple[int, int]]:
-        """A broker's answer -> error code and base offset by partition. Raises UpstreamFault."""
+        """A broker's answer -> per partition (error code, base offset). Raises UpstreamFault."""
         return self._answer.take(frame)
 
     def take(self, findings: Iterable[Finding]) -> None:
@@ -114,7 +114,7 @@ class Fold:
                 target.tally.partition_errors += 1
             case EnvelopeAppended():
                 self._note(finding.partition, target.reconciliation.appended(finding))
-            case BatchRefused(_, source):  # the mirror gets it as plain records when it reads it again
+            case BatchRefused(_, source):  # the mirror gets plain records when it reads this batch again
                 target.refused.add(source)
             case SetRefused(partition, reason):
                 self._proofs.withdraw(connection, f"{reason}, for {self._name(partition)}")
@@ -139,10 +139,10 @@ class Fold:
         if discrepancy is not None and len(self._discrepancies) < _MAX_LOGGED:
             self._discrepancies.append((partition, discrepancy))
 
-    # -- where it ends without all answers -------------------------------------------------------------------------
+    # -- ends without all answers ----------------------------------------------------------------------------------
 
     def connection_lost(self, *, sets_in_flight: bool) -> None:
-        """A connection may be lost for any reason. If it happens with sets time and again, they may be the reason."""
+        """A connection may be lost for any reason. If it is lost repeatedly with sets, they may be the reason."""
         if not sets_in_flight:
             return
         lost, node_id = self._target.sets_lost, self._connection.bound_port.node_id
@@ -152,13 +152,13 @@ class Fold:
             self._proofs.withdraw(self._connection, "the connection ended on a set, twice in a row")
 
     def cancelled(self, unstamped: Sequence[TopicPartition]) -> None:
-        """The time to drain is over. The next Shoal knows of whatever else is in flight (files/doubt.py)."""
+        """The drain timeout has passed. All other batches in flight go to the next Shoal (files/doubt.py)."""
         if unstamped:
             more = f" and of {len(unstamped) - 1} partitions more" if len(unstamped) > 1 else ""
             log.warning(_UNSTAMPED, self._connection.listener.name, self._name(unstamped[0]), more)
 
     def close(self) -> None:
-        """Log what does not reconcile, however the exchange ended."""
+        """Log mismatches, however the exchange ended."""
         self._target.reconciliation.log(self._connection.cluster, self._discrepancies)
 
     # -- the answer ------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Fold:
     def answer(
         self, correlation_id: int, refused: Mapping[TopicPartition, Refused], outcomes: Mapping[TopicPartition, Outcome]
     ) -> list[Buffer]:
-        """For the mirror, when every partition has its outcome."""
+        """The mirror's answer, when every partition has its outcome."""
         for partition, error in refused.items():
             self._log_error(partition, error.error_code, error.message)
             self._answer.refuse(partition, error.error_code, error.message)

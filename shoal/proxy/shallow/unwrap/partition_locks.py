@@ -1,4 +1,4 @@
-"""A partition is worked on by one connection at a time, however many there are."""
+"""Locks: only one connection at a time writes to a partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PartitionLocks"]
 
 
 class PartitionLocks:
-    """A lock for each partition that a held request uses or waits for."""
+    """A lock for each partition that a request uses or waits for."""
 
     def __init__(self) -> None:
         self._locks: dict[TopicPartition, trio.Lock] = {}
@@ -26,7 +26,7 @@ class PartitionLocks:
 
     @asynccontextmanager
     async def held(self, partitions: Iterable[TopicPartition]) -> AsyncIterator[None]:
-        """All of `partitions`, taken in one global order, so that two requests never wait for each other."""
+        """Hold all of `partitions`, locked in one global order to avoid deadlocks."""
         async with AsyncExitStack() as stack:
             for partition in sorted(partitions):
                 await stack.enter_async_context(self._held(partition))

@@ -1,15 +1,15 @@
-"""The target side: produce requests of a mirror, with the envelopes in them opened.
+"""The target side: a mirror's produce requests, whose envelopes are opened.
 
-    plan        each record set -> items (`_plan`), stamped where the mirror is idempotent (`_prepare`)
+    plan        each record set -> items (`_plan`), stamped if the mirror is idempotent (`_prepare`)
     schedule    what is appended, in doubt, and stamped how (`_schedule`)    ┐
-    exchange    requests to the broker until all is done (exchange.py)       │ while the partitions' locks are held
-    fold        findings -> what is known; outcomes -> one answer (fold.py)  ┘
+    exchange    requests to the broker until all is done (exchange.py)       │ with the partitions' locks
+    fold        findings -> knowledge; outcomes -> one answer (fold.py)      ┘
 
-A request without an envelope anywhere is forwarded untouched after the plan (`_forward`).
+A request without any envelope is forwarded unchanged after the plan (`_forward`).
 
-Meanwhile nothing further is read from the connection: a broker does the same. One connection at a time works on a
-partition, however many there are: a mirror that lost its connection sends everything again over a new one, and must
-find what the old one still has in flight either appended and known, or failed. That keeps the order, too.
+Meanwhile nothing more is read from the connection, as at a broker. Only one connection at a time writes to a partition:
+a mirror that lost its connection sends everything again over a new one, and until then the batches in flight on the old
+one must be either known to be appended, or failed. This also keeps the order.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ __all__ = ["UnwrapPath"]
 
 log = logging.getLogger("shoal.unwrap")
 
-_OLDEST = 3  # below, no record has headers or comes from a mirror that was given envelopes
+_OLDEST = 3  # older requests have records without headers, so no envelopes
 _TOO_MUCH = Refused(
     error_code=ErrorCode.MESSAGE_TOO_LARGE,
     message=f"the compressed batches with envelopes of one request are more than {MAX_OUTER_BYTES} bytes when opened",
 )
-_BUSY_SECONDS = 0.05  # other connections wait for so long at most, or for one partition
+_BUSY_SECONDS = 0.05  # other connections wait at most this long, or for one partition
 _SLOTS_USED_UP = (
     "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the "
     "longest time are forgotten, and a mirror that goes on with one gets error 45 (its numbers are out of order): "
@@ -88,7 +88,7 @@ _UNKNOWN = Refused(
 
 
 class UnwrapPath:
-    """What an unwrapping listener plugs in. `interlocks` are those of the wrapping listeners paired with it."""
+    """The path of an unwrapping listener. `interlocks` are those of the wrapping listeners paired with it."""
 
     def __init__(self, listener: Listener, interlocks: Interlocks) -> None:
         settings = listener.settings
@@ -117,7 +117,7 @@ class UnwrapPath:
             gave_up=listener.state_failed,
         )
         self._warned_of_slots = False
-        self._leads_to: dict[Connection, str | None] = {}  # the cluster's id, as far as it was known
+        self._leads_to: dict[Connection, str | None] = {}  # the cluster's id, if it was known
         self._producers = self._mirror_producers()
         self._kept = settings.producers_file
         if self._kept is not None:
@@ -130,7 +130,7 @@ class UnwrapPath:
         own: RouteTable[Connection] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, **own})
 
-    # -- what the listener calls -------------------------------------------------------------------------------------
+    # -- called by the listener --------------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
         self._leads_to[connection] = connection.cluster.cluster_id
@@ -157,14 +157,14 @@ class UnwrapPath:
         return MirrorProducers(file.slots, keep=file.write, plain_codec=self._plain_codec)
 
     def _identified(self, cluster: str) -> None:
-        """What is known of mirrors may be of another cluster: then it is not true of this one."""
+        """The cluster is known now. Knowledge about mirrors that is of another cluster is dropped."""
         self._leads_to = {connection: known or cluster for connection, known in self._leads_to.items()}
         if self._file.of(cluster):
             self._producers = self._mirror_producers()
             self.deliveries = AppendedLog()
 
     def _forget(self, topic: str) -> None:
-        """The topic was deleted: what was known of it is not true of a new one with its name."""
+        """The topic was deleted: forget it, because a new one may have its name."""
         self.deliveries.forget(topic)
         self.ids.forget_topic(topic)
         self.target.reconciliation.forget(topic)
@@ -206,7 +206,7 @@ class UnwrapPath:
     async def _plan(
         self, connection: Connection, frame: bytearray, header: RequestHeader
     ) -> tuple[MirrorRequest, dict[TopicPartition, Plan | Refused]]:
-        """The request without its tokens, and the partitions that do not just pass."""
+        """-> the request without tokens, and the partitions that do not pass unchanged."""
         request = read_produce_request(frame, header.api_version)
         planned = await self._plan_record_sets(frame, request.partitions)
         naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
@@ -233,7 +233,7 @@ class UnwrapPath:
                 opened += plan.opened
             is_within = opened <= MAX_OUTER_BYTES or not isinstance(plan, Plan) or not plan.opened
             plans.append(plan if is_within else _TOO_MUCH)
-            if trio.current_time() - began >= _BUSY_SECONDS:  # to search one of many partitions may be costly
+            if trio.current_time() - began >= _BUSY_SECONDS:  # searching one of many partitions may be slow
                 await trio.lowlevel.checkpoint()
                 began = trio.current_time()
         return plans
@@ -245,9 +245,7 @@ class UnwrapPath:
         naming: Naming,
         planned: Iterator[tuple[ProducePartition, _Planned]],
     ) -> Iterator[tuple[Topic, list[tuple[int, Sequence[Buffer]]]]]:
-        """The record sets by topic, without the tokens of batches in which there is no envelope. The tokens have
-        returned.
-        """
+        """The record sets by topic, without tokens in batches that have no envelope. The tokens count as returned."""
         topics: dict[Topic, list[tuple[int, Sequence[Buffer]]]] = {}
         for (topic, index, start, end), plan in planned:
             record_set: Buffer = memoryview(frame)[start:end]
@@ -260,7 +258,7 @@ class UnwrapPath:
     def _show(
         self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
     ) -> None:
-        """Show the interlock what arrived: envelopes, and, where it waits for evidence, plain records."""
+        """Show the interlock what arrived: envelopes, and plain records while it waits for evidence."""
         for partition, produced in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
             if isinstance(plan, Plan):
@@ -275,7 +273,7 @@ class UnwrapPath:
                 self.target.reconciliation.refused()
 
     async def _prove(self, connection: Connection) -> None:
-        """Also where there is no envelope yet: as long as nothing is proven, the mirror gets tiny batches only raw."""
+        """Also before the first envelope: until a broker is proven, the mirror gets tiny batches raw."""
         node_id = connection.bound_port.node_id
         if not self._interlocks.paired or node_id is None:
             return
@@ -287,9 +285,7 @@ class UnwrapPath:
         self._interlocks.say_takes_sets(all(self._takes_sets.values()))
 
     def _require_same_cluster(self, connection: Connection) -> None:
-        """What is known is of the cluster as it is now. A connection to a former one appends elsewhere. Raises
-        UpstreamLost.
-        """
+        """Raises UpstreamLost for a connection to a former cluster: what is known does not apply to it."""
         led_to, leads_to = self._leads_to[connection], connection.cluster.cluster_id
         if led_to != leads_to:
             raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
@@ -297,7 +293,7 @@ class UnwrapPath:
     def _prepare(
         self, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
     ) -> tuple[dict[TopicPartition, _Work], dict[TopicPartition, Passing]]:
-        """The partitions that change, and those whose success is recorded. The caller holds their locks."""
+        """-> the partitions that change, and those whose success is recorded. The caller holds their locks."""
         work: dict[TopicPartition, _Work] = dict(plans)
         passing: dict[TopicPartition, Passing] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
@@ -349,14 +345,14 @@ class UnwrapPath:
     def _begin(
         self, partition: TopicPartition, plan: Plan, sequences: Sequences | None, fold: Fold, *, sets: bool
     ) -> PartitionProgress:
-        """With stamps of Shoal's own, or without."""
+        """With Shoal's own stamps, or without stamps."""
         sequence = sequences.of(partition, plan.sender) if sequences is not None else None
         progress = PartitionProgress(partition, plan, self.deliveries, sequence=sequence, sets=sets)
         fold.planned(partition, plan, repeats=progress.repeats)
         return progress
 
     def _go_on(self, partition: TopicPartition, prepared: Prepared, fold: Fold, *, sets: bool) -> PartitionProgress:
-        """With the stamps of the mirror."""
+        """With the mirror's stamps."""
         placed = prepared.deliveries.placed
         fold.planned(partition, prepared.plan, repeats=int(placed.appended > 0))
         return PartitionProgress(partition, prepared.plan, prepared.deliveries, sets=sets, again=placed.again)
@@ -366,7 +362,7 @@ class UnwrapPath:
     async def _forward(
         self, connection: Connection, held: MirrorRequest, passing: Mapping[TopicPartition, Passing]
     ) -> None:
-        """As it is, or with its plain batches compressed where the settings ask for it."""
+        """Unchanged, or with its plain batches compressed if the settings require it."""
         buffers: Sequence[Buffer] = [held.frame]
         if self._plain_codec is not None:
             both = zip(held.partitions, held.request.partitions, strict=True)
@@ -394,7 +390,7 @@ def _record_passing(
     entry: PendingAnswer,
     frame: Buffer,
 ) -> Buffer | Sequence[Buffer]:
-    """The answer to what passed as it was, on its way to the mirror: what is appended now."""
+    """Records what is appended, from the answer to partitions that passed unchanged."""
     for produced in read_produce_response(frame, entry.api_version).partitions:
         partition = naming.target(produced.topic, produced.partition)
         if not produced.error_code and partition in passing:

@@ -1,9 +1,8 @@
-"""Where Shoal's own producer id comes from: InitProducerId over the first connection that needs one and may have one.
+"""Shoal's own producer id, from InitProducerId over the first connection that needs it and may request it.
 
-The id belongs to the listener's cluster, not to the connection (protocol/shallow/unwrap/sequence.py). Whether a client
-may use it is the client's matter: brokers before 3.0 want IDEMPOTENT_WRITE on the cluster. A broker that does not offer
-InitProducerId would close the connection at it, so it is only asked where the answer to the client's own ApiVersions
-request names it.
+The id belongs to the listener's cluster, not to the connection (protocol/shallow/unwrap/sequence.py). Clients need
+permission to use it: brokers before 3.0 require IDEMPOTENT_WRITE on the cluster. A broker without InitProducerId would
+close the connection, so Shoal sends it only if the broker's answer to the client's ApiVersions request lists it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ log = logging.getLogger("shoal.unwrap")
 
 # A broker remembers five batches of a producer since 1.0, which takes Produce v5; one in 0.11 (KAFKA-5494).
 _OLDEST_PRODUCE = 5
-# The next request asks again. A broker that just started has to fetch a block of ids from its controller.
+# The next request asks again. A broker that just started must first get a block of ids from its controller.
 _NOT_YET = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -54,7 +53,7 @@ _NOT_YET = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-# The broker closed the connection so many times in a row when it was asked: it is asked again after a while.
+# After this many consecutive connections that the broker closed at the request, Shoal pauses before the next one.
 _MOST_LOSSES = 3
 _PAUSE_SECONDS = 600.0
 
@@ -63,10 +62,10 @@ _PLAIN = PLAIN_ROUTES[ApiKey.API_VERSIONS]
 
 @dataclass(slots=True, kw_only=True)
 class Rights:
-    """What one client connection may do with producer ids."""
+    """Permissions of one client connection for producer ids."""
 
-    offered: bool = False  # the broker said that it takes InitProducerId
-    refused: bool = False  # ... and then, that it does not take it from this client
+    offered: bool = False  # the broker lists InitProducerId
+    refused: bool = False  # the broker refuses it from this client
 
 
 def rights_of(connection: Connection) -> Rights:
@@ -89,7 +88,7 @@ def _noted(
 
 
 WATCHED_VERSIONS = Route(decide=_decide, handle=_PLAIN.handle)
-"""The route of ApiVersions, which also records whether the broker takes InitProducerId."""
+"""The route of ApiVersions, which also records whether the broker offers InitProducerId."""
 
 
 class ProducerIds:
@@ -99,15 +98,15 @@ class ProducerIds:
         self._sequences = Sequences()
         self._cluster_id: str | None = None
         self._listener = listener
-        self._losses = 0  # in a row; connections that are lost at the same time count once
+        self._losses = 0  # consecutive; connections lost at the same time count once
         self._ask_from = -math.inf
-        self._useless = False  # the brokers pay no regard to sequences
+        self._useless = False  # the brokers do not check sequences
         self._logged: set[str] = set()
 
     async def sequences_for(
         self, connection: Connection, header: RequestHeader, wanted: Row[tuple[TopicPartition, Hashable]]
     ) -> Sequences | None:
-        """For these partitions and senders. None: no stamps for this request. Raises UpstreamLost and UpstreamFault."""
+        """For these partitions and senders. None: send without stamps. Raises UpstreamLost and UpstreamFault."""
         rights = rights_of(connection)
         if header.api_version < _OLDEST_PRODUCE or not rights.offered:
             self._without("the broker or the client is too old for it")
@@ -123,23 +122,23 @@ class ProducerIds:
         return sequences
 
     def in_doubt(self) -> Iterator[Doubt]:
-        """With the cluster's id, as far as it is known: in another cluster the producer id may be another client's."""
+        """With the cluster's id, if known: in another cluster the producer id may be another client's."""
         for partition, sender, sequence in self._sequences.in_doubt():
             yield Doubt(self._cluster_id, partition, sender, sequence)
 
     def restore(self, cluster_id: str | None, partition: TopicPartition, sender: Hashable, sequence: Sequence) -> None:
-        """What was `in_doubt` when a former process was stopped."""
+        """Restore what was `in_doubt` when the previous process was stopped."""
         self._cluster_id = cluster_id
         self._sequences.restore(partition, sender, sequence)
 
     def _note_cluster(self, cluster_id: str | None) -> None:
-        """Another cluster behind the same address may give our id to another client."""
+        """Another cluster at the same address may give our id to another client."""
         if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
             self._sequences = Sequences()
         self._cluster_id = cluster_id or self._cluster_id
 
     async def _ask(self, connection: Connection, rights: Rights, header: RequestHeader) -> tuple[int, int] | None:
-        """-> producer id and epoch."""
+        """-> (producer id, epoch)."""
         question = encode_init_producer_id(header.correlation_id, header.client_id)
         losses = self._losses
         try:
@@ -159,7 +158,7 @@ class ProducerIds:
         return granted.producer_id, granted.epoch
 
     def _lost(self, before: int) -> None:
-        """A connection was lost that was asking since there were `before` losses."""
+        """A connection was lost whose request began at `before` losses."""
         self._losses = before + 1
         if self._losses >= _MOST_LOSSES:
             self._losses, self._ask_from = 0, trio.current_time() + _PAUSE_SECONDS
@@ -173,12 +172,12 @@ class ProducerIds:
         self._sequences.forget_topic(topic)
 
     def give_up(self) -> None:
-        """A broker appended what stood behind a gap."""
+        """A broker appended a batch after a sequence gap, so it does not check sequences."""
         self._useless = True
         self._without("the broker pays no regard to sequence numbers")
 
     def refuse(self, connection: Connection) -> None:
-        """The broker does not take stamped batches from this client."""
+        """The broker refuses stamped batches from this client."""
         rights_of(connection).refused = True
         self._without("the broker refuses batches with a producer id from this client (error 31)")
 

@@ -1,4 +1,4 @@
-"""What reconciliation shows (protocol/shallow/unwrap/reconcile.py): counted in the statistics, and logged."""
+"""Results of reconciliation (protocol/shallow/unwrap/reconcile.py): counted in the statistics, and logged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Reconciliation"]
 
 log = logging.getLogger("shoal.unwrap")
 
-# What is wrong with a partition may be wrong with every envelope of it: all are counted, and one is logged in so long.
+# A mismatch may affect every envelope of a partition: all are counted, and one per this many seconds is logged.
 _QUIET_SECONDS = 60.0
 _MAX_LOGGED = 1000  # partitions and kinds
 _LOGGED = "%s of cluster %r does not reconcile: %s: %s"
@@ -42,11 +42,11 @@ class Reconciliation:
         self._reconciler.forget(topic)
 
     def refused(self) -> None:
-        """A record set with an envelope that cannot be opened. The error to the mirror states the reason."""
+        """A record set has an envelope that cannot be opened. The mirror's error states the reason."""
         self._tally.mismatches[str(Mismatch.REFUSED)] += 1
 
     def planned(self, plan: Plan) -> list[Discrepancy]:
-        """Compare what the envelopes' headers state with their keys, before anything is sent."""
+        """Compare the headers of the envelopes with their keys, before anything is sent."""
         found = (mismatch(item.headers, item.key) for item in plan.items if item.key is not None)
         return [self._counted(discrepancy) for discrepancy in found if discrepancy is not None]
 

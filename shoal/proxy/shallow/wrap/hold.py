@@ -1,18 +1,17 @@
-"""How long an answer to a mirror is held for the interlock, and which partitions go without their records.
+"""How long a mirror's answer is held for the interlock, and which partitions are sent without their records.
 
-    flow not proven yet     held whole, until all of it may go
-    tiny batches, while a   held whole, until it is known whether they can be wrapped: records that are given raw in the
-    target is being asked   meantime would keep the mirror from its first envelopes
-    whether it takes sets
-    flow proven, a new      what may go, goes at once; a partition that has to wait longer than a moment is answered
-    topic in the answer     without records, and the mirror asks for it again; where all have to wait, the answer is
-                            held as long as a broker holds one that has no records (fetch.max.wait.ms)
+    flow not proven yet     held whole, until all of it may be sent
+    tiny batches, while a   held whole, until it is known whether they can be wrapped: raw records sent meanwhile would
+    probe of the target     delay the mirror's first envelopes
+    runs
+    flow proven, a new      ready partitions are sent at once; a partition that must wait longer than a moment is
+    topic in the answer     answered without records, and the mirror requests it again; if all must wait, the answer is
+                            held as long as a broker holds one without records (fetch.max.wait.ms)
 
-So a new topic's proof never stops the proven ones. They share the answer, and since a client has one request under way
-per broker, they arrive in no other. Rejected: holding the whole answer (a topic that is never proven would stop the
-others for seconds), and leaving the partition out of the request (the broker's fetch session would have to be
-rewritten, too). The cost is that the broker sends the withheld records again with each answer; so little is asked for
-of such topics (wrap.py).
+So proving a new topic never delays the proven ones, which share the answer: a client has only one fetch request per
+broker in flight. Rejected: holding the whole answer (a topic that is never proven would delay the others for seconds),
+and leaving the partition out of the request (the broker's fetch session would have to be rewritten, too). The cost: the
+broker sends the withheld records again with each answer, so Shoal requests little of such topics (path.py).
 """
 
 from __future__ import annotations
@@ -33,18 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = ["hold"]
 
-# The longest wait for the interlock with a held answer; clients wait 30 s (request.timeout.ms) before they give up.
+# The longest wait for the interlock with a held answer; clients give up after 30 s (request.timeout.ms).
 _LONGEST_HOLD = 10.0
-_MOMENT = 0.25  # holding all partitions so long costs less than asking for one of them again
+_MOMENT = 0.25  # holding all partitions this long costs less than requesting one of them again
 _EMPTY_HOLD = 0.5  # fetch.max.wait.ms
 
 
 async def hold(
     interlock: Interlock, flow: Flow, partitions: Sequence[AnsweredPartition], *, min_batch_bytes: int
 ) -> Sequence[float | None]:
-    """-> what `Interlock.hold` said last: partitions that would have to wait longer are to be answered without
-    records.
-    """
+    """-> per partition until when it must wait, or None; those that must wait are answered without records."""
     end, end_of_hold = trio.current_time() + _LONGEST_HOLD, inf
     while True:
         now = interlock.tick()
@@ -74,7 +71,7 @@ async def hold(
 def _waits_for_sets(
     interlock: Interlock, flow: Flow, partitions: Sequence[AnsweredPartition], min_batch_bytes: int
 ) -> bool:
-    """Are there tiny batches, which would go raw, and in a moment might not?
+    """True if there are tiny batches that would be raw now, but perhaps not after the probe.
 
     The first batch of a partition represents all of it.
     """

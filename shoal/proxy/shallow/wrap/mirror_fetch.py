@@ -1,4 +1,4 @@
-"""A mirror's fetch request that is under way: the consumer, what it asked for, and what an answer gives it."""
+"""A mirror's pending fetch request: the consumer, the requested offsets, and the partitions of its answer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["MOST_KEPT", "AnsweredPartition", "Consumer", "MirrorFetch", "Unseen"]
 
 MOST_KEPT = 16_384
-"""Batches of a held answer whose headers are kept, ~330 bytes each; those of further partitions are read again. An
-answer of 8 MiB may have 120,000 tiny batches, and may be held for seconds."""
-_MAX_UNSEEN = 10_000  # partitions of topics without a name, by flow
-_PROVING_SECONDS = 30.0  # a mirror that cannot be proven goes on as fast as without Shoal
-_TRIAL_SECONDS = 2.0  # so does one that is proven and reads nothing that could be wrapped
+"""Batches of a held answer whose headers are kept, ~330 bytes each; those of other partitions are read again. An answer
+of 8 MiB may have 120,000 tiny batches, and may be held for seconds."""
+_MAX_UNSEEN = 10_000  # partitions of topics without a known name, by flow
+_PROVING_SECONDS = 30.0  # then a mirror that cannot be proven continues as fast as without Shoal
+_TRIAL_SECONDS = 2.0  # likewise a proven one that reads nothing that could be wrapped
 
 
 class Consumer:
@@ -59,13 +59,13 @@ class Consumer:
         self.number = number
         self.is_mirror = is_mirror
         self.sessions = FetchSessions()
-        self.sent_back = False  # to begin a fetch session anew, by the last answer
+        self.sent_back = False  # the last answer made the client start a new fetch session
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None
         self.proven_since: float | None = None
 
     def is_proving(self, now: float) -> bool:
-        """Not one envelope has come through yet, and there is hope."""
+        """True while no envelope has arrived at the pair yet, but may still do so."""
         if self.flow.arrived:
             self.proving_since = self.proven_since = None
             return False
@@ -76,7 +76,7 @@ class Consumer:
         return not self._is_idle_proven(now)
 
     def _is_idle_proven(self, now: float) -> bool:
-        """It could have been given an envelope for a while, and there was none to give."""
+        """True if it could have got envelopes for a while, but had no batches to wrap."""
         if not self.flow.is_proven or self.flow.silent_since is not None:
             self.proven_since = None
             return False
@@ -86,7 +86,7 @@ class Consumer:
 
 
 class MirrorFetch(NamedTuple):
-    """A request, and at which offset each partition was asked."""
+    """A request, and the fetch offset of each partition."""
 
     consumer: Consumer
     request: FetchRequest
@@ -95,9 +95,9 @@ class MirrorFetch(NamedTuple):
     def read(
         self, connection: Connection, partition: tuple[Topic, int], next_offset: int, high_watermark: int
     ) -> Fetched | None:
-        """What the answer gives of a partition; None where its name or its fetch offset is not known.
+        """The offsets that the answer has of a partition; None if its name or its fetch offset is unknown.
 
-        `next_offset` is -1 for an unreadable record set: the mirror reads all that there is, at most.
+        `next_offset` is -1 for an unreadable record set: then the high watermark is the limit.
         """
         topic, index = partition
         name, offset = topic_name(connection, topic), self.asked.get(partition)
@@ -109,11 +109,10 @@ class MirrorFetch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnsweredPartition:
-    """A partition of an answer, with records in it and a known name: what the interlock asks of it (`PartitionData`).
+    """A partition of an answer that has records and a known name; the interlock's `PartitionData`.
 
-    `raw_reason`: why its topic is never wrapped. `aborted`: transactions of which the client, as it reads committed
-    data, drops the records itself (producer id and first offset). `kept`: its headers; None: they are read again when
-    needed (`MOST_KEPT`).
+    `raw_reason`: why its topic is never wrapped. `aborted`: (producer id, first offset) of transactions whose records a
+    read_committed client drops. `kept`: its headers; None: they are read again when needed (`MOST_KEPT`).
     """
 
     frame: Buffer
@@ -154,10 +153,10 @@ class AnsweredPartition:
 
 
 class Unseen:
-    """Up to which offset mirrors and other clients were given records of topics of which only the id is known yet.
+    """Up to which offset mirrors and other clients got records of topics that are known only by id.
 
-    As soon as the name is known, those records are no evidence for another flow; before, no flow can be proven by that
-    topic.
+    As soon as the name is known, those records are no evidence for other flows; until then no flow can be proven by
+    that topic.
     """
 
     def __init__(self, interlock: Interlock) -> None:
@@ -166,7 +165,7 @@ class Unseen:
         self._count = 0
 
     def note(self, connection: Connection, flow: Flow, partition: tuple[Topic, int], raw_next: int) -> None:
-        """Records of a partition below `raw_next` are given; their first offset, or their topic, is not known."""
+        """Records of a partition below `raw_next` are sent; their first offset, or their topic, is unknown."""
         topic, index = partition
         name = topic_name(connection, topic)
         if name is not None:
@@ -181,7 +180,7 @@ class Unseen:
         self._next.setdefault(topic, known)[key] = flow, max(raw_next, known.get(key, (flow, 0))[1])
 
     def resolve(self, connection: Connection) -> None:
-        """Report to the interlock the topics whose names are known now."""
+        """Report topics whose names are known now to the interlock."""
         named = [(topic, name) for topic in self._next if (name := topic_name(connection, topic)) is not None]
         for topic, name in named:
             noted = self._next.pop(topic)

@@ -1,9 +1,9 @@
-"""Answers to a mirror that are too large to hold: they are streamed raw, and what they give is noted nevertheless.
+"""A mirror's answers that are too large to hold: they are streamed raw, and their offsets are still recorded.
 
-An answer exceeds limits.held-response-bytes where its first batch alone does: Kafka sends at least one batch, whatever
-the limits are. The fetch session it opens must be known, or its partitions would stay raw for as long as it lasts. The
-interlock must know that these records were given, or they could pass for evidence of another mirror. A mirror can do
-nothing with an incomplete answer, so all of it is noted just before the last piece is sent.
+An answer exceeds limits.held-response-bytes if its first batch does: Kafka sends at least one batch, whatever the
+limits are. Shoal must know the fetch session that the answer opens, otherwise its partitions would be raw as long as it
+lasts. The interlock must know that these records were sent, otherwise they could be mistaken for evidence of another
+mirror. A mirror cannot use an incomplete answer, so everything is recorded just before the last piece is sent.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OversizedAnswers:
         return Edit(whole, stream)
 
     def note(self, connection: Connection, fetch: MirrorFetch, answer: FetchWatcher) -> None:
-        """The answer is about to be given."""
+        """The end of the answer is about to be sent."""
         consumer, request, asked = fetch
         if answer.error_code == 0:
             consumer.sessions.answered(request, asked, answer.session_id)
@@ -77,7 +77,7 @@ class OversizedAnswers:
 
 
 class _Stream:
-    """One such answer. It hides addresses, too."""
+    """One such answer. Also hides addresses."""
 
     def __init__(
         self, streams: OversizedAnswers, connection: Connection, fetch: MirrorFetch, watcher: FetchWatcher

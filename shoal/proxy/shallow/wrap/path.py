@@ -1,14 +1,14 @@
 """The source side: runs of batches in a mirror's Fetch answers become envelopes (docs/architecture.md has the calls).
 
-    request   limits are lowered, so that the answer can be held; the offset asked for each partition is remembered
+    request   limits are lowered, so that the answer can be held; the fetch offset of each partition is recorded
     answer    read     partitions with records; the headers of each record set are read once
-              hold     the whole answer, while the interlock must not see it delivered (hold.py)
+              hold     the whole answer, as long as the interlock requires it (hold.py)
               review   the interlock decides for each partition: wrap, raw, withhold, or a record with a token
               wrap     new record sets, spliced into the frame once
-              commit   what each partition gives counts as given; the answer is sent
+              commit   the records of each partition count as sent; the answer is sent
 
-An answer that is too large to be held is streamed raw (oversized.py). Requests of other consumers pass as on a plain
-listener. The interlock is informed where they read, because records that they were given are no evidence for a mirror.
+An answer that is too large to hold is streamed raw (oversized.py). Requests of other consumers pass as on a plain
+listener. The interlock learns where they read, because records that they got are no evidence for a mirror.
 """
 
 from __future__ import annotations
@@ -74,19 +74,19 @@ log = logging.getLogger("shoal.fetch")
 
 _NO_MIRROR = raw("none of mirror-clients")
 _LOGGED_CLIENTS = 20  # client ids that are logged
-_OLDEST = 4  # below, batches are converted to formats without headers
+_OLDEST = 4  # for older versions brokers convert batches to formats without headers
 _READ_COMMITTED = 1
 _ASK_AGAIN_SECONDS = 5.0  # for the names of topic ids
-# While a flow is to be proven, its answers are small: records that the mirror still has to produce delay the samples.
-# Only for a while, so that a mirror that cannot be proven is as fast as without Shoal. The same holds for a new topic
-# of a proven flow.
+# Until a flow is proven, its answers are small: records that the mirror has yet to produce delay the samples. Only for
+# a while, so that a mirror that cannot be proven is as fast as without Shoal. The same applies to a new topic of a
+# proven flow.
 _PROVING_BYTES = 256 * 1024
 
 
 class WrapPath:
-    """What a wrapping listener plugs in. `clusters`: its own and its pair's, None where it has no pair.
+    """The path of a wrapping listener. `clusters`: its own and its pair's; None without a pair.
 
-    `has_keys_sample`: 1 in so many batches is inspected for keys; 0: none.
+    `has_keys_sample`: 1 in this many batches is inspected for keys; 0: none.
     """
 
     def __init__(
@@ -147,9 +147,10 @@ class WrapPath:
         return await connection.forward([frame], hold, note=JUDGED)
 
     def _sends_back(self, consumer: Consumer, request: FetchRequest) -> bool:
-        """What the session asks for is not known here, so nothing of it could ever be wrapped. The mirror is answered
-        as by a broker that has forgotten the session, and begins with a full request. Never twice in a row, whatever
-        the client does.
+        """True if Shoal does not know the session's partitions, so nothing of it could ever be wrapped.
+
+        The mirror gets the error of a broker that has evicted the session, and starts with a full request. Never twice
+        in a row, whatever the client does.
         """
         consumer.sent_back = not consumer.sessions.knows(request) and not consumer.sent_back
         return consumer.sent_back
@@ -183,7 +184,7 @@ class WrapPath:
         return connection.context
 
     def _log_unknown(self, client_id: str) -> None:
-        """Once for each client id, so that the operator sees which clients Shoal does not take for mirrors."""
+        """Once for each client id, so that the operator sees which clients Shoal does not consider mirrors."""
         if client_id not in self._unknown_clients and len(self._unknown_clients) < _LOGGED_CLIENTS:
             self._unknown_clients.add(client_id)
             what = "client id %r is none of mirror-clients (%s): it gets records as they are"
@@ -213,7 +214,7 @@ class WrapPath:
     async def _answer(
         self, fetch: MirrorFetch, connection: Connection, entry: PendingAnswer, frame: bytearray
     ) -> Sequence[Buffer]:
-        """The stages of the module's docstring, in their order. From the end of `hold` on, nothing awaits."""
+        """The stages of the module's docstring, in order. Nothing awaits after `hold`."""
         flow, rules, version = fetch.consumer.flow, self.interlock.rules, entry.api_version
         response = read_fetch_response(frame, version)
         addresses = _our_addresses(connection, version, frame, response)
@@ -247,7 +248,7 @@ class WrapPath:
         response: FetchResponse,
         judgement: Judgement,
     ) -> list[AnsweredPartition]:
-        """Partitions with records, of which the name and the fetch offset are known. The others stay raw."""
+        """Partitions that have records and whose name and fetch offset are known. The others are raw."""
         partitions, room = [], MOST_KEPT
         self._unseen.resolve(connection)
         dropped: defaultdict[tuple[Topic, int], list[tuple[int, int]]] = defaultdict(list)
@@ -292,9 +293,7 @@ class WrapPath:
         decision: Decision,
         judgement: Judgement,
     ) -> tuple[Sequence[Buffer] | None, HandedOut | None]:
-        """The partition's new record set (None = as it is), and what the mirror is given of it, where it was reviewed
-        for that.
-        """
+        """-> the partition's new record set (None: unchanged), and the offsets that the mirror gets, if reviewed."""
         match decision:
             case Tokened():
                 self.tally.raw_batches[Reason.NO_EVIDENCE] += decision.batches
@@ -312,7 +311,7 @@ class WrapPath:
                 return self._wrap(self._context(connection, fetch, partition, decision), partition, judgement)
 
     def _not_yet(self, connection: Connection, topic: str) -> Reason | None:
-        """What is still unknown, and has to be known before the topic may be wrapped."""
+        """What must be known before the topic may be wrapped, and is not."""
         if self._clusters is not None and not self._clusters.differ:
             return Reason.UNKNOWN_CLUSTER
         if self._settings.partition_by_key and connection.cluster.partition_count(topic) is None:
