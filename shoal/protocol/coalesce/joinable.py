@@ -24,7 +24,7 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, Topic
 
-__all__ = ["Joinable", "LaneKey", "Part", "Target", "WhyAlone", "read_joinable"]
+__all__ = ["Joinable", "LaneKey", "PartitionBatch", "PartitionRef", "WhyAlone", "read_joinable"]
 
 OLDEST: Final = 3
 _ZSTD_FROM: Final = 7  # KIP-110
@@ -47,15 +47,21 @@ class LaneKey(NamedTuple):
     client_id: str | None
 
 
-class Target(NamedTuple):
+class PartitionRef(NamedTuple):
+    """A partition as a request refers to it: by its topic's name, or by the topic's id.
+
+    The broker answers with the same reference, and only requests of one version join, so lanes keep it. What must
+    recognise a partition in any request (a retry) uses the name, as `TopicPartition` does.
+    """
+
     topic: Topic
     partition: int
 
 
-class Part(NamedTuple):
-    """One partition of a request: `content` is its element of the array PartitionData, byte for byte."""
+class PartitionBatch(NamedTuple):
+    """The batch of one partition of a request: `content` is its element of the array PartitionData, byte for byte."""
 
-    target: Target
+    target: PartitionRef
     content: bytes
     header: BatchHeader
     batch_at: int  # where in `content` the batch begins
@@ -74,7 +80,7 @@ class Part(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joinable:
     key: LaneKey
-    parts: list[Part]
+    parts: list[PartitionBatch]
 
     def with_any_client_id(self) -> "Joinable":
         return replace(self, key=self.key._replace(client_id=None))
@@ -116,7 +122,7 @@ def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
         if isinstance(batch, WhyAlone):
             return batch
         content = bytes(frame[row.start : row.end])
-        parts.append(Part(Target(row.topic, row.partition), content, batch, row.records - row.start))
+        parts.append(PartitionBatch(PartitionRef(row.topic, row.partition), content, batch, row.records - row.start))
     if len({part.target for part in parts}) != len(parts):
         return WhyAlone.UNUSUAL
     return Joinable(key=LaneKey(version, acks, timeout_ms, header.client_id), parts=parts)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
+from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch, PartitionRef
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _LEADER: Final = 1
 
 
 def encode_joined(
-    key: LaneKey, client_id: str | None, correlation_id: int, sets: Mapping[Target, Sequence[Part]]
+    key: LaneKey, client_id: str | None, correlation_id: int, sets: Mapping[PartitionRef, Sequence[PartitionBatch]]
 ) -> bytes:
     """One request with these batches of each target.
 

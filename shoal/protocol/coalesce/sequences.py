@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.records.batch import BatchHeader
 
-__all__ = ["Sequences"]
+__all__ = ["SeenSequences"]
 
 MAX_PRODUCERS: Final = 100_000
 """Pairs of producer and partition: some 300 bytes each."""
@@ -27,7 +27,7 @@ class _Last(NamedTuple):
     next_sequence: int
 
 
-class Sequences:
+class SeenSequences:
     def __init__(self, limit: int = MAX_PRODUCERS) -> None:
         self._limit = limit
         self._last: OrderedDict[tuple[int, Hashable], _Last] = OrderedDict()

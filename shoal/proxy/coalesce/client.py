@@ -19,7 +19,7 @@ from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from shoal.protocol.coalesce.joinable import Joinable, Target
+    from shoal.protocol.coalesce.joinable import Joinable, PartitionRef
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.connection.connection import Connection
 
@@ -55,7 +55,7 @@ class TakenRequest:
         self._throttle_ms = 0
         self._node_endpoints: Buffer = b""
 
-    def said(self, target: Target, content: bytes, throttle_ms: int, node_endpoints: Buffer) -> None:
+    def add_result(self, target: PartitionRef, content: bytes, throttle_ms: int, node_endpoints: Buffer) -> None:
         """`content`: the element of PartitionResponses."""
         self.missing -= 1
         self._parts.setdefault(target.topic, []).append(content)
@@ -80,7 +80,7 @@ class CoalescedClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.own_way: str | None = None  # why this connection is never joined
+        self.never_joined_because: str | None = None  # why this connection is never joined
         self.alone_until = -math.inf  # until then its requests may be retries
         # its next request is sent alone, after requests taken from others before that time
         self.behind: float | None = None

@@ -16,8 +16,8 @@ from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered
 from shoal.protocol.schema.api import ApiKey
 
 if TYPE_CHECKING:
-    from shoal.protocol.coalesce.answer import Answer
-    from shoal.protocol.coalesce.joinable import LaneKey, Part
+    from shoal.protocol.coalesce.answer import JoinedAnswer
+    from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Batch, Joined
     from shoal.proxy.coalesce.client import TakenRequest
 
@@ -35,22 +35,22 @@ class JoinedCapture:
         self._key = key
         self._sent_ns = time_ns()
 
-    def answered(self, joined: Joined, answer: Answer) -> None:
+    def answered(self, joined: Joined, answer: JoinedAnswer) -> None:
         """Batches of a set that was refused as a set get no rows: they are retried."""
         answered = Answered(at_ns=time_ns(), throttle_ms=answer.throttle_ms)
-        for target, verdicts in answer.verdicts.items():
-            for batch, (error, content) in zip(joined.sets[target], verdicts, strict=True):
+        for target, results in answer.results.items():
+            for batch, (error, content) in zip(joined.sets[target], results, strict=True):
                 offset = int.from_bytes(content[_BASE_OFFSET], "big", signed=True)
-                self._tell(batch, answered, error, offset)
+                self._add_row(batch, answered, error, offset)
 
     def lost(self, joined: Joined) -> None:
         """The outcome is unknown."""
         for batches in joined.sets.values():
             for batch in batches:
-                self._tell(batch, NO_ANSWER, UNKNOWN_ERROR, -1)
+                self._add_row(batch, NO_ANSWER, UNKNOWN_ERROR, -1)
 
-    def _tell(self, batch: Batch, answered: Answered, error: int, offset: int) -> None:
-        taken, part = cast("TakenRequest", batch.owner), cast("Part", batch.content)
+    def _add_row(self, batch: Batch, answered: Answered, error: int, offset: int) -> None:
+        taken, part = cast("TakenRequest", batch.owner), cast("PartitionBatch", batch.content)
         tap = taken.member.connection.tap
         if tap is None:
             return

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 
-from shoal.protocol.coalesce.answer import take_apart
+from shoal.protocol.coalesce.answer import read_joined_answer
 from shoal.protocol.coalesce.policy import Batch, CoalescingPolicy
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.wire.error_codes import error_name
@@ -31,8 +31,8 @@ from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from shoal.protocol.coalesce.answer import Answer
-    from shoal.protocol.coalesce.joinable import LaneKey, Part, Target
+    from shoal.protocol.coalesce.answer import JoinedAnswer
+    from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch, PartitionRef
     from shoal.protocol.coalesce.policy import Joined, JoinLimits
     from shoal.protocol.wire.types import Buffer
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -84,7 +84,7 @@ class LaneOwner(Protocol):
 
     def released(self, size: int) -> None: ...
 
-    def refused(self, taken: TakenRequest, target: Target, error_code: int, frame: bytes | None) -> Buffer: ...
+    def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer: ...
 
     def lane_ended(self, lane: Lane) -> None: ...
 
@@ -98,13 +98,13 @@ class Lane:
         self, owner: LaneOwner, bound_port: BoundPort, key: LaneKey, limits: JoinLimits, client_id: str | None
     ) -> None:
         self.key = key
-        self.joiner = CoalescingPolicy(limits)
+        self.policy = CoalescingPolicy(limits)
         self._tasks = 0
         self.bound_port = bound_port
         self._owner = owner
         self._client_id = client_id
         self._parked: list[_Task] = []
-        self._splits: dict[Target, _Split] = {}
+        self._splits: dict[PartitionRef, _Split] = {}
         self._correlation_ids = count(1)
         self._ending = False
 
@@ -114,16 +114,16 @@ class Lane:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> None:
-        self.joiner.add(batch)
+        self.policy.add(batch)
         self.nudge()
 
     def nudge(self) -> None:
         """A request may be due earlier than before."""
-        due = self.joiner.due()
+        due = self.policy.due()
         if self._parked:
             if due < self._parked[-1].armed:
                 self._unpark(self._parked[-1])
-        elif due < math.inf and self._tasks < self.joiner.limits.in_flight:
+        elif due < math.inf and self._tasks < self.policy.limits.in_flight:
             self._tasks += 1
             self._owner.listener.spawn(self._run)
 
@@ -134,7 +134,7 @@ class Lane:
             taken = cast("TakenRequest", batch.owner)
             return taken.member is member and (silent or not taken.silent)
 
-        self._owner.released(sum(batch.size for batch in self.joiner.withdraw(unwanted)))
+        self._owner.released(sum(batch.size for batch in self.policy.withdraw(unwanted)))
 
     def end_soon(self) -> None:
         """No client is left: end when everything is sent."""
@@ -144,7 +144,7 @@ class Lane:
 
     @property
     def ended(self) -> bool:
-        return not self._tasks and not self.joiner.waiting_batches
+        return not self._tasks and not self.policy.waiting_batches
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -168,15 +168,15 @@ class Lane:
     async def _next(self, carrier: Carrier) -> Joined | None:
         """The next request that is due, or None."""
         sets = self._owner.sets
-        if sets.allowed(self.bound_port) and self.joiner.due() <= trio.current_time() + _TIMER_S:
+        if sets.allowed(self.bound_port) and self.policy.due() <= trio.current_time() + _TIMER_S:
             await sets.introduce(self.bound_port, carrier)
-        return self.joiner.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, carrier))
+        return self.policy.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, carrier))
 
     async def _park(self, task: _Task) -> bool:
         """Wait until there may be work. Returns False to end the task."""
-        if self._ending and not self.joiner.waiting_batches:
+        if self._ending and not self.policy.waiting_batches:
             return False
-        due = self.joiner.due()
+        due = self.policy.due()
         idle = trio.current_time() + _IDLE_SECONDS
         task.wake, task.armed = trio.Event(), due
         self._parked.append(task)
@@ -194,7 +194,8 @@ class Lane:
 
     async def _exchange(self, carrier: Carrier, joined: Joined) -> None:
         sets = {
-            cast("Target", target): [cast("Part", b.content) for b in chosen] for target, chosen in joined.sets.items()
+            cast("PartitionRef", target): [cast("PartitionBatch", b.content) for b in chosen]
+            for target, chosen in joined.sets.items()
         }
         self._owner.sent(joined)
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
@@ -203,7 +204,7 @@ class Lane:
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
                 frame = await carrier.ask(request, correlation_id, here=joined.has_sets)
-            answer = take_apart(frame, self.key, sets)
+            answer = read_joined_answer(frame, self.key, sets)
         except UpstreamUnreachable as error:
             self._failed(joined, CloseCause.UPSTREAM_UNREACHABLE, str(error))
         except PeerLost as error:
@@ -223,27 +224,27 @@ class Lane:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def _answered(self, joined: Joined, answer: Answer, frame: bytes) -> None:
+    def _answered(self, joined: Joined, answer: JoinedAnswer, frame: bytes) -> None:
         members: dict[CoalescedClient, None] = {}
-        for target, verdicts in answer.verdicts.items():
-            for batch, (error_code, content) in zip(joined.sets[target], verdicts, strict=True):
+        for target, results in answer.results.items():
+            for batch, (error_code, content) in zip(joined.sets[target], results, strict=True):
                 taken = cast("TakenRequest", batch.owner)
                 endpoints: Buffer = b""
                 if error_code:
                     endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
-                self._of_a_split(target, error_code)
-                taken.said(target, content, answer.throttle_ms, endpoints)
+                self._count_split_batch(target, error_code)
+                taken.add_result(target, content, answer.throttle_ms, endpoints)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(len(joined.sets[target]), error_code)
             self._owner.tally.split_sets += 1
-        self.joiner.answered(joined, answer.split)
+        self.policy.answered(joined, answer.split)
         again = sum(batch.size for target in answer.split for batch in joined.sets[target])
         for member in members:
             member.deliver()
         self._owner.released(joined.size - again)
 
-    def _of_a_split(self, target: Target, error_code: int) -> None:
+    def _count_split_batch(self, target: PartitionRef, error_code: int) -> None:
         """A batch of a refused set has its own answer. If all are accepted, the set was refused for being a set."""
         split = self._splits.get(target)
         if split is None:
@@ -258,7 +259,7 @@ class Lane:
                 self._owner.sets.withdraw(self.bound_port, why)
 
     def _failed(self, joined: Joined, cause: CloseCause, why: str) -> None:
-        self.joiner.answered(joined)
+        self.policy.answered(joined)
         if joined.has_sets:
             self._owner.sets.withdraw(self.bound_port, "the connection ended on a set")
         elif cause is CloseCause.UPSTREAM_LOST:

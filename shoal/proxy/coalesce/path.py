@@ -17,10 +17,10 @@ Clients that authenticate (SASL) are not joined: the lane's connection would nee
 pass-through proxy cannot perform. Lending the connection of one client was rejected: its end, its expired session and
 its waiting would affect all (docs/coalescing.md). All other clients are the same principal to the broker.
 
-A request may be a retry by its producer id and sequence (`Sequences`; a partition is identified by its topic's name,
-since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it may be a
-retry for some time after the client got an error, or after a connection of this client (address and client id) ended
-with unanswered requests.
+A request may be a retry by its producer id and sequence (`SeenSequences`; a partition is identified by its topic's
+name, since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it
+may be a retry for some time after the client got an error, or after a connection of this client (address and client id)
+ended with unanswered requests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.coalesce.joinable import OLDEST, Target, WhyAlone, read_joinable
+from shoal.protocol.coalesce.joinable import OLDEST, PartitionRef, WhyAlone, read_joinable
 from shoal.protocol.coalesce.policy import Batch, JoinLimits
-from shoal.protocol.coalesce.sequences import Sequences
+from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header, write_request_header
@@ -57,7 +57,7 @@ from shoal.proxy.statistics import CloseCause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part
+    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -124,7 +124,7 @@ class CoalescePath:
         )
         self._members: dict[Connection, CoalescedClient] = {}
         self._lanes: dict[tuple[BoundPort, LaneKey], Lane] = {}
-        self._sequences = Sequences()
+        self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
         self._moved = trio.Event()  # set when requests are answered or withdrawn
@@ -134,7 +134,7 @@ class CoalescePath:
     def opened(self, connection: Connection) -> None:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.bound_port.node_id is None or connection.provisional:
-            member.own_way = BOOTSTRAP
+            member.never_joined_because = BOOTSTRAP
 
     def end(self) -> None:
         pass
@@ -159,7 +159,7 @@ class CoalescePath:
             self._unsettled.popitem(last=False)
 
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-        self._members[connection].own_way = AUTHENTICATED
+        self._members[connection].never_joined_because = AUTHENTICATED
         self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
         is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
         return _plain_handshake(connection, first) if is_handshake and _plain_handshake else None
@@ -197,8 +197,8 @@ class CoalescePath:
     def _decide(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         member = self._members[connection]
         size, _, version, _ = _PREFIX.unpack_from(first)
-        if member.own_way is not None:
-            return self._pass(member, first, member.own_way)
+        if member.never_joined_because is not None:
+            return self._pass(member, first, member.never_joined_because)
         if version < OLDEST or size > LARGEST_REQUEST:
             return self._pass(member, first, OLD if version < OLDEST else LARGE)
         if len(first) < _SIZE_BYTES + size:
@@ -231,7 +231,7 @@ class CoalescePath:
         client = member.connection.peer.host, member.connection.client_id
         if now < member.alone_until or (self._unsettled and now < self._unsettled.get(client, now)):
             return RETRY
-        if not all(self._sequences.is_new(self._place(member, part), part.header) for part in found.parts):
+        if not all(self._sequences.is_new(self._by_name(member, part), part.header) for part in found.parts):
             return RETRY
         full = len(self._lanes) >= MAX_LANES and (member.connection.bound_port, found.key) not in self._lanes
         return TOO_MANY if full else None
@@ -241,7 +241,7 @@ class CoalescePath:
     ) -> Answer[Connection] | Decision | Wait | None:
         """Wait for requests of all clients that were taken for its partitions."""
         since = member.behind if member.behind is not None else trio.current_time()
-        targets = [target for part in found.parts for target in self._spellings(member, part)]
+        targets = [target for part in found.parts for target in self._names_in_lanes(member, part)]
         ahead = partial(self._holds, member.connection.bound_port, targets, since)
         if ahead():
             member.behind = since
@@ -265,8 +265,8 @@ class CoalescePath:
             self.tally.alone[str(why)] += 1
             if member.connection.tap is not None:
                 member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
-        if decision is Decision.SILENT and member.own_way is None:
-            member.own_way = SILENT  # no answer shows when the broker has handled it
+        if decision is Decision.SILENT and member.never_joined_because is None:
+            member.never_joined_because = SILENT  # no answer shows when the broker has handled it
         return decision
 
     def _take(self, member: CoalescedClient, found: Joinable, correlation_id: int) -> Decision | Wait:
@@ -293,23 +293,25 @@ class CoalescePath:
         return Decision.TAKEN
 
     @staticmethod
-    def _place(member: CoalescedClient, part: Part) -> Target:
+    def _by_name(member: CoalescedClient, part: PartitionBatch) -> PartitionRef:
         """The partition, by its topic's name."""
-        return Target(topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition)
+        return PartitionRef(
+            topic_name(member.connection, part.target.topic) or part.target.topic, part.target.partition
+        )
 
-    def _saw(self, member: CoalescedClient, part: Part) -> None:
-        self._sequences.saw(self._place(member, part), part.header)
+    def _saw(self, member: CoalescedClient, part: PartitionBatch) -> None:
+        self._sequences.saw(self._by_name(member, part), part.header)
 
-    def _spellings(self, member: CoalescedClient, part: Part) -> set[Target]:
+    def _names_in_lanes(self, member: CoalescedClient, part: PartitionBatch) -> set[PartitionRef]:
         """The partition's keys in lanes: a lane has requests of one version, by name or by id."""
-        place = self._place(member, part)
+        place = self._by_name(member, part)
         known = member.connection.cluster.topic_id(place.topic) if isinstance(place.topic, str) else None
         return {part.target, place, part.target._replace(topic=known or part.target.topic)}
 
     def _gains_by_sets(self, lane: Lane, found: Joinable) -> bool:
         if self.settings.set_batches == 1 or not self.sets.worth_asking(lane.bound_port):
             return False
-        return any(not part.lone and lane.joiner.holds(part.target) for part in found.parts)
+        return any(not part.lone and lane.policy.holds(part.target) for part in found.parts)
 
     def _new_lane(self, bound_port: BoundPort, key: LaneKey) -> Lane:
         client_id = _ANY_CLIENT_ID if self.settings.ignore_client_ids else key.client_id
@@ -318,9 +320,9 @@ class CoalescePath:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _holds(self, bound_port: BoundPort, targets: Iterable[Target], before: float) -> bool:
+    def _holds(self, bound_port: BoundPort, targets: Iterable[PartitionRef], before: float) -> bool:
         lanes = [lane for lane in self._lanes.values() if lane.bound_port is bound_port]
-        return any(lane.joiner.holds(target, before) for target in targets for lane in lanes)
+        return any(lane.policy.holds(target, before) for target in targets for lane in lanes)
 
     def _is_full(self) -> bool:
         return self.held_bytes >= self.settings.queue_bytes
@@ -342,7 +344,7 @@ class CoalescePath:
         self._moved.set()
         self._moved = trio.Event()
 
-    def refused(self, taken: TakenRequest, target: Target, error_code: int, frame: bytes | None) -> Buffer:
+    def refused(self, taken: TakenRequest, target: PartitionRef, error_code: int, frame: bytes | None) -> Buffer:
         """Note an error for a client. Returns the broker addresses of the answer `frame`, rewritten for this client."""
         self.tally.errors += 1
         member = taken.member
@@ -369,7 +371,7 @@ class CoalescePath:
     def broken(self, lane: Lane, why: str) -> None:
         """A lane failed unexpectedly: close its clients, so that none waits for it."""
         self.lane_ended(lane)
-        self.released(lane.joiner.held_bytes)
+        self.released(lane.policy.held_bytes)
         for connection, member in list(self._members.items()):
             if member.unanswered:
                 connection.abort(CloseCause.INTERNAL, why)

@@ -10,8 +10,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 
-from shoal.protocol.coalesce.answer import take_apart
-from shoal.protocol.coalesce.joinable import Joinable, LaneKey, Part, Target, WhyAlone, read_joinable
+from shoal.protocol.coalesce.answer import read_joined_answer
+from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch, PartitionRef, WhyAlone, read_joinable
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
@@ -195,7 +195,7 @@ def partition_answer(version: int, index: int, error: ErrorCode, offset: int) ->
     return encode(make(schema, "PartitionProduceResponse", index=index, error_code=error, base_offset=offset, **fields))
 
 
-def sets_of(version: int, *batches: bytes, index: int = 0) -> dict[Target, list[Part]]:
+def sets_of(version: int, *batches: bytes, index: int = 0) -> dict[PartitionRef, list[PartitionBatch]]:
     parts = [joinable(frame(version, {(topic(version), index): batch})).parts[0] for batch in batches]
     return {parts[0].target: parts}
 
@@ -204,12 +204,12 @@ def sets_of(version: int, *batches: bytes, index: int = 0) -> dict[Target, list[
 def test_each_owner_gets_its_own_partition(version: int) -> None:
     sets = sets_of(version, ONE, index=1) | sets_of(version, TWO, index=2)
     said = {(topic(version), 2): (ErrorCode.none, 40), (topic(version), 1): (ErrorCode.not_leader_or_follower, -1)}
-    taken = take_apart(answer(version, said, 55), LaneKey(version, 1, 0, None), sets)
+    taken = read_joined_answer(answer(version, said, 55), LaneKey(version, 1, 0, None), sets)
     assert taken.throttle_ms == 55
     assert not taken.names_brokers
     assert not taken.split
     first, second = sets
-    assert taken.verdicts == {
+    assert taken.results == {
         first: [(6, partition_answer(version, 1, ErrorCode.not_leader_or_follower, -1))],
         second: [(0, partition_answer(version, 2, ErrorCode.none, 40))],
     }
@@ -218,9 +218,11 @@ def test_each_owner_gets_its_own_partition(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_owner_of_a_set_gets_its_own_base_offset(version: int) -> None:
     sets = sets_of(version, TWO, ONE, TWO)
-    taken = take_apart(answer(version, {(topic(version), 0): (ErrorCode.none, 40)}), LaneKey(version, 1, 0, None), sets)
-    (verdicts,) = taken.verdicts.values()
-    assert verdicts == [(0, partition_answer(version, 0, ErrorCode.none, offset)) for offset in (40, 42, 43)]
+    taken = read_joined_answer(
+        answer(version, {(topic(version), 0): (ErrorCode.none, 40)}), LaneKey(version, 1, 0, None), sets
+    )
+    (results,) = taken.results.values()
+    assert results == [(0, partition_answer(version, 0, ErrorCode.none, offset)) for offset in (40, 42, 43)]
 
 
 @pytest.mark.parametrize(
@@ -236,9 +238,9 @@ def test_each_owner_of_a_set_gets_its_own_base_offset(version: int) -> None:
 )
 def test_a_set_is_split_where_nothing_was_appended_because_of_one_batch(error: ErrorCode, is_split: bool) -> None:
     key, said = LaneKey(9, 1, 0, None), answer(9, {("t1", 0): (error, -1)})
-    taken = take_apart(said, key, sets := sets_of(9, ONE, TWO))
+    taken = read_joined_answer(said, key, sets := sets_of(9, ONE, TWO))
     assert taken.split == (dict.fromkeys(sets, error.value) if is_split else {})
-    (only,) = take_apart(said, key, sets_of(9, ONE)).verdicts.values()
+    (only,) = read_joined_answer(said, key, sets_of(9, ONE)).results.values()
     assert [verdict.error_code for verdict in only] == [error.value], "a lone batch keeps its error"
 
 
@@ -250,4 +252,4 @@ def test_an_answer_must_tell_of_what_was_sent() -> None:
         {("t1", 0): (ErrorCode.none, 0), ("t2", 0): (ErrorCode.none, 0)},
     ):
         with pytest.raises(RemoteProtocolError):
-            take_apart(answer(9, said), key, sets)
+            read_joined_answer(answer(9, said), key, sets)

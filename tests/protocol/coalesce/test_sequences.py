@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.protocol.coalesce.sequences import Sequences
+from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.records.batch import BatchHeader
 
 T = ("orders", 0)
@@ -13,8 +13,8 @@ def batch(base_sequence: int, records: int = 3, *, producer: int = 7, epoch: int
     return BatchHeader(0, 100, -1, 2, 0, 0, records - 1, 0, 0, producer, epoch, base_sequence, records)
 
 
-def sent(*batches: BatchHeader, limit: int = 100) -> Sequences:
-    sequences = Sequences(limit)
+def sent(*batches: BatchHeader, limit: int = 100) -> SeenSequences:
+    sequences = SeenSequences(limit)
     for one in batches:
         sequences.saw(T, one)
     return sequences
