@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from shoal.scenarios.kafka.content.reading import place, read_from
+from shoal.scenarios.kafka.content.reading import partition_of, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Verified:
     def take(self, messages: list[Message]) -> None:
         for message in messages:
             producer, number = map(int, (message.value() or b"").split(b":")[:2])
-            at = producer, place(message)[1]
+            at = producer, partition_of(message)[1]
             self.records += 1
             self.duplicates += number in self._seen[producer]
             self.out_of_order += number < self._last[at]

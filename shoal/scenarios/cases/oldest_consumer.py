@@ -19,6 +19,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.decomposer import decompose
 from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.traffic import fill
 from shoal.scenarios.replay.case import Case, Given
@@ -41,12 +42,12 @@ _LIMIT = 1 << 26
 async def traffic(stage: Stage) -> None:
     topic = stage.topic("orders")
     await fill(stage.through_shoal, topic, orders(RECORDS), compression_type="gzip")
-    leaders = await find_leaders(stage.address, [topic])
-    async with open_wire(leaders[topic, 0]) as wire:
+    leader = (await find_leaders(stage.address, [topic]))[TopicPartition(topic, 0)]
+    async with open_wire(leader) as wire:
         offered = {api.api_key: api for api in read_api_versions(await wire.exchange(api_versions_request(1)))}
         stage.seen["offered"] = offered[ApiKey.FETCH].low
     for version in (*OLD, MODERN):
-        async with open_wire(leaders[topic, 0]) as wire:
+        async with open_wire(leader) as wire:
             stage.seen[f"v{version}"] = await _read(wire, topic, version)
 
 

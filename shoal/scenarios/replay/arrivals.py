@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.protocol.wire.types import TopicPartition
+
 if TYPE_CHECKING:
     from shoal.protocol.wire.compression import Codec
 
@@ -23,6 +25,10 @@ class ArrivedBatch(NamedTuple):
     size: int
     raw_size: int | None
     codec: Codec
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class Arrival(NamedTuple):

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
-from shoal.scenarios.kafka.content.reading import place, read_from
+from shoal.scenarios.kafka.content.reading import partition_of, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confluent_kafka import Message
 
+    from shoal.protocol.wire import types
     from shoal.scenarios.kafka.content.topics import Span
     from shoal.scenarios.replay.arrivals import ArrivedBatch
 
@@ -54,25 +55,24 @@ class Ledger:
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._records = array("I")
-        self._places = array("I")
+        self._indexes = array("I")  # of each batch's partition
         self._connections = array("Q")
-        self._place_numbers: dict[tuple[str, int], int] = {}
+        self._index_of: dict[types.TopicPartition, int] = {}
 
     def sent(self, part: ArrivedBatch, connection: int) -> int:
         """-> the batch's number."""
-        where = part.topic, part.partition
         self._records.append(part.records)
-        self._places.append(self._place_numbers.setdefault(where, len(self._place_numbers)))
+        self._indexes.append(self._index_of.setdefault(part.topic_partition, len(self._index_of)))
         self._connections.append(connection)
         return len(self._records) - 1
 
     @property
-    def partitions(self) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> records sent."""
+    def partitions(self) -> Mapping[types.TopicPartition, int]:
+        """Partition -> records sent."""
         totals: Counter[int] = Counter()
-        for at, count in zip(self._places, self._records, strict=True):
+        for at, count in zip(self._indexes, self._records, strict=True):
             totals[at] += count
-        return {where: totals[at] for where, at in self._place_numbers.items()}
+        return {partition: totals[at] for partition, at in self._index_of.items()}
 
     async def audit(
         self, bootstrap: str, before: Mapping[str, Mapping[int, Span]], client: Mapping[str, Any]
@@ -80,9 +80,9 @@ class Ledger:
         """`before`: the spans of each topic before the replay. `client`: librdkafka settings. Raises TrafficFailed."""
         starts = [
             TopicPartition(topic, partition, before[topic][partition].end)
-            for topic, partition in sorted(self._place_numbers)
+            for topic, partition in sorted(self._index_of)
         ]
-        reader = _Reader(self._records, self._places, self._connections, self._place_numbers, self._epoch)
+        reader = _Reader(self._records, self._indexes, self._connections, self._index_of, self._epoch)
         await read_from(bootstrap, starts, reader.take, **client)
         return reader.findings()
 
@@ -91,13 +91,13 @@ class _Reader:
     def __init__(
         self,
         records: array[int],
-        places: array[int],
+        indexes: array[int],
         connections: array[int],
-        place_numbers: Mapping[tuple[str, int], int],
+        index_of: Mapping[types.TopicPartition, int],
         epoch: int,
     ) -> None:
-        self._records, self._places, self._connections = records, places, connections
-        self._place_numbers = place_numbers
+        self._records, self._indexes, self._connections = records, indexes, connections
+        self._index_of = index_of
         self._epoch = epoch
         self._seen = bytearray(len(records))
         self._found = Findings()
@@ -107,7 +107,7 @@ class _Reader:
 
     def take(self, messages: list[Message]) -> None:
         for message in messages:
-            self._record(self._place_numbers[place(message)], message.timestamp()[1] - self._epoch)
+            self._record(self._index_of[partition_of(message)], message.timestamp()[1] - self._epoch)
 
     def _record(self, at: int, number: int) -> None:
         if not 0 <= number < len(self._records):
@@ -123,7 +123,7 @@ class _Reader:
     def _begin(self, at: int, number: int) -> None:
         found, by = self._found, (at, self._connections[number])
         found.doubled += self._seen[number]
-        found.misplaced += self._places[number] != at
+        found.misplaced += self._indexes[number] != at
         found.out_of_order += number < self._last.get(by, -1)
         self._last[by] = max(number, self._last.get(by, -1))
         self._seen[number] = 1

@@ -12,6 +12,7 @@ import trio.testing
 
 from shoal.cli import main
 from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.replay.arrivals import ArrivedBatch
@@ -152,10 +153,9 @@ def found(*records: tuple[int, int]) -> Findings:
     ledger = Ledger(EPOCH)
     for partition, count in ((0, 2), (0, 1), (1, 2)):
         ledger.sent(ArrivedBatch("t", partition, count, 100, None, Codec.NONE), connection=1)
-    reader = _Reader(
-        array("I", [2, 1, 2]), array("I", [0, 0, 1]), array("Q", [1, 1, 1]), {("t", 0): 0, ("t", 1): 1}, EPOCH
-    )
-    assert ledger.partitions == {("t", 0): 3, ("t", 1): 2}
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    reader = _Reader(array("I", [2, 1, 2]), array("I", [0, 0, 1]), array("Q", [1, 1, 1]), {first: 0, second: 1}, EPOCH)
+    assert ledger.partitions == {first: 3, second: 2}
     reader.take([cast("Any", Told(partition, number)) for partition, number in records])
     return reader.findings()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from shoal.scenarios.kafka.content.reading import READ_COMMITTED, READ_UNCOMMITTED, place, read_all
+from shoal.scenarios.kafka.content.reading import READ_COMMITTED, READ_UNCOMMITTED, partition_of, read_all
 from tests.torture.clients.records import content_of, identity_of
 
 from .judge import Seen
@@ -32,7 +32,7 @@ async def read_topic(bootstrap: str, topic: str, *, committed: bool) -> Held:
 
     def take(messages: list[Message]) -> None:
         for message in messages:
-            held.setdefault(place(message)[1], []).append(_seen(message))
+            held.setdefault(partition_of(message)[1], []).append(_seen(message))
 
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     count = await read_all(bootstrap, topic, take, within=_WITHIN_S, isolation_level=isolation)

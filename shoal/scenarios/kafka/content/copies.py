@@ -13,7 +13,7 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 from .clients import Setting, in_thread
-from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, place, read_all, read_one
+from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, partition_of, read_all, read_one
 
 _SHOWN = 120  # bytes of a key or value in an error message
 
@@ -90,7 +90,7 @@ async def read_copy(
 
     def take(messages: list[Message]) -> None:
         for message in messages:
-            _, partition = place(message)
+            _, partition = partition_of(message)
             copy = partitions.get(partition) or partitions.setdefault(partition, PartitionCopy())
             copy.fingerprints.append(hash(_parts(message, timestamp_types)))
             copy.offsets.append(message.offset() or 0)

@@ -7,6 +7,7 @@ from functools import partial
 import trio
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from shoal.protocol.wire import types
 from shoal.scenarios.kafka.errors import TrafficFailed
 
 from .clients import Setting, client_config, in_thread
@@ -65,32 +66,33 @@ async def read_from(
     `settings` are librdkafka's with `_` for `.`, such as isolation_level=READ_COMMITTED. Raises TrafficFailed, also
     when the ends are not reached `within` seconds.
     """
-    unfinished = {(start.topic, start.partition) for start in starts}
+    unfinished = {types.TopicPartition(start.topic, start.partition) for start in starts}
     with assigned(bootstrap, starts, **settings) as consumer, trio.move_on_after(within):
         while unfinished:
             await in_thread(partial(_step, consumer, unfinished, take))
         return
-    raise TrafficFailed(f"ends at {bootstrap} not reached in {within:g} s: {sorted(unfinished)[:10]}")
+    behind = ", ".join(f"{topic}-{number}" for topic, number in sorted(unfinished)[:10])
+    raise TrafficFailed(f"ends at {bootstrap} not reached in {within:g} s: {behind}")
 
 
-def _step(consumer: Consumer, unfinished: set[tuple[str, int]], take: Take) -> None:
+def _step(consumer: Consumer, unfinished: set[types.TopicPartition], take: Take) -> None:
     """Consume one batch of messages. Records after the first end seen of a partition are newer and left out."""
     records: list[Message] = []
     for message in consumer.consume(_HANDED_OVER, _POLL_S):
         error = message.error()
         if error is None:
-            if place(message) in unfinished:
+            if partition_of(message) in unfinished:
                 records.append(message)
         elif error.code() == _END_OF_PARTITION:
-            unfinished.discard(place(message))
+            unfinished.discard(partition_of(message))
         elif not error.retriable():
             raise TrafficFailed(f"{message.topic()}: {error}")
     take(records)
 
 
-def place(message: Message) -> tuple[str, int]:
-    """Topic and partition of a consumed message; the stubs allow None for messages that were never consumed."""
-    return message.topic() or "", message.partition() or 0
+def partition_of(message: Message) -> types.TopicPartition:
+    """The partition of a consumed message; the stubs allow None for messages that were never consumed."""
+    return types.TopicPartition(message.topic() or "", message.partition() or 0)
 
 
 def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> Message:

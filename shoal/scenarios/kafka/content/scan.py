@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
-from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, place, read_from
+from shoal.protocol.wire import types
+
+from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, partition_of, read_from
 from .topics import Topics
 
 _KEPT = 100  # findings: one is a catastrophe, a hundred show the pattern
@@ -32,7 +34,7 @@ class Scanner:
     def __init__(self, bootstrap: str, *, magic: bytes | None = None) -> None:
         self._bootstrap = bootstrap
         self._magic = envelope_magic() if magic is None else magic
-        self._next: dict[tuple[str, int], int] = {}
+        self._next: dict[types.TopicPartition, int] = {}
         self._found: list[Finding] = []
         self.records = 0
         """Records read so far."""
@@ -47,7 +49,7 @@ class Scanner:
         every = await Topics(self._bootstrap).all_partitions()
         topics = {topic: count for topic, count in every.items() if only(topic)}
         starts = [
-            TopicPartition(topic, partition, self._next.get((topic, partition), OFFSET_BEGINNING))
+            TopicPartition(topic, partition, self._next.get(types.TopicPartition(topic, partition), OFFSET_BEGINNING))
             for topic, count in topics.items()
             for partition in range(count)
         ]
@@ -59,8 +61,8 @@ class Scanner:
     def _look(self, messages: list[Message]) -> None:
         for message in messages:
             offset = message.offset() or 0
-            self._next[place(message)] = offset + 1
+            self._next[partition_of(message)] = offset + 1
             for where, part in (("key", message.key()), ("value", message.value())):
                 if part is not None and self._magic in part and len(self._found) < _KEPT:
-                    self._found.append(Finding(*place(message), offset, where))
+                    self._found.append(Finding(*partition_of(message), offset, where))
         self.records += len(messages)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.protocol.wire.sasl import Credentials
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.scenarios.kafka.content.topics import Span
     from shoal.scenarios.replay.frames.requests import RawBatch
     from shoal.scenarios.replay.sending.wire import Address, Wire
@@ -47,26 +48,27 @@ def _mark(data: bytes | memoryview) -> _Mark:
 
 class RawLedger:
     def __init__(self) -> None:
-        self._sent: dict[tuple[str, int], dict[_Mark, deque[tuple[int, int]]]] = defaultdict(lambda: defaultdict(deque))
+        self._sent: dict[TopicPartition, dict[_Mark, deque[tuple[int, int]]]] = defaultdict(lambda: defaultdict(deque))
         self._number = 0
 
     def sent(self, batch: RawBatch, connection: int) -> None:
         self._number += 1
-        self._sent[batch.topic, batch.partition][_mark(batch.data)].append((self._number, connection))
+        self._sent[batch.partition][_mark(batch.data)].append((self._number, connection))
 
     async def audit(
         self,
-        leaders: Mapping[tuple[str, int], Address],
+        leaders: Mapping[TopicPartition, Address],
         before: Mapping[str, Mapping[int, Span]],
         after: Mapping[str, Mapping[int, Span]],
         credentials: Credentials | None = None,
     ) -> Findings:
         """Read from the ends `before` to the ends `after` the replay. Raises TrafficFailed, OSError."""
         found = Findings()
-        for (topic, partition), marks in self._sent.items():
-            begin, end = before[topic][partition].end, after[topic][partition].end
-            async with open_wire(leaders[topic, partition], credentials) as wire:
-                _judge(await _read(wire, topic, partition, begin, end), marks, found)
+        for partition, marks in self._sent.items():
+            topic, number = partition
+            begin, end = before[topic][number].end, after[topic][number].end
+            async with open_wire(leaders[partition], credentials) as wire:
+                _judge(await _read(wire, topic, number, begin, end), marks, found)
         return found
 
 

@@ -19,6 +19,7 @@ from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import error_name
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.replay.frames.requests import AsItWas, FetchAgain, MetadataAgain, ProduceAgain
 from shoal.scenarios.replay.sending.lanes import Due, Lanes, open_lanes
 from shoal.scenarios.replay.sending.played import Played
@@ -45,7 +46,7 @@ class Where:
     """The cluster of the replay. Its topics are those of the capture, prefixed with `prefix`."""
 
     bootstrap: Address
-    leaders: Mapping[tuple[str, int], Address]
+    leaders: Mapping[TopicPartition, Address]
     spans: Mapping[str, Mapping[int, Span]]
     prefix: str
 
@@ -67,7 +68,7 @@ class RawPlayer:
         self.credentials = credentials
         self.played = Played()
         self.fetched = Fetched()
-        self._positions: dict[tuple[int, str, int], int] = {}
+        self._positions: dict[tuple[int, TopicPartition], int] = {}
 
     async def play(self, redos: Iterable[Redo], first_ns: int, clock: Clock) -> None:
         """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
@@ -85,8 +86,8 @@ class RawPlayer:
                 frame = partial(self._produce, what, connection, batches)
                 await lanes.put(connection, address, Due(frame, len(batches), answered), late)
         elif isinstance(what, FetchAgain):
-            for address, places in self._places_by_leader(what).items():
-                frame = partial(self._fetch, what, connection, places, int(what.max_wait_ms / speed))
+            for address, offsets in self._offsets_by_leader(what).items():
+                frame = partial(self._fetch, what, connection, offsets, int(what.max_wait_ms / speed))
                 answered = partial(self._fetch_answered, what.version, connection)
                 await lanes.put(connection, address, Due(frame, 0, answered), late)
         else:
@@ -97,21 +98,25 @@ class RawPlayer:
     def _batches_by_leader(self, what: ProduceAgain) -> dict[Address, list[RawBatch]]:
         found: dict[Address, list[RawBatch]] = {}
         for batch in what.batches:
-            named = batch._replace(topic=self.where.prefix + batch.topic)
-            found.setdefault(self.where.leaders[named.topic, named.partition], []).append(named)
+            named = batch._replace(partition=self._replayed(batch.partition))
+            found.setdefault(self.where.leaders[named.partition], []).append(named)
         return found
 
-    def _places_by_leader(self, what: FetchAgain) -> dict[Address, list[tuple[str, int, int]]]:
-        found: dict[Address, list[tuple[str, int, int]]] = {}
-        for (name, number), offset in what.partitions.items():
-            topic = self.where.prefix + name
-            found.setdefault(self.where.leaders[topic, number], []).append((topic, number, offset))
+    def _offsets_by_leader(self, what: FetchAgain) -> dict[Address, dict[TopicPartition, int]]:
+        found: dict[Address, dict[TopicPartition, int]] = {}
+        for captured, offset in what.partitions.items():
+            partition = self._replayed(captured)
+            found.setdefault(self.where.leaders[partition], {})[partition] = offset
         return found
+
+    def _replayed(self, captured: TopicPartition) -> TopicPartition:
+        return captured._replace(topic=self.where.prefix + captured.topic)
 
     def _produce(self, what: ProduceAgain, connection: int, batches: list[RawBatch], correlation_id: int) -> bytes:
         topics: dict[str, dict[int, list[bytes]]] = {}
         for batch in batches:
-            topics.setdefault(batch.topic, {}).setdefault(batch.partition, []).append(batch.data)
+            topic, number = batch.partition
+            topics.setdefault(topic, {}).setdefault(number, []).append(batch.data)
             self.ledger.sent(batch, connection)
             self.played.sent(batch.records, len(batch.data), len(batch.data))
         self.played.requests += 1
@@ -122,12 +127,17 @@ class RawPlayer:
         return encode_plain_produce(what.version, correlation_id, what.client_id, what.acks, what.timeout_ms, elements)
 
     def _fetch(
-        self, what: FetchAgain, connection: int, places: list[tuple[str, int, int]], max_wait: int, correlation_id: int
+        self,
+        what: FetchAgain,
+        connection: int,
+        offsets: Mapping[TopicPartition, int],
+        max_wait: int,
+        correlation_id: int,
     ) -> bytes:
         topics: dict[str, list[dict[str, Any]]] = {}
-        for topic, number, offset in places:
-            at = self._positions.setdefault((connection, topic, number), self._begin(topic, number, offset))
-            topics.setdefault(topic, []).append(_asked(number, at))
+        for partition, offset in offsets.items():
+            at = self._positions.setdefault((connection, partition), self._begin(partition, offset))
+            topics.setdefault(partition.topic, []).append(_asked(partition.partition, at))
         self.fetched.requests += 1
         values = {
             "ReplicaId": -1,
@@ -140,8 +150,8 @@ class RawPlayer:
         }
         return request_frame(ApiKey.FETCH, what.version, correlation_id, values, what.client_id)
 
-    def _begin(self, topic: str, number: int, captured: int) -> int:
-        span = self.where.spans[topic][number]
+    def _begin(self, partition: TopicPartition, captured: int) -> int:
+        span = self.where.spans[partition.topic][partition.partition]
         return captured if span.begin <= captured <= span.end else span.begin
 
     def _fetch_answered(self, version: int, connection: int, frame: bytes, seconds: float) -> None:
@@ -151,7 +161,7 @@ class RawPlayer:
                 continue
             for span in split(frame, partition.start, partition.end).spans:
                 header = read_batch_header(frame, span.start, span.end)
-                key = connection, str(partition.topic), partition.partition
+                key = connection, TopicPartition(str(partition.topic), partition.partition)
                 if header.last_offset >= self._positions[key]:
                     self._positions[key] = header.last_offset + 1
                     self.fetched.records += header.record_count

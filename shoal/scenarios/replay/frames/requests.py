@@ -32,6 +32,7 @@ from shoal.protocol.schema.headers import RequestHeader, read_request_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,8 +50,7 @@ _PENDING = 10_000  # requests of a connection without a captured answer
 
 
 class RawBatch(NamedTuple):
-    topic: str
-    partition: int
+    partition: TopicPartition
     data: bytes
     records: int
 
@@ -64,7 +64,7 @@ class ProduceAgain(NamedTuple):
 
 
 class FetchAgain(NamedTuple):
-    """`partitions`: (topic, partition) -> captured fetch offset."""
+    """`partitions`: partition -> captured fetch offset."""
 
     version: int
     client_id: str | None
@@ -72,7 +72,7 @@ class FetchAgain(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation_level: int
-    partitions: Mapping[tuple[str, int], int]
+    partitions: Mapping[TopicPartition, int]
 
 
 class MetadataAgain(NamedTuple):
@@ -190,9 +190,9 @@ class Interpreter:
         if request.transactional_id is not None:
             raise _LeftOut("transactional")
         batches = tuple(
-            RawBatch(self._name(partition.topic), partition.partition, *batch)
-            for partition in request.partitions
-            for batch in _without_producer(frame, partition.start, partition.end)
+            RawBatch(TopicPartition(self._name(produced.topic), produced.partition), *batch)
+            for produced in request.partitions
+            for batch in _without_producer(frame, produced.start, produced.end)
         )
         version = min(header.api_version, NEWEST)
         return ProduceAgain(version, header.client_id, request.acks, request.timeout_ms, batches)
@@ -202,7 +202,7 @@ class Interpreter:
         asked = of.sessions.request(request)
         self._expect(of, header, request, asked)
         max_wait, min_bytes = _WAITS[header.api_version](frame, header.body, len(frame))
-        partitions = {(self._name(topic), number): offset for (topic, number), offset in asked.items()}
+        partitions = {TopicPartition(self._name(topic), number): offset for (topic, number), offset in asked.items()}
         if not partitions:
             raise _LeftOut("its session is not known")
         version = min(header.api_version, NEWEST)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.protocol.capture.frames.pcapng import CapturedFrame
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.scenarios.replay.frames.requests import Redo
 
 __all__ = ["RawRecorded", "read_raw"]
@@ -54,7 +55,7 @@ def read_raw(path: Path) -> RawRecorded:
     for redo in interpreter.interpret(_frames(path)):
         requests[type(redo.what).__name__.removesuffix("Again")] += 1
         batches += len(redo.what.batches) if isinstance(redo.what, ProduceAgain) else 0
-        for topic, number in _places(redo):
+        for topic, number in _partitions(redo):
             partitions[topic] = max(partitions[topic], number + 1)
         first, last = first or redo.time_ns, redo.time_ns
     return RawRecorded(
@@ -69,9 +70,9 @@ def read_raw(path: Path) -> RawRecorded:
     )
 
 
-def _places(redo: Redo) -> list[tuple[str, int]]:
+def _partitions(redo: Redo) -> list[TopicPartition]:
     if isinstance(redo.what, ProduceAgain):
-        return [(batch.topic, batch.partition) for batch in redo.what.batches]
+        return [batch.partition for batch in redo.what.batches]
     return list(redo.what.partitions) if isinstance(redo.what, FetchAgain) else []
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shoal.protocol.wire.sasl import Credentials
+    from shoal.protocol.wire.types import TopicPartition
     from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.index.synthetic_batches import Maker
@@ -25,11 +26,11 @@ _TIMEOUT_MS = 30_000
 
 
 class Player:
-    """`leaders`: (topic, partition) -> address. `ledger` records every batch that is sent."""
+    """`leaders`: partition -> address. `ledger` records every batch that is sent."""
 
     def __init__(
         self,
-        leaders: Mapping[tuple[str, int], Address],
+        leaders: Mapping[TopicPartition, Address],
         maker: Maker,
         ledger: Ledger,
         *,
@@ -54,7 +55,7 @@ class Player:
     def _by_leader(self, arrival: Arrival) -> dict[Address, list[ArrivedBatch]]:
         found: dict[Address, list[ArrivedBatch]] = {}
         for part in arrival.parts:
-            found.setdefault(self.leaders[part.topic, part.partition], []).append(part)
+            found.setdefault(self.leaders[part.topic_partition], []).append(part)
         return found
 
     def _due(self, arrival: Arrival, parts: list[ArrivedBatch]) -> Due:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.multibatch.dialogue import Dialogue
 from shoal.protocol.multibatch.messages import metadata, metadata_request
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.replay.sending.wire import converse, open_wire
 
@@ -23,15 +24,15 @@ __all__ = ["find_leaders"]
 
 async def find_leaders(
     bootstrap: Address, topics: Sequence[str], credentials: Credentials | None = None
-) -> dict[tuple[str, int], Address]:
-    """(topic, partition) -> its leader's address, as `bootstrap` reports it. Raises TrafficFailed, OSError."""
+) -> dict[TopicPartition, Address]:
+    """Partition -> its leader's address, as `bootstrap` reports it. Raises TrafficFailed, OSError."""
     async with open_wire(bootstrap, credentials) as wire:
-        found = await converse(wire, _ask(topics))
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
-    leaders = {(partition.topic or "", partition.partition): partition.leader for partition in found.partitions}
-    if missing := [place for place, leader in leaders.items() if leader not in addresses]:
-        raise TrafficFailed(f"no leader for {missing[:10]}")
-    return {place: addresses[leader] for place, leader in leaders.items()}
+        answer = await converse(wire, _ask(topics))
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    leaders = {TopicPartition(found.topic or "", found.partition): found.leader for found in answer.partitions}
+    if missing := [f"{topic}-{number}" for (topic, number), leader in leaders.items() if leader not in addresses]:
+        raise TrafficFailed(f"no leader for {', '.join(missing[:10])}")
+    return {partition: addresses[leader] for partition, leader in leaders.items()}
 
 
 def _ask(topics: Sequence[str]) -> Talk[Metadata]:

@@ -13,6 +13,7 @@ from shoal.protocol.records.batch import open_batch
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.replay.frames.ledger import RawLedger, _judge, _mark
 from shoal.scenarios.replay.frames.requests import FetchAgain, Interpreter, MetadataAgain, ProduceAgain, RawBatch
 from shoal.scenarios.replay.frames.source import read_raw
@@ -48,7 +49,7 @@ def test_batches_come_again_without_their_producer_and_otherwise_as_they_were() 
         (12, -1, 30_000),
     ] * 2
     batches = [one for what in produced for one in what.batches]
-    assert [(one.topic, one.partition, one.records) for one in batches] == [(TOPIC, at % 2, 5) for at in range(8)]
+    assert [(one.partition, one.records) for one in batches] == [((TOPIC, at % 2), 5) for at in range(8)]
     for number, one in enumerate(batches):
         header, records = open_batch(one.data, 0, len(one.data), limit=1_000_000)  # the checksum is right
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
@@ -142,10 +143,10 @@ def test_what_is_no_capture_is_told(tmp_path: Path) -> None:
 
 def test_equal_batches_are_told_by_their_order_and_a_changed_one_is_missing() -> None:
     one, other = batch(1, Codec.LZ4), batch(2, Codec.LZ4)
-    ledger = RawLedger()
+    ledger, partition = RawLedger(), TopicPartition("t", 0)
     for data in (one, other, one):
-        ledger.sent(RawBatch("t", 0, data, 5), connection=1)
-    marks = ledger._sent["t", 0]
+        ledger.sent(RawBatch(partition, data, 5), connection=1)
+    marks = ledger._sent[partition]
     found = Findings()
 
     _judge([_mark(one), _mark(one), _mark(other), _mark(one), _mark(batch(3, Codec.LZ4))], marks, found)

@@ -15,6 +15,7 @@ from shoal.protocol.messages.produce import encode_partition_error, encode_produ
 from shoal.protocol.records.batch import read_batch_header
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.compression import Codec
+from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
 from shoal.scenarios.replay.clock import MAX, Clock
 from shoal.scenarios.replay.index.player import Player
@@ -81,7 +82,7 @@ def arrival(connection: int, *partitions: int, acks: int = -1) -> Arrival:
 
 
 async def play(arrivals: list[Arrival], leaders: dict[int, Broker]) -> Played:
-    addresses = {("t", partition): broker.address for partition, broker in leaders.items()}
+    addresses = {TopicPartition("t", partition): broker.address for partition, broker in leaders.items()}
     with trio.fail_after(20):
         return await Player(addresses, Maker(EPOCH), Ledger(EPOCH)).play(arrivals, Clock(MAX))
 
