@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch, PartitionRef
+from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
 from shoal.protocol.messages.produce import ProducedPartition, read_produce_response
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer
+from shoal.protocol.wire.types import Buffer, PartitionRef
 
 __all__ = ["BatchResult", "JoinedAnswer", "read_joined_answer"]
 

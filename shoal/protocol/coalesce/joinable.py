@@ -22,9 +22,9 @@ from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, Topic
+from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
 
-__all__ = ["Joinable", "LaneKey", "PartitionBatch", "PartitionRef", "WhyAlone", "read_joinable"]
+__all__ = ["Joinable", "LaneKey", "PartitionBatch", "WhyAlone", "read_joinable"]
 
 OLDEST: Final = 3
 _ZSTD_FROM: Final = 7  # KIP-110
@@ -45,17 +45,6 @@ class LaneKey(NamedTuple):
     acks: int
     timeout_ms: int
     client_id: str | None
-
-
-class PartitionRef(NamedTuple):
-    """A partition as a request refers to it: by its topic's name, or by the topic's id.
-
-    The broker answers with the same reference, and only requests of one version join, so lanes keep it. What must
-    recognise a partition in any request (a retry) uses the name, as `TopicPartition` does.
-    """
-
-    topic: Topic
-    partition: int
 
 
 class PartitionBatch(NamedTuple):

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch, PartitionRef
+from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
+from shoal.protocol.wire.types import PartitionRef
 
 if TYPE_CHECKING:
     from shoal.protocol.wire.types import Topic

@@ -21,7 +21,7 @@ from shoal.protocol.schema.headers import read_request_header, response_body, wr
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.splice import Edit, splice
-from shoal.protocol.wire.types import Buffer, Topic, write_int32, write_uvarint
+from shoal.protocol.wire.types import Buffer, PartitionRef, Topic, write_int32, write_uvarint
 
 __all__ = [
     "AbortedTransaction",
@@ -61,7 +61,7 @@ class FetchRequest:
     session_id: int
     session_epoch: int
     partitions: tuple[FetchPartition, ...]
-    forgotten: tuple[tuple[Topic, int], ...]
+    forgotten: tuple[PartitionRef, ...]
 
 
 class FetchedPartition(NamedTuple):
@@ -106,7 +106,7 @@ _REQUEST = Walkers(
         ("Topic | TopicId", "Partition", "FetchOffset", "PartitionMaxBytes", "at PartitionMaxBytes"),
         FetchPartition,
     ),
-    Rows("ForgottenTopicsData.Partitions", ("Topic | TopicId", "*")),
+    Rows("ForgottenTopicsData.Partitions", ("Topic | TopicId", "*"), PartitionRef),
     oldest=OLDEST,
 )
 

@@ -18,12 +18,12 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from shoal.protocol.messages.fetch import FetchPartition, FetchRequest
-from shoal.protocol.wire.types import Topic
+from shoal.protocol.wire.types import PartitionRef
 
 __all__ = ["MAX_PARTITIONS", "MAX_SESSIONS", "Asked", "FetchSessions"]
 
-Asked: TypeAlias = Mapping[tuple[Topic, int], int]
-"""(topic, partition) -> fetch offset."""
+Asked: TypeAlias = Mapping[PartitionRef, int]
+"""Partition -> fetch offset."""
 
 MAX_PARTITIONS: Final = 10_000
 """Partitions remembered per session, about 2 MB; a leader rarely has more than 4,000 (Kafka's own advice)."""
@@ -67,12 +67,12 @@ class FetchSessions:
             self._sessions[session_id] = asked
 
 
-def _asked(partitions: tuple[FetchPartition, ...]) -> dict[tuple[Topic, int], int]:
-    asked = {(wanted.topic, wanted.partition): wanted.fetch_offset for wanted in partitions}
+def _asked(partitions: tuple[FetchPartition, ...]) -> dict[PartitionRef, int]:
+    asked = {PartitionRef(wanted.topic, wanted.partition): wanted.fetch_offset for wanted in partitions}
     if len(asked) != len(partitions):
-        seen: set[tuple[Topic, int]] = set()
+        seen: set[PartitionRef] = set()
         for wanted in partitions:
-            key = (wanted.topic, wanted.partition)
+            key = PartitionRef(wanted.topic, wanted.partition)
             if key in seen:
                 asked.pop(key, None)
             seen.add(key)
@@ -82,14 +82,14 @@ def _asked(partitions: tuple[FetchPartition, ...]) -> dict[tuple[Topic, int], in
 def _updated(before: Asked, request: FetchRequest) -> Asked:
     asked = dict(before)
     for wanted in request.partitions:
-        asked.pop((wanted.topic, wanted.partition), None)
+        asked.pop(PartitionRef(wanted.topic, wanted.partition), None)
     asked.update(_asked(request.partitions))
     for key in request.forgotten:
         asked.pop(key, None)
     return _bounded(asked)
 
 
-def _bounded(asked: dict[tuple[Topic, int], int]) -> Asked:
+def _bounded(asked: dict[PartitionRef, int]) -> Asked:
     if len(asked) > MAX_PARTITIONS:
         return dict(islice(asked.items(), MAX_PARTITIONS))
     return asked

@@ -25,6 +25,16 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class PartitionRef(NamedTuple):
+    """A partition as a request refers to it: by its topic's name, or by the topic's id. The answer repeats it.
+
+    Not an identity: the next request for the same partition may use the other form.
+    """
+
+    topic: Topic
+    partition: int
+
+
 UVARINT_BYTES: Final = 5
 """An unsigned varint carries 32 bits: five groups of seven (`ByteUtils.readUnsignedVarint`)."""
 VARLONG_BYTES: Final = 10

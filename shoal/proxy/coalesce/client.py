@@ -19,8 +19,8 @@ from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from shoal.protocol.coalesce.joinable import Joinable, PartitionRef
-    from shoal.protocol.wire.types import Buffer, Topic
+    from shoal.protocol.coalesce.joinable import Joinable
+    from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
 
 __all__ = ["CoalescedClient", "TakenRequest"]

@@ -32,9 +32,9 @@ from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
     from shoal.protocol.coalesce.answer import JoinedAnswer
-    from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch, PartitionRef
+    from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined, JoinLimits
-    from shoal.protocol.wire.types import Buffer
+    from shoal.protocol.wire.types import Buffer, PartitionRef
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.coalesce.client import CoalescedClient, TakenRequest
     from shoal.proxy.coalesce.counters import CoalesceTally

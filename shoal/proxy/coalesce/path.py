@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.coalesce.joinable import OLDEST, PartitionRef, WhyAlone, read_joinable
+from shoal.protocol.coalesce.joinable import OLDEST, WhyAlone, read_joinable
 from shoal.protocol.coalesce.policy import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
@@ -41,7 +41,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import read_request_header, write_request_header
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire.error_codes import error_name
-from shoal.protocol.wire.types import write_int32
+from shoal.protocol.wire.types import PartitionRef, write_int32
 from shoal.proxy.capture.annotations import OWN, raw
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.coalesce.client import CoalescedClient

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
     from shoal.protocol.shallow.unwrap.plan import Item
     from shoal.protocol.shallow.wrap.wrap import Wrapped
-    from shoal.protocol.wire.types import Topic, TopicPartition
+    from shoal.protocol.wire.types import PartitionRef, Topic, TopicPartition
     from shoal.proxy.connection.topic_names import Naming
 
 __all__ = ["JUDGED", "NOT_UNWRAPPED", "Judgement", "unwrapped"]
@@ -31,23 +31,23 @@ class Judgement:
     """What happens to the partitions of one Fetch answer."""
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[Topic, int], FetchOutcome] = {}
+        self._outcomes: dict[tuple[Topic, int], FetchOutcome] = {}
 
-    def raw(self, place: tuple[Topic, int], reason: str, *, given_below: int | None = None) -> None:
-        self._verdicts[place] = FetchOutcome(reason=str(reason), given_below=given_below)
+    def raw(self, partition: PartitionRef, reason: str, *, given_below: int | None = None) -> None:
+        self._outcomes[partition] = FetchOutcome(reason=str(reason), given_below=given_below)
 
-    def withheld(self, place: tuple[Topic, int]) -> None:
-        self._verdicts[place] = FetchOutcome(given_below=0)
+    def withheld(self, partition: PartitionRef) -> None:
+        self._outcomes[partition] = FetchOutcome(given_below=0)
 
-    def wrapped(self, place: tuple[Topic, int], what: Wrapped) -> None:
+    def wrapped(self, partition: PartitionRef, what: Wrapped) -> None:
         """If batches are raw for several reasons, the index lists all reasons, not which batch has which."""
         reason = ", ".join(sorted(str(why) for why, count in what.raw.items() if count)) or None
         inside = [(key.first_offset, key.last_offset) for key in what.envelopes]
-        self._verdicts[place] = FetchOutcome(wrapped=inside, reason=reason)
+        self._outcomes[partition] = FetchOutcome(wrapped=inside, reason=reason)
 
     def give(self, tap: Tap | None, correlation_id: int) -> None:
         if tap is not None:
-            tap.judge(correlation_id, self._verdicts)
+            tap.judge(correlation_id, self._outcomes)
 
 
 def unwrapped(

@@ -11,13 +11,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 
 from shoal.protocol.coalesce.answer import read_joined_answer
-from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch, PartitionRef, WhyAlone, read_joinable
+from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch, WhyAlone, read_joinable
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.messages.produce import read_produce_request
 from shoal.protocol.records.batch import CONTROL, TRANSACTIONAL, NewRecord, encode_batch
 from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.types import PartitionRef
 from tests.support.kio_messages import decode_request, encode, request_frame, response_frame
 from tests.support.shallow.brokers import by_topic, make, named
 

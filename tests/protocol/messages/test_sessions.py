@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.messages.fetch import FetchPartition, FetchRequest
 from shoal.protocol.messages.sessions import MAX_PARTITIONS, MAX_SESSIONS, Asked, FetchSessions
-from shoal.protocol.wire.types import Topic
+from shoal.protocol.wire.types import PartitionRef, Topic
 
 
 def asking(
@@ -22,7 +22,7 @@ def asking(
         session_id=session_id,
         session_epoch=epoch,
         partitions=tuple(FetchPartition(topic, index, offset, 1, 0) for topic, index, offset in offsets),
-        forgotten=forgotten,
+        forgotten=tuple(PartitionRef(*partition) for partition in forgotten),
     )
 
 
@@ -89,7 +89,7 @@ def test_partitions_above_the_limit_are_unknown() -> None:
     assert len(asked) == MAX_PARTITIONS
     moved = sessions.request(asking(5, 1, [("a", 0, 2), ("z", 0, 3)]))
     assert len(moved) == MAX_PARTITIONS
-    assert moved.get(("a", 0), 2) == 2
+    assert moved.get(PartitionRef("a", 0), 2) == 2
 
 
 def test_sessions_above_the_limit_are_unknown() -> None:

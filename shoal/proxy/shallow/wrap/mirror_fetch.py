@@ -12,7 +12,7 @@ from shoal.protocol.records.scan import scan
 from shoal.protocol.shallow.fingerprint import sample_record_set
 from shoal.protocol.shallow.interlock.flow import Fetched
 from shoal.protocol.shallow.token import put_token
-from shoal.protocol.wire.types import TopicPartition
+from shoal.protocol.wire.types import PartitionRef, TopicPartition
 from shoal.proxy.connection.topic_names import topic_name
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class MirrorFetch(NamedTuple):
     asked: Asked
 
     def read(
-        self, connection: Connection, partition: tuple[Topic, int], next_offset: int, high_watermark: int
+        self, connection: Connection, partition: PartitionRef, next_offset: int, high_watermark: int
     ) -> Fetched | None:
         """The offsets that the answer has of a partition; None if its name or its fetch offset is unknown.
 
@@ -124,8 +124,8 @@ class AnsweredPartition:
     aborted: Sequence[tuple[int, int]] = ()
 
     @property
-    def key(self) -> tuple[Topic, int]:
-        return self.fetched.topic, self.fetched.partition
+    def key(self) -> PartitionRef:
+        return PartitionRef(self.fetched.topic, self.fetched.partition)
 
     @property
     def scanned(self) -> ScannedSet:
@@ -164,7 +164,7 @@ class Unseen:
         self._next: dict[Topic, dict[tuple[int, int], tuple[Flow, int]]] = {}  # by topic, then partition and flow
         self._count = 0
 
-    def note(self, connection: Connection, flow: Flow, partition: tuple[Topic, int], raw_next: int) -> None:
+    def note(self, connection: Connection, flow: Flow, partition: PartitionRef, raw_next: int) -> None:
         """Records of a partition below `raw_next` are sent; their first offset, or their topic, is unknown."""
         topic, index = partition
         name = topic_name(connection, topic)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.capture.index.pending import FetchOutcome
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.watch import FetchWatcher
+from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.connection.pending import Edit
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class OversizedAnswers:
             self._give(connection, fetch, partition, now)
 
     def _give(self, connection: Connection, fetch: MirrorFetch, partition: WatchedPartition, now: float) -> None:
-        key = partition.topic, partition.partition
+        key = PartitionRef(partition.topic, partition.partition)
         read = fetch.read(connection, key, partition.next_offset, partition.high_watermark)
         flow = fetch.consumer.flow
         if read is None:

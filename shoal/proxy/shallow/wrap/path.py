@@ -39,6 +39,7 @@ from shoal.protocol.shallow.wrap.eligible import Reason, Topics
 from shoal.protocol.shallow.wrap.wrap import WrapContext, delivered, wrap
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, endpoint_edits
 from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.capture.annotations import raw
 from shoal.proxy.config.identity import envelope_headers
 from shoal.proxy.connection.pending import Hold
@@ -195,7 +196,8 @@ class WrapPath:
         for asked in request.partitions:
             name = topic_name(connection, asked.topic)
             if name is None:
-                self._unseen.note(connection, consumer.flow, (asked.topic, asked.partition), asked.fetch_offset)
+                unknown = PartitionRef(asked.topic, asked.partition)
+                self._unseen.note(connection, consumer.flow, unknown, asked.fetch_offset)
             else:
                 read = Fetched(consumer.number, name, asked.partition, asked.fetch_offset, asked.fetch_offset)
                 self.interlock.rules.gave_raw(consumer.flow, read, now)
@@ -251,14 +253,14 @@ class WrapPath:
         """Partitions that have records and whose name and fetch offset are known. The others are raw."""
         partitions, room = [], MOST_KEPT
         self._unseen.resolve(connection)
-        dropped: defaultdict[tuple[Topic, int], list[tuple[int, int]]] = defaultdict(list)
+        dropped: defaultdict[PartitionRef, list[tuple[int, int]]] = defaultdict(list)
         if fetch.request.isolation_level == _READ_COMMITTED:
             for topic, index, *transaction in response.aborted:
-                dropped[topic, index].append((transaction[0], transaction[1]))
+                dropped[PartitionRef(topic, index)].append((transaction[0], transaction[1]))
         for fetched in response.partitions:
             if fetched.start == fetched.end:
                 continue
-            key = fetched.topic, fetched.partition
+            key = PartitionRef(fetched.topic, fetched.partition)
             scanned = scan(frame, fetched.start, fetched.end)
             next_offset = scanned.next_offset(0)
             read = fetch.read(connection, key, next_offset, fetched.high_watermark)

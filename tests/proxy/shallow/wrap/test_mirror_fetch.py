@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from shoal.protocol.shallow.interlock.flow import Flow
+from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.shallow.wrap.mirror_fetch import _MAX_UNSEEN, Unseen
 
 ONE, OTHER = b"1" * 16, b"2" * 16
@@ -38,7 +39,7 @@ def flow(token: int) -> Flow:
 async def test_it_is_told_when_the_name_is_known() -> None:
     world, one, other = World(), flow(1), flow(2)
     for who, topic, raw_next in ((one, ONE, 7), (one, ONE, 5), (other, ONE, 3), (one, OTHER, 9)):
-        world.unseen.note(world.connection, who, (topic, 0), raw_next)
+        world.unseen.note(world.connection, who, PartitionRef(topic, 0), raw_next)
     world.unseen.resolve(world.connection)
     assert world.reported == []
     world.names[ONE] = "orders"
@@ -50,7 +51,7 @@ async def test_it_is_told_when_the_name_is_known() -> None:
 async def test_it_is_told_at_once_where_the_name_is_known() -> None:
     world, one = World(), flow(1)
     world.names[ONE] = "orders"
-    world.unseen.note(world.connection, one, (ONE, 4), 7)
+    world.unseen.note(world.connection, one, PartitionRef(ONE, 4), 7)
     assert world.reported == [(one, ("orders", 4), 7)]
 
 
@@ -60,15 +61,15 @@ async def test_a_request_of_many_partitions_costs_no_more_for_each_of_them() -> 
     """
     world, one = World(), flow(1)
     for partition in range(2 * _MAX_UNSEEN):
-        world.unseen.note(world.connection, one, (ONE, partition), 1)
+        world.unseen.note(world.connection, one, PartitionRef(ONE, partition), 1)
     assert world.asked == 2 * _MAX_UNSEEN
-    world.unseen.note(world.connection, one, (ONE, 0), 8)  # what is known is kept up to date
+    world.unseen.note(world.connection, one, PartitionRef(ONE, 0), 8)  # what is known is kept up to date
     world.names[ONE] = "orders"
     world.unseen.resolve(world.connection)
     assert world.asked == 2 * _MAX_UNSEEN + 2
     assert [place for _, place, _ in world.reported] == [("orders", partition) for partition in range(_MAX_UNSEEN)]
     assert world.reported[0] == (one, ("orders", 0), 8)
-    world.unseen.note(world.connection, one, (OTHER, 0), 1)  # there is room again
+    world.unseen.note(world.connection, one, PartitionRef(OTHER, 0), 1)  # there is room again
     world.names[OTHER] = "payments"
     world.unseen.resolve(world.connection)
     assert world.reported[-1] == (one, ("payments", 0), 1)
