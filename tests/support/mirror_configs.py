@@ -10,7 +10,7 @@ from shoal.proxy.doctor import (
     Finding,
     Report,
     Severity,
-    Shoal,
+    ShoalListeners,
     check_mirror,
     read_mirror,
 )
@@ -62,7 +62,7 @@ CONNECTOR = {
 SHALLOW = ShallowSettings()
 
 
-def shoal(shallow: ShallowSettings = SHALLOW, host: str = "127.0.0.1", advertise: str | None = None) -> Shoal:
+def shoal(shallow: ShallowSettings = SHALLOW, host: str = "127.0.0.1", advertise: str | None = None) -> ShoalListeners:
     wrap, unwrap = (
         ListenerSettings(
             name=name,
@@ -77,7 +77,7 @@ def shoal(shallow: ShallowSettings = SHALLOW, host: str = "127.0.0.1", advertise
         for name, port, mode in (("source", 19092, Mode.WRAP), ("target", 29092, Mode.UNWRAP))
     )
     plain = ListenerSettings(name="plain", cluster="source", port=18092, nodes=PortMap(ports={1: 18093}))
-    return Shoal(wrap=wrap, unwrap=unwrap, others=(plain,))
+    return ShoalListeners(wrap=wrap, unwrap=unwrap, others=(plain,))
 
 
 def wired(*changes: str, without: Iterable[str] = ()) -> str:
@@ -87,7 +87,7 @@ def wired(*changes: str, without: Iterable[str] = ()) -> str:
     return "\n".join(line for key, line in lines.items() if key not in without) + "\n"
 
 
-def check(text: str, against: Shoal | None = None) -> Report:
+def check(text: str, against: ShoalListeners | None = None) -> Report:
     return check_mirror(read_mirror(text), against or shoal())
 
 

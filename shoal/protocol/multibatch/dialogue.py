@@ -14,7 +14,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, read_int32
 
-__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "unknown"]
+__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "unproven"]
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Ended(Exception):
         self.proof = proof
 
 
-def unknown(why: str, remedy: str = "", *, closed: bool = False) -> Ended:
+def unproven(why: str, remedy: str = "", *, closed: bool = False) -> Ended:
     return Ended(Proof(result=Result.UNKNOWN, why=why, remedy=remedy, closed=closed))
 
 
@@ -90,7 +90,7 @@ class Dialogue:
         version = common_version(key, self.ranges)
         self.asked = API[key].name
         if version is None:
-            raise unknown(f"the broker offers no version of {self.asked} that Shoal knows")
+            raise unproven(f"the broker offers no version of {self.asked} that Shoal knows")
         self._requests += 1
         number = self._requests
         frame = yield Ask(request_frame(key, version, number, values), pause)

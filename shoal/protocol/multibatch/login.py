@@ -1,6 +1,6 @@
 """Log in on a new connection with the operator's credentials: SaslHandshake v1, then SaslAuthenticate."""
 
-from shoal.protocol.multibatch.dialogue import Dialogue, Talk, unknown
+from shoal.protocol.multibatch.dialogue import Dialogue, Talk, unproven
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import response_body
 from shoal.protocol.schema.tables import MESSAGES
@@ -37,7 +37,7 @@ def _handshake(dialogue: Dialogue, mechanism: str) -> Talk[None]:
     error_code, mechanisms = _HANDSHAKE[version](frame, response_body(frame, key, version), len(frame))
     if error_code:
         offered = ", ".join(name for (name,) in mechanisms) or "no SASL on this port"
-        raise unknown(f"the broker does not take SASL {mechanism} here: {error_name(error_code)}; it offers {offered}")
+        raise unproven(f"the broker does not take SASL {mechanism} here: {error_name(error_code)}; it offers {offered}")
 
 
 def _authenticate(dialogue: Dialogue, token: bytes) -> Talk[bytes]:
@@ -45,5 +45,5 @@ def _authenticate(dialogue: Dialogue, token: bytes) -> Talk[bytes]:
     frame, version = yield from dialogue.ask(key, {"AuthBytes": token})
     error_code, text, start, end = _AUTHENTICATE[version](frame, response_body(frame, key, version), len(frame))
     if error_code:
-        raise unknown(f"the broker does not let the user in: {error_name(error_code)}: {text or 'no reason given'}")
+        raise unproven(f"the broker does not let the user in: {error_name(error_code)}: {text or 'no reason given'}")
     return bytes(frame[start:end])

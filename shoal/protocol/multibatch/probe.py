@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, unknown
+from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, unproven
 from shoal.protocol.multibatch.proof import Identity, Proof, Result
-from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, Place, Trial, refusal, way_out
+from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, ProbePartition, Trial, refusal, remedy_for
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -110,7 +110,7 @@ class Probe:
         except ConnectionEnded:
             proof = self._cut_off()
         except RemoteProtocolError as error:
-            proof = unknown(f"the broker's answer to {self._dialogue.asked} cannot be read: {error}").proof
+            proof = unproven(f"the broker's answer to {self._dialogue.asked} cannot be read: {error}").proof
         if not proof.closed:
             yield from self._delete()
         return replace(proof, identity=self._identity, left_behind=self.left_behind)
@@ -126,7 +126,7 @@ class Probe:
             "Metadata": "does this port want SASL? Then authenticate first (shoal probe --sasl-mechanism)",
         }
         asked = self._dialogue.asked
-        return unknown(
+        return unproven(
             f"the broker closed the connection when asked for {asked}", hint.get(asked, ""), closed=True
         ).proof
 
@@ -139,8 +139,8 @@ class Probe:
         if newest is None or newest.high < _PRODUCE_OF_2_4:
             why = "brokers older than Kafka 2.4 (no Produce v8) refuse sets, some by closing the connection: not tried"
             return Proof(result=Result.REFUSED, why=why)
-        place = yield from self._place()
-        self._trial = Trial(self._dialogue, place, self._plan.token, self._plan.now)
+        partition = yield from self._choose_partition()
+        self._trial = Trial(self._dialogue, partition, self._plan.token, self._plan.now)
         return (yield from self._trial.run())
 
     # -- the broker's identity, and the partition to write to
@@ -161,9 +161,9 @@ class Probe:
                     apis=tuple((key, low, high) for key, low, high in apis),
                 )
                 return
-        raise unknown(f"the cluster does not name a broker {node_id}")
+        raise unproven(f"the cluster does not name a broker {node_id}")
 
-    def _place(self) -> Talk[Place]:
+    def _choose_partition(self) -> Talk[ProbePartition]:
         if self._plan.topic is not None:
             return self._named(self._plan.topic)
         topic, node_id = self._plan.scratch, self._plan.node_id
@@ -173,24 +173,26 @@ class Probe:
             frame, version = yield from self._dialogue.ask(ApiKey.CREATE_TOPICS, values)
         except Ended:
             self._left.remove(topic)
-            raise unknown("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
+            raise unproven("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
         error_code, message = messages.created(frame, version)
         if error_code:
             if error_code != ErrorCode.REQUEST_TIMED_OUT:  # the topic may still be created
                 self._left.remove(topic)
-            raise unknown(refusal(f"cannot create the scratch topic {topic}", error_code, message), way_out(error_code))
-        return Place(topic, 0, shared=False)
+            raise unproven(
+                refusal(f"cannot create the scratch topic {topic}", error_code, message), remedy_for(error_code)
+            )
+        return ProbePartition(topic, 0, shared=False)
 
-    def _named(self, topic: str) -> Place:
+    def _named(self, topic: str) -> ProbePartition:
         """The first partition of the topic that this broker leads."""
         for name, error_code in self._metadata.topics:
             if name == topic and error_code:
-                raise unknown(f"topic {topic}: {error_name(error_code)}", way_out(error_code))
+                raise unproven(f"topic {topic}: {error_name(error_code)}", remedy_for(error_code))
         for row in self._metadata.partitions:
             if row.topic == topic and row.leader == self._plan.node_id:
-                return Place(topic, row.partition, shared=True)
+                return ProbePartition(topic, row.partition, shared=True)
         node_id = self._plan.node_id
-        raise unknown(
+        raise unproven(
             f"topic {topic} has no partition that broker {node_id} leads",
             "give the topic as many partitions as there are brokers, and spread their leaders",
         )

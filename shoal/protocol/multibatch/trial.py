@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, unknown
+from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, unproven
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.multibatch.sets import (
     ReadRecord,
@@ -20,7 +20,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 
-__all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "Place", "Trial", "refusal", "way_out"]
+__all__ = ["NAME_A_TOPIC", "SCRATCH_PREFIX", "ProbePartition", "Trial", "refusal", "remedy_for"]
 
 SCRATCH_PREFIX: Final = "__shoal-probe-"
 """Never mirrored: MirrorMaker 2 excludes `__.*`, and Shoal never wraps it (`wrap/eligible.py`)."""
@@ -39,7 +39,7 @@ NAME_A_TOPIC: Final = (
 _RIGHTS: Final = f"let the client create and delete topics {SCRATCH_PREFIX}*; or {NAME_A_TOPIC}"
 
 
-class Place(NamedTuple):
+class ProbePartition(NamedTuple):
     """`shared`: other clients may produce to it."""
 
     topic: str
@@ -50,10 +50,10 @@ class Place(NamedTuple):
 class Trial:
     """`current` is the last set that was sent."""
 
-    def __init__(self, dialogue: Dialogue, place: Place, token: bytes, now: int) -> None:
+    def __init__(self, dialogue: Dialogue, partition: ProbePartition, token: bytes, now: int) -> None:
         self.current: TestSet | None = None
         self._dialogue = dialogue
-        self._place = place
+        self._target = partition
         self._token = token
         self._now = now
 
@@ -74,19 +74,19 @@ class Trial:
         """Returns the offset after it."""
         error_code, base = yield from self._produce(test_set)
         if error_code:
-            why = refusal(f"{self._place.topic}-{self._place.partition} takes no single batch either", error_code)
-            raise unknown(why, way_out(error_code))
+            why = refusal(f"{self._target.topic}-{self._target.partition} takes no single batch either", error_code)
+            raise unproven(why, remedy_for(error_code))
         return int(base) + len(test_set.records)
 
     def _store(self, test_set: TestSet, end: int) -> Talk[int]:
         error_code, base = yield from self._produce(test_set)
         if error_code in _DENIED or error_code in PASSING:
-            raise unknown(refusal(f"cannot produce to {self._place.topic}", error_code), way_out(error_code))
+            raise unproven(refusal(f"cannot produce to {self._target.topic}", error_code), remedy_for(error_code))
         if error_code:
             raise Ended(
                 Proof(result=Result.REFUSED, why=f"the broker answers {test_set} with {error_name(error_code)}")
             )
-        if base < end or (base != end and not self._place.shared):
+        if base < end or (base != end and not self._target.shared):
             raise _unsafe(f"the broker says that {test_set} begin at offset {base}, and the log ended at {end}")
         yield from self._look(test_set, base)
         yield from self._compare(test_set, base)
@@ -106,7 +106,7 @@ class Trial:
                 f"the broker took {test_set} with success, but the log ends at {end} instead of {due}: "
                 f"{lost} of {len(test_set.records)} records are lost"
             )
-        if end > due and not self._place.shared:
+        if end > due and not self._target.shared:
             raise _unsafe(f"after {test_set} the log ends at {end} instead of {due}")
 
     def _compare(self, test_set: TestSet, base: int) -> Talk[None]:
@@ -218,7 +218,7 @@ class Trial:
             return False
         read = yield from self._read(end)
         ours = {record.key for record in test_set.records}
-        return not self._place.shared or any(record.key in ours for record in read)
+        return not self._target.shared or any(record.key in ours for record in read)
 
     # -- single requests
 
@@ -230,27 +230,29 @@ class Trial:
         """
         self.current = test_set
         values = messages.produce(
-            self._place.topic, self._place.partition, test_set.data, _ALL if self._place.shared else _LEADER
+            self._target.topic, self._target.partition, test_set.data, _ALL if self._target.shared else _LEADER
         )
-        read = partial(messages.produced, topic=self._place.topic, partition=self._place.partition)
+        read = partial(messages.produced, topic=self._target.topic, partition=self._target.partition)
         error_code, base = yield from self._dialogue.insist(ApiKey.PRODUCE, values, read)
         return error_code, base
 
     def _end(self, pause: float) -> Talk[int]:
-        values = messages.end_offset_request(self._place.topic, self._place.partition)
+        values = messages.end_offset_request(self._target.topic, self._target.partition)
         frame, version = yield from self._dialogue.ask(ApiKey.LIST_OFFSETS, values, pause)
-        error_code, end = messages.offset(frame, version, self._place.topic, self._place.partition)
+        error_code, end = messages.offset(frame, version, self._target.topic, self._target.partition)
         if error_code:
-            raise unknown(refusal(f"cannot ask for the end of {self._place.topic}", error_code), way_out(error_code))
+            raise unproven(
+                refusal(f"cannot ask for the end of {self._target.topic}", error_code), remedy_for(error_code)
+            )
         return end
 
     def _read(self, position: int) -> Talk[list[ReadRecord]]:
         """Records from `position` on; empty if there are none yet."""
-        values = messages.fetch(self._place.topic, self._place.partition, position)
+        values = messages.fetch(self._target.topic, self._target.partition, position)
         frame, version = yield from self._dialogue.ask(ApiKey.FETCH, values)
-        error_code, start, end = messages.fetched(frame, version, self._place.topic, self._place.partition)
+        error_code, start, end = messages.fetched(frame, version, self._target.topic, self._target.partition)
         if error_code:
-            raise unknown(refusal(f"cannot read {self._place.topic}", error_code), way_out(error_code))
+            raise unproven(refusal(f"cannot read {self._target.topic}", error_code), remedy_for(error_code))
         try:
             return [record for record in read_back(frame, start, end) if record.offset >= position]
         except RemoteProtocolError as error:
@@ -269,5 +271,5 @@ def refusal(what: str, error_code: int, message: str = "") -> str:
     return f"{what}: {error_name(error_code)}{f': {message}' if message else ''}"
 
 
-def way_out(error_code: int) -> str:
+def remedy_for(error_code: int) -> str:
     return _RIGHTS if error_code in _DENIED else NAME_A_TOPIC

@@ -24,7 +24,7 @@ from shoal.proxy.config.checks import run_limit_problem
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.doctor import Shoal, Unreadable, check_mirror, client_address, needed, read_mirror, render
+from shoal.proxy.doctor import ShoalListeners, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.logs import set_up_logs
 
@@ -66,7 +66,7 @@ def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Na
         target=target,
         source_alias=flags.source_alias,
         target_alias=flags.target_alias,
-        needed=needed(Shoal(wrap=wrap, unwrap=unwrap)),
+        needed=needed(ShoalListeners(wrap=wrap, unwrap=unwrap)),
     )
     return wiring_lines(wiring, flags.form)
 
@@ -157,18 +157,18 @@ def _read_mirror(file: str) -> Mirror:
         raise OperatorError.of(_name(file), str(error)) from None
 
 
-def _shoal(flags: argparse.Namespace, settings: Settings | None) -> Shoal:
+def _shoal(flags: argparse.Namespace, settings: Settings | None) -> ShoalListeners:
     if settings is None:
         wrap, unwrap = mirror_listeners(flags)
         if (what := run_limit_problem(wrap.shallow, Limits())) is not None:
             raise OperatorError.of("--run-limit", what)
-        return Shoal(wrap=wrap, unwrap=unwrap)
+        return ShoalListeners(wrap=wrap, unwrap=unwrap)
     listeners = settings.listeners
     for wrap in listeners:
         pair = next((x for x in listeners if wrap.mode == Mode.WRAP and x.name == wrap.pair), None)
         if pair is not None:
             others = tuple(x for x in listeners if x not in (wrap, pair))
-            return Shoal(wrap=wrap, unwrap=pair, others=others)
+            return ShoalListeners(wrap=wrap, unwrap=pair, others=others)
     what = 'has no listener with mode = "wrap" and a pair: a mirror needs one'
     raise OperatorError.of(str(flags.config), what)
 

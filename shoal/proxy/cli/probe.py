@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, Ended, unknown
+from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, Ended, unproven
 from shoal.protocol.multibatch.login import login
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
 from shoal.protocol.multibatch.proof import Proof, Result
@@ -74,7 +74,7 @@ class _Prober:
             async with open_link(bootstrap, _LIMITS) as link:
                 await self._log_in(link)
                 return await converse(link, _ask_metadata())
-        raise unknown(f"no answer within {self.seconds:g} s")
+        raise unproven(f"no answer within {self.seconds:g} s")
 
     async def judge(self, node_id: int, address: Address) -> Proof:
         token = os.urandom(8)
@@ -85,7 +85,7 @@ class _Prober:
         except Ended as ended:
             proof = ended.proof
         except UpstreamUnreachable as error:
-            return unknown(str(error)).proof
+            return unproven(str(error)).proof
         if probe.left_behind and proof.closed:
             left = await self._clean_up(address, probe.left_behind)
             return Proof(result=proof.result, why=proof.why, remedy=proof.remedy, closed=True, left_behind=left)
@@ -103,7 +103,7 @@ class _Prober:
                     except LinkLost:
                         step = probe.lost()
                     except RemoteProtocolError as error:
-                        raise unknown(f"the broker's answer to {probe.doing} cannot be read: {error}") from None
+                        raise unproven(f"the broker's answer to {probe.doing} cannot be read: {error}") from None
                 return step
         why = f"no answer to {probe.doing} within {self.seconds:g} s"
         return Proof(result=Result.UNKNOWN, why=why, closed=True, left_behind=probe.left_behind)
@@ -148,9 +148,9 @@ async def converse(link: BrokerLink, talk: Talk[T]) -> T:
         return result
     except ConnectionEnded:
         remedy = "the port may require SASL (--sasl-mechanism), or TLS, which Shoal does not support yet"
-        raise unknown("the broker closed the connection without an answer", remedy, closed=True) from None
+        raise unproven("the broker closed the connection without an answer", remedy, closed=True) from None
     except RemoteProtocolError as error:
-        raise unknown(f"the broker's answer cannot be read: {error}") from None
+        raise unproven(f"the broker's answer cannot be read: {error}") from None
 
 
 async def probe_cluster(

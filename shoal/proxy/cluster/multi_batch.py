@@ -3,7 +3,7 @@
 A proof is made over a client's own connection, between two of its requests, because Shoal has no credentials: it needs
 a route's handler, as `ask` does, and the client's rights. It is bound to connections: `may_send_sets` is true only for
 a connection over which the broker was proven, or was identified as the proven one. When any connection to a broker is
-lost, no connection to that broker counts as proven any more (`known.py` has the rules).
+lost, no connection to that broker counts as proven any more (`known_proofs.py` has the rules).
 
 One connection at a time proves a broker; the others send single batches meanwhile.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from shoal.protocol.multibatch.known import Known
+from shoal.protocol.multibatch.known_proofs import KnownProofs
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.proxy.config.settings import MultiBatch
@@ -78,7 +78,7 @@ class MultiBatchProofs:
         self._enabled = settings.multi_batch is MultiBatch.AUTO
         self._seconds = seconds
         self._now = clock
-        self._known = Known()
+        self._known = KnownProofs()
         self._vouched: dict[Askable, int] = {}
         self._stamps: set[Askable] = set()
         self._proving: set[int] = set()
@@ -138,7 +138,7 @@ class MultiBatchProofs:
         Raises what `exchange` raises.
         """
         probe = Probe(
-            ProbePlan(node_id=node_id, token=b"", now=0), lambda identity: self._known.of(identity) or _ANOTHER
+            ProbePlan(node_id=node_id, token=b"", now=0), lambda identity: self._known.lasting(identity) or _ANOTHER
         )
         step = probe.start()
         while isinstance(step, Ask):
@@ -176,7 +176,7 @@ class MultiBatchProofs:
             now=time.time_ns() // 1_000_000,
             leftovers=leftovers,
         )
-        probe = Probe(plan, self._known.of)
+        probe = Probe(plan, self._known.lasting)
         try:
             proof, lost = await _run(probe, connection, self._seconds)
         finally:

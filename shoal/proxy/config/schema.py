@@ -37,29 +37,29 @@ from shoal.proxy.config.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Form", "Key", "choices_of", "form_of", "is_table", "item_of", "keys_of"]
+__all__ = ["ConfigKey", "ValueFormat", "choices_of", "form_of", "is_table", "item_of", "keys_of"]
 
 
-class Form(NamedTuple):
+class ValueFormat(NamedTuple):
     written: Any  # the type in TOML
     parse: Callable[[Any], Any]  # raises ValueError
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     field: str
     kind: Any  # its type, without None; None: another class holds it
     required: bool
 
 
-_FORMS: Mapping[Any, Form] = {
-    Size: Form(int | str, parse_size),
-    Regex: Form(str, check_regex),
-    TopicName: Form(str, check_topic),
-    Directory: Form(str, lambda text: Path(text).expanduser()),
-    Tags: Form(dict[str, str], dict),
-    Address: Form(str, parse_address),
-    tuple[Address, ...]: Form(str | list[str], parse_addresses),
-    NodePorts: Form(str | dict[str, int], parse_ports),
+_FORMS: Mapping[Any, ValueFormat] = {
+    Size: ValueFormat(int | str, parse_size),
+    Regex: ValueFormat(str, check_regex),
+    TopicName: ValueFormat(str, check_topic),
+    Directory: ValueFormat(str, lambda text: Path(text).expanduser()),
+    Tags: ValueFormat(dict[str, str], dict),
+    Address: ValueFormat(str, parse_address),
+    tuple[Address, ...]: ValueFormat(str | list[str], parse_addresses),
+    NodePorts: ValueFormat(str | dict[str, int], parse_ports),
 }
 
 # Fields with another key; None: computed from other keys.
@@ -75,19 +75,21 @@ _KEYS = {
 }
 _KINDS: Mapping[str, Any] = {"host": Address}
 _REQUIRED = {"host", "nodes"}
-_FURTHER: Mapping[type, dict[str, Key]] = {CaptureSettings: {"raw": Key("raw_capture", None, required=False)}}
+_FURTHER: Mapping[type, dict[str, ConfigKey]] = {
+    CaptureSettings: {"raw": ConfigKey("raw_capture", None, required=False)}
+}
 
 _hints = cache(partial(get_type_hints, include_extras=True))
 
 
-def keys_of(settings: type) -> Mapping[str, Key]:
+def keys_of(settings: type) -> Mapping[str, ConfigKey]:
     """The keys of the TOML table for `settings`, in the order of the fields."""
     keys = {}
     for field in dataclasses.fields(settings):
         if name := _KEYS.get(field.name, field.name.replace("_", "-")):
             kind = _KINDS.get(field.name) or _without_none(_hints(settings)[field.name])
             has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-            keys[name] = Key(field.name, kind, not has_default or field.name in _REQUIRED)
+            keys[name] = ConfigKey(field.name, kind, not has_default or field.name in _REQUIRED)
     return keys | _FURTHER.get(settings, {})
 
 
@@ -114,15 +116,15 @@ def is_table(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind)
 
 
-def form_of(kind: Any) -> Form:
+def form_of(kind: Any) -> ValueFormat:
     """The form of one value. Elements of an array and keys of a table have their own forms."""
     if is_table(kind):
-        return Form(dict[str, Any], dict)
+        return ValueFormat(dict[str, Any], dict)
     if item := item_of(kind):
-        return Form(list[form_of(item).written], get_origin(kind))  # type: ignore[misc]
+        return ValueFormat(list[form_of(item).written], get_origin(kind))  # type: ignore[misc]
     if known := choices_of(kind):
-        return Form(str, partial(_chosen, known))
-    return _FORMS.get(kind) or Form(kind, kind)
+        return ValueFormat(str, partial(_chosen, known))
+    return _FORMS.get(kind) or ValueFormat(kind, kind)
 
 
 def _chosen(known: Mapping[str, Any], word: str) -> Any:

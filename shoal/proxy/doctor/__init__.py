@@ -2,13 +2,13 @@
 
     file -> properties -> mirror (the value that each client really gets) -> *_rules -> findings -> render
 
-`check` runs all rules for every flow; `places` knows which address belongs to which listener.
+`check` runs all rules for every flow; `destinations` knows which address belongs to which listener.
 """
 
 from shoal.proxy.doctor.check import Report, check_mirror
+from shoal.proxy.doctor.destinations import ShoalListeners, client_address
 from shoal.proxy.doctor.finding import Finding, Severity
 from shoal.proxy.doctor.mirror import Mirror, read_mirror
-from shoal.proxy.doctor.places import Shoal, client_address
 from shoal.proxy.doctor.properties import Unreadable
 from shoal.proxy.doctor.render import render
 from shoal.proxy.doctor.value_rules import Needed, needed
@@ -19,7 +19,7 @@ __all__ = [
     "Needed",
     "Report",
     "Severity",
-    "Shoal",
+    "ShoalListeners",
     "Unreadable",
     "check_mirror",
     "client_address",

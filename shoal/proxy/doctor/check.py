@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.destinations import client_address
 from shoal.proxy.doctor.exactly_once_rules import check_exactly_once
 from shoal.proxy.doctor.finding import Case, Finding, Severity
 from shoal.proxy.doctor.mirror_rules import (
@@ -17,13 +18,12 @@ from shoal.proxy.doctor.mirror_rules import (
     check_topic_codec,
     check_transforms,
 )
-from shoal.proxy.doctor.places import client_address
 from shoal.proxy.doctor.value_rules import check_numbers, check_spelling, check_values
 from shoal.proxy.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
 
 if TYPE_CHECKING:
+    from shoal.proxy.doctor.destinations import ShoalListeners
     from shoal.proxy.doctor.mirror import Flow, Mirror
-    from shoal.proxy.doctor.places import Shoal
 
 __all__ = ["RULES", "Report", "check_mirror"]
 
@@ -48,7 +48,7 @@ _ORDER = list(Severity)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     mirror: Mirror
-    shoal: Shoal
+    shoal: ShoalListeners
     flows: tuple[Flow, ...]  # that were checked
     findings: tuple[Finding, ...]  # the most severe first
 
@@ -57,7 +57,7 @@ class Report:
         return any(finding.severity is Severity.MUST for finding in self.findings)
 
 
-def check_mirror(mirror: Mirror, shoal: Shoal) -> Report:
+def check_mirror(mirror: Mirror, shoal: ShoalListeners) -> Report:
     """Flows with no client at Shoal are not checked, unless there is only one flow."""
     flows = tuple(flow for flow in mirror.flows if is_meant(flow, shoal)) or mirror.flows
     findings = _repeated(mirror)
@@ -86,7 +86,7 @@ def _repeated(mirror: Mirror) -> list[Finding]:
     ]
 
 
-def _which(flows: tuple[Flow, ...], shoal: Shoal) -> Finding:
+def _which(flows: tuple[Flow, ...], shoal: ShoalListeners) -> Finding:
     names = ", ".join(flow.name for flow in flows)
     first = flows[0]
     return Finding(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.destinations import client_address
 from shoal.proxy.doctor.finding import Case, Finding, Severity
-from shoal.proxy.doctor.places import client_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

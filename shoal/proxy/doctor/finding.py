@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.proxy.doctor.destinations import ShoalListeners
     from shoal.proxy.doctor.mirror import Flow
-    from shoal.proxy.doctor.places import Shoal
     from shoal.proxy.doctor.properties import Entry
 
 __all__ = ["Case", "Finding", "Severity"]
@@ -38,7 +38,7 @@ class Case:
 
     flow: Flow
     flows: tuple[Flow, ...]
-    shoal: Shoal
+    shoal: ShoalListeners
 
     def finding(self, severity: Severity, at: Entry | str, why: str, *write: tuple[str, str]) -> Finding:
         return Finding(severity=severity, flow=self.flow.name, at=at, why=why, write=write)

@@ -16,10 +16,10 @@ from shoal.proxy.doctor.properties import Entry, Unreadable, read_connector, rea
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Flow", "Form", "Mirror", "read_mirror"]
+__all__ = ["Flow", "Mirror", "MirrorForm", "read_mirror"]
 
 
-class Spot(NamedTuple):
+class KeyTemplate(NamedTuple):
     """A key that may hold a value. `inherited`: only for settings of every client (bootstrap, security, sasl, ssl)."""
 
     key: str
@@ -27,36 +27,36 @@ class Spot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class MirrorForm:
     """The keys of one form of MM2: for each client, the keys that may hold a value and the key to write."""
 
     name: str
     is_connect: bool = False
-    spots: Mapping[str, tuple[Spot, ...]]
+    templates: Mapping[str, tuple[KeyTemplate, ...]]
     per_cluster: Mapping[str, str]  # shorter, but applies to every flow of the cluster
     per_flow: Mapping[str, str]
 
 
-DEDICATED = Form(
+DEDICATED = MirrorForm(
     name="dedicated MirrorMaker 2",
-    spots={
+    templates={
         "consumer": (
-            Spot("{flow}.source.consumer.{k}"),
-            Spot("{s}.consumer.{k}"),
-            Spot("{s}.{k}", inherited=True),
-            Spot("{k}", inherited=True),
-            Spot("{flow}.consumer.{k}"),
+            KeyTemplate("{flow}.source.consumer.{k}"),
+            KeyTemplate("{s}.consumer.{k}"),
+            KeyTemplate("{s}.{k}", inherited=True),
+            KeyTemplate("{k}", inherited=True),
+            KeyTemplate("{flow}.consumer.{k}"),
         ),
         "producer": (
-            Spot("{flow}.producer.override.{k}"),
-            Spot("{t}.producer.{k}"),
-            Spot("{t}.{k}", inherited=True),
-            Spot("{k}", inherited=True),
+            KeyTemplate("{flow}.producer.override.{k}"),
+            KeyTemplate("{t}.producer.{k}"),
+            KeyTemplate("{t}.{k}", inherited=True),
+            KeyTemplate("{k}", inherited=True),
         ),
-        "connector": (Spot("{flow}.{k}"), Spot("{k}")),
-        "worker": (Spot("{t}.{k}"),),
-        "source": (Spot("{s}.{k}"), Spot("{k}")),
-        "target": (Spot("{t}.{k}"), Spot("{k}")),
+        "connector": (KeyTemplate("{flow}.{k}"), KeyTemplate("{k}")),
+        "worker": (KeyTemplate("{t}.{k}"),),
+        "source": (KeyTemplate("{s}.{k}"), KeyTemplate("{k}")),
+        "target": (KeyTemplate("{t}.{k}"), KeyTemplate("{k}")),
     },
     per_cluster={
         "consumer": "{s}.consumer.{k}",
@@ -77,16 +77,20 @@ _CONNECT_KEYS = {
     "connector": "{k}",
     "worker": "{k}",
 }
-CONNECT = Form(
+CONNECT = MirrorForm(
     name="MirrorMaker 2 on Kafka Connect",
     is_connect=True,
-    spots={
-        "consumer": (Spot("source.consumer.{k}"), Spot("consumer.{k}"), Spot("source.cluster.{k}", inherited=True)),
-        "producer": (Spot("producer.override.{k}"),),
-        "connector": (Spot("{k}"),),
+    templates={
+        "consumer": (
+            KeyTemplate("source.consumer.{k}"),
+            KeyTemplate("consumer.{k}"),
+            KeyTemplate("source.cluster.{k}", inherited=True),
+        ),
+        "producer": (KeyTemplate("producer.override.{k}"),),
+        "connector": (KeyTemplate("{k}"),),
         "worker": (),
-        "source": (Spot("source.cluster.{k}"),),
-        "target": (Spot("target.cluster.{k}"),),
+        "source": (KeyTemplate("source.cluster.{k}"),),
+        "target": (KeyTemplate("target.cluster.{k}"),),
     },
     per_cluster=_CONNECT_KEYS,
     per_flow=_CONNECT_KEYS,
@@ -101,7 +105,7 @@ class Flow:
 
     source: str
     target: str
-    form: Form
+    form: MirrorForm
     entries: Mapping[str, Entry]
     alone: bool = True  # neither alias is used by another flow, so settings may be per cluster
 
@@ -110,11 +114,11 @@ class Flow:
         return f"{self.source}->{self.target}"
 
     def find(self, client: str, key: str) -> Entry | None:
-        """The entry that `client` (a key of `Form.spots`) gets for `key`; None = MM2's default."""
-        for spot in self.form.spots[client]:
-            if spot.inherited and not _OF_EVERY_CLIENT.match(key):
+        """The entry that `client` (a key of `MirrorForm.templates`) gets for `key`; None = MM2's default."""
+        for template in self.form.templates[client]:
+            if template.inherited and not _OF_EVERY_CLIENT.match(key):
                 continue
-            if (entry := self.entries.get(self._named(spot.key, key))) is not None:
+            if (entry := self.entries.get(self._named(template.key, key))) is not None:
                 return entry
         return None
 
@@ -127,7 +131,9 @@ class Flow:
 
     def own(self, client: str) -> Iterator[tuple[str, Entry]]:
         """Every line for this client alone, with the key as the client knows it."""
-        for prefix in {self._named(spot.key, "") for spot in self.form.spots[client] if not spot.inherited}:
+        for prefix in {
+            self._named(template.key, "") for template in self.form.templates[client] if not template.inherited
+        }:
             for entry in self.entries.values():
                 if entry.key.startswith(prefix):
                     yield entry.key.removeprefix(prefix), entry
@@ -138,7 +144,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    form: Form
+    form: MirrorForm
     flows: tuple[Flow, ...]
     entries: Mapping[str, Entry]
     repeated: tuple[tuple[Entry, Entry], ...] = ()  # duplicate keys: (ignored, used)

@@ -6,8 +6,8 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
+from shoal.proxy.doctor.destinations import client_address
 from shoal.proxy.doctor.finding import Finding, Severity
-from shoal.proxy.doctor.places import client_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

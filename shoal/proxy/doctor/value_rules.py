@@ -11,7 +11,7 @@ from shoal.proxy.doctor.finding import Case, Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shoal.proxy.doctor.places import Shoal
+    from shoal.proxy.doctor.destinations import ShoalListeners
 
 __all__ = ["VALUE_RULES", "Needed", "ValueRule", "check_numbers", "check_spelling", "check_values", "needed"]
 
@@ -28,7 +28,7 @@ class ValueRule(NamedTuple):
     key: str
     bad: Callable[[str, Case], bool]
     severity: Severity
-    value: str | Callable[[Shoal], int] | None
+    value: str | Callable[[ShoalListeners], int] | None
     why: str
     default: str | None = None  # the client's default, if it may be wrong for this Shoal
 
@@ -53,35 +53,35 @@ def _any(value: str, case: Case) -> bool:
     return True
 
 
-def _below(least: Callable[[Shoal], int]) -> Callable[[str, Case], bool]:
+def _below(least: Callable[[ShoalListeners], int]) -> Callable[[str, Case], bool]:
     return lambda value, case: value.isdecimal() and int(value) < least(case.shoal)
 
 
-def _above(most: Callable[[Shoal], int]) -> Callable[[str, Case], bool]:
+def _above(most: Callable[[ShoalListeners], int]) -> Callable[[str, Case], bool]:
     return lambda value, case: value.isdecimal() and int(value) > most(case.shoal)
 
 
-def _run(shoal: Shoal) -> int:
+def _run(shoal: ShoalListeners) -> int:
     return shoal.wrap.shallow.run_limit
 
 
-def _request(shoal: Shoal) -> int:
+def _request(shoal: ShoalListeners) -> int:
     return _run(shoal) + ENVELOPE_OVERHEAD
 
 
-def _four_requests(shoal: Shoal) -> int:
+def _four_requests(shoal: ShoalListeners) -> int:
     return 4 * _request(shoal)
 
 
-def _fetch(shoal: Shoal) -> int:
+def _fetch(shoal: ShoalListeners) -> int:
     return shoal.wrap.shallow.fetch_max_bytes
 
 
-def _polled(shoal: Shoal) -> int:
+def _polled(shoal: ShoalListeners) -> int:
     return 10
 
 
-def _timeout(shoal: Shoal) -> int:
+def _timeout(shoal: ShoalListeners) -> int:
     return 30_000
 
 
@@ -209,7 +209,7 @@ def check_values(case: Case) -> Iterator[Finding]:
         yield case.finding(rule.severity, at, why, *([(key, better)] if better else []))
 
 
-def needed(shoal: Shoal) -> tuple[Needed, ...]:
+def needed(shoal: ShoalListeners) -> tuple[Needed, ...]:
     """The lines that a mirror with only defaults needs; with them `check_values` finds nothing."""
     return tuple(
         Needed(rule.client, rule.key, str(rule.value(shoal)))

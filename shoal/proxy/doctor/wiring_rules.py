@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.doctor.destinations import Destination, client_address
 from shoal.proxy.doctor.exactly_once_rules import is_exactly_once
 from shoal.proxy.doctor.finding import Case, Finding, Severity
-from shoal.proxy.doctor.places import Place, client_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.proxy.config.settings import ListenerSettings
+    from shoal.proxy.doctor.destinations import ShoalListeners
     from shoal.proxy.doctor.mirror import Flow
-    from shoal.proxy.doctor.places import Shoal
     from shoal.proxy.doctor.properties import Entry
 
 __all__ = ["check_wiring", "is_beside_another", "is_meant"]
@@ -28,35 +28,37 @@ _KEY = "bootstrap.servers"
 
 class _Side(NamedTuple):
     client: str
-    right: Place
-    listener: str  # attribute of `Shoal`
+    right: Destination
+    listener: str  # attribute of `ShoalListeners`
     wrong_listener: str
     role: str
 
 
 _CONSUMER = _Side(
-    "consumer", Place.WRAP, "wrap", "target", "the mirror's data consumer reads past Shoal: nothing is wrapped"
+    "consumer", Destination.WRAP, "wrap", "target", "the mirror's data consumer reads past Shoal: nothing is wrapped"
 )
 _PRODUCER = _Side(
-    "producer", Place.UNWRAP, "unwrap", "source",
+    "producer", Destination.UNWRAP, "unwrap", "source",
     "the mirror's data producer writes past Shoal: an envelope would end up in a topic, so Shoal does not wrap",
 )  # fmt: skip
 
 
-def _places(flow: Flow, client: str, shoal: Shoal) -> set[Place]:
+def _destinations(flow: Flow, client: str, shoal: ShoalListeners) -> set[Destination]:
     entry = flow.find(client, _KEY)
-    return set() if entry is None else set(shoal.places(entry.value).values())
+    return set() if entry is None else set(shoal.destinations(entry.value).values())
 
 
-def _goes_through(flow: Flow, shoal: Shoal) -> bool:
+def _goes_through(flow: Flow, shoal: ShoalListeners) -> bool:
     """True if both data clients use their listener only."""
-    return _places(flow, "consumer", shoal) == {Place.WRAP} and _places(flow, "producer", shoal) == {Place.UNWRAP}
+    return _destinations(flow, "consumer", shoal) == {Destination.WRAP} and _destinations(flow, "producer", shoal) == {
+        Destination.UNWRAP
+    }
 
 
-def is_meant(flow: Flow, shoal: Shoal) -> bool:
+def is_meant(flow: Flow, shoal: ShoalListeners) -> bool:
     """True if at least one data client of the flow uses Shoal, correctly or not."""
-    places = _places(flow, "consumer", shoal) | _places(flow, "producer", shoal)
-    return bool(places & {Place.WRAP, Place.UNWRAP})
+    destinations = _destinations(flow, "consumer", shoal) | _destinations(flow, "producer", shoal)
+    return bool(destinations & {Destination.WRAP, Destination.UNWRAP})
 
 
 def check_wiring(case: Case) -> Iterator[Finding]:
@@ -74,11 +76,11 @@ def _check_side(case: Case, side: _Side) -> Iterator[Finding]:
     if entry is None:
         yield case.finding(Severity.MUST, f"{key} is not set", side.role, (key, address))
         return
-    places = case.shoal.places(entry.value)
-    if set(places.values()) == {side.right}:
+    destinations = case.shoal.destinations(entry.value)
+    if set(destinations.values()) == {side.right}:
         yield from _check_whole_cluster(case, side)
         return
-    severity, why = _wrong(places, side)
+    severity, why = _wrong(destinations, side)
     write = [] if severity is Severity.NOTE else [(key, address)]
     yield case.finding(severity, _at(case, side, entry), why, *write)
 
@@ -92,25 +94,25 @@ def _at(case: Case, side: _Side, entry: Entry) -> Entry | str:
     )
 
 
-def _wrong(places: dict[str, Place], side: _Side) -> tuple[Severity, str]:
+def _wrong(destinations: dict[str, Destination], side: _Side) -> tuple[Severity, str]:
     """Severity and reason; the worst reason wins."""
-    found = set(places.values())
-    if found & ({Place.WRAP, Place.UNWRAP} - {side.right}):
+    found = set(destinations.values())
+    if found & ({Destination.WRAP, Destination.UNWRAP} - {side.right}):
         return Severity.MUST, f"this is Shoal's {side.wrong_listener} listener: the listeners are swapped"
-    if Place.PLAIN in found:
+    if Destination.PLAIN in found:
         return (
             Severity.MUST,
             f"this listener of Shoal has mode plain: the {side.client} needs mode = {side.right.value}",
         )
-    if Place.DIRECT in found and side.right in found:
-        past = ", ".join(entry for entry, place in places.items() if place is Place.DIRECT)
+    if Destination.DIRECT in found and side.right in found:
+        past = ", ".join(entry for entry, place in destinations.items() if place is Destination.DIRECT)
         return (
             Severity.MUST,
             f"the list has Shoal and brokers ({past}): the client may choose any of them, so {side.role}",
         )
-    if Place.DIRECT in found:
+    if Destination.DIRECT in found:
         return Severity.MUST, side.role
-    unknown = ", ".join(entry for entry, place in places.items() if place is Place.UNKNOWN)
+    unknown = ", ".join(entry for entry, place in destinations.items() if place is Destination.UNKNOWN)
     return (
         Severity.NOTE,
         f"{unknown or 'nothing'} is not a literal address: make sure that it is Shoal's",
@@ -122,7 +124,7 @@ def _check_whole_cluster(case: Case, side: _Side) -> Iterator[Finding]:
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
     if side is _PRODUCER and is_exactly_once(case):  # required there
         return
-    if whole is not None and side.right in case.shoal.places(whole.value).values():
+    if whole is not None and side.right in case.shoal.destinations(whole.value).values():
         why = "admin clients and internal topics also go through Shoal: it works, but only the data clients need it"
         yield case.finding(Severity.NOTE, whole, why)
 
@@ -130,8 +132,12 @@ def _check_whole_cluster(case: Case, side: _Side) -> Iterator[Finding]:
 def is_beside_another(case: Case) -> bool:
     """The consumer line is shared with a correct flow, and this flow's producer writes to another cluster."""
     others = [flow for flow in case.flows if flow is not case.flow and flow.source == case.flow.source]
-    consumer, producer = (_places(case.flow, client, case.shoal) for client in ("consumer", "producer"))
-    return Place.WRAP in consumer and Place.UNWRAP not in producer and any(_goes_through(f, case.shoal) for f in others)
+    consumer, producer = (_destinations(case.flow, client, case.shoal) for client in ("consumer", "producer"))
+    return (
+        Destination.WRAP in consumer
+        and Destination.UNWRAP not in producer
+        and any(_goes_through(f, case.shoal) for f in others)
+    )
 
 
 def _other_target(case: Case) -> Finding:

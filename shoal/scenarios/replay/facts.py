@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Fact", "Seen", "Verdict", "at_least", "at_most", "check", "equals"]
+__all__ = ["CheckedFact", "Fact", "Seen", "at_least", "at_most", "check", "equals"]
 
 Seen = dict[str, Any]
 """What a scenario has measured, by name; None: not measurable here (existing brokers give no figures)."""
 
 
-class Verdict(NamedTuple):
+class CheckedFact(NamedTuple):
     """`holds` None: not measured."""
 
     fact: str
@@ -48,17 +48,17 @@ def at_least(name: str, key: str, limit: float) -> Fact:
     )
 
 
-def check(fact: Fact, seen: Mapping[str, Any]) -> Verdict:
+def check(fact: Fact, seen: Mapping[str, Any]) -> CheckedFact:
     """A fact about a value that the scenario did not record does not hold."""
     try:
         value = fact.value(dict(seen))
     except KeyError as error:
-        return Verdict(fact.name, False, f"no value for {error}")
+        return CheckedFact(fact.name, False, f"no value for {error}")
     if value is None:
-        return Verdict(fact.name, None, "not measured on existing brokers")
+        return CheckedFact(fact.name, None, "not measured on existing brokers")
     if fact.holds(value):
-        return Verdict(fact.name, True, _shown(value))
-    return Verdict(fact.name, False, f"{_shown(value)}, wanted: {fact.wanted}")
+        return CheckedFact(fact.name, True, _shown(value))
+    return CheckedFact(fact.name, False, f"{_shown(value)}, wanted: {fact.wanted}")
 
 
 def _shown(value: object) -> str:

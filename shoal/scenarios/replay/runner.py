@@ -15,7 +15,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.replay.clock import Clock
-from shoal.scenarios.replay.facts import Verdict, check
+from shoal.scenarios.replay.facts import CheckedFact, check
 from shoal.scenarios.replay.stage import Stage
 from shoal.scenarios.shoal_run import running_shoal_run
 
@@ -37,7 +37,7 @@ ENVELOPES = "no topic contains an envelope"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     case: Case
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckedFact, ...]
     seconds: float
 
     @property
@@ -51,7 +51,7 @@ async def run_case(case: Case, brokers: Brokers, work: Path, *, kafka: str, spee
     try:
         verdicts = await _run(case, brokers, work, kafka, speed)
     except* FAILURES as group:
-        verdicts = (Verdict("it can run to its end", False, messages_of(group)),)
+        verdicts = (CheckedFact("it can run to its end", False, messages_of(group)),)
     return Outcome(case=case, verdicts=verdicts, seconds=time.monotonic() - begin)
 
 
@@ -62,7 +62,7 @@ def messages_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: float) -> tuple[Verdict, ...]:
+async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: float) -> tuple[CheckedFact, ...]:
     target = await brokers.target()
     source = await brokers.source() if case.given.mirror else None
     token = f"{re.sub('[^a-z0-9]+', '-', case.name)}-{os.urandom(3).hex()}"
@@ -79,7 +79,7 @@ async def _run(case: Case, brokers: Brokers, work: Path, kafka: str, speed: floa
         if not brokers.are_ours:
             await _tidy(target, token, before)
     facts = [check(fact, stage.seen) for fact in case.facts]
-    return (*facts, Verdict(ENVELOPES, not envelopes, f"{envelopes} found"))
+    return (*facts, CheckedFact(ENVELOPES, not envelopes, f"{envelopes} found"))
 
 
 async def _play(case: Case, stage: Stage) -> None:

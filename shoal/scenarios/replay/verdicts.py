@@ -9,7 +9,7 @@ from shoal.scenarios.table import RULE, number, render
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.scenarios.replay.facts import Verdict
+    from shoal.scenarios.replay.facts import CheckedFact
     from shoal.scenarios.replay.runner import Outcome
 
 __all__ = ["as_json", "as_lines", "as_table"]
@@ -22,7 +22,7 @@ def as_lines(outcome: Outcome) -> str:
     return "\n".join(_line(verdict) for verdict in outcome.verdicts)
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: CheckedFact) -> str:
     return f"  {_SIGNS[verdict.holds]:<7} {verdict.fact}: {verdict.text}"
 
 

@@ -16,7 +16,7 @@ from shoal.proxy.cli.main import main
 from shoal.proxy.cli.mirror_flags import mirror_listeners
 from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
 from shoal.proxy.config.settings import Address
-from shoal.proxy.doctor import Shoal, check_mirror, read_mirror
+from shoal.proxy.doctor import ShoalListeners, check_mirror, read_mirror
 from tests.support.mirror_configs import BYTES, grave
 from tests.support.processes import CLUSTERS
 
@@ -189,7 +189,7 @@ def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, give
     text = as_file(form, printed([*mirror, "--form", form]))
     parsed = parse_arguments([*check, "-"])
     wrap, unwrap = mirror_listeners(parsed)
-    report = check_mirror(read_mirror(text), Shoal(wrap=wrap, unwrap=unwrap))
+    report = check_mirror(read_mirror(text), ShoalListeners(wrap=wrap, unwrap=unwrap))
     assert [finding.at for finding in report.findings] == ["compression.type of topics on B"], "a note for everybody"
     assert not grave(report)
 

@@ -70,10 +70,10 @@ SPOTS = {
 
 def random_properties(rng: random.Random) -> list[str]:
     lines = list(BASE)
-    for setting, (spots, values) in SPOTS.items():
-        for spot in spots.split():
+    for setting, (templates, values) in SPOTS.items():
+        for template in templates.split():
             if rng.random() < 0.3:
-                lines.append(f"{spot.format(setting)} = {rng.choice(values.split())}")
+                lines.append(f"{template.format(setting)} = {rng.choice(values.split())}")
     return lines
 
 

@@ -19,13 +19,13 @@ from shoal.protocol.shallow.fingerprint import Fingerprint, Sample
 from shoal.protocol.shallow.interlock.flow import Fetched, Flow
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["NEEDED", "ProofRound", "Verdict"]
+__all__ = ["NEEDED", "ProofRound", "RoundResult"]
 
 NEEDED = 2  # different samples that came back
 MAX_SAMPLES = 8  # of one topic
 
 
-class Verdict(Enum):
+class RoundResult(Enum):
     PROVEN = "proven"
     MATCHED = "a sample came back, more are needed"
     FOREIGN = (
@@ -154,16 +154,16 @@ class ProofRound:
         """Those of which records, samples among them, were given, and of which the produced topic may be the copy."""
         return [topic for topic in self._claims if topic in produced_topic and self.gave(topic)]
 
-    def see(self, produced_topic: str, marks: Iterable[Fingerprint]) -> Mapping[str, Verdict]:
+    def see(self, produced_topic: str, marks: Iterable[Fingerprint]) -> Mapping[str, RoundResult]:
         """Records that came to the target listener, in order: what they decide, by source topic."""
-        verdicts: dict[str, Verdict] = {}
+        results: dict[str, RoundResult] = {}
         for mark in marks:
             pending = self._pending.get(mark)
             if pending is None or pending.topic not in produced_topic:
                 continue
-            if verdicts.get(pending.topic, Verdict.MATCHED) is Verdict.MATCHED:
-                verdicts[pending.topic] = self._judge(pending)
-        return verdicts
+            if results.get(pending.topic, RoundResult.MATCHED) is RoundResult.MATCHED:
+                results[pending.topic] = self._judge(pending)
+        return results
 
     def drop(self, topic: str) -> None:
         """The topic is decided."""
@@ -196,15 +196,15 @@ class ProofRound:
     def _put_off(self, now: float) -> None:
         self.deadline = max(self.deadline, min(now + self._seconds, self._latest))
 
-    def _judge(self, pending: _Pending) -> Verdict:
+    def _judge(self, pending: _Pending) -> RoundResult:
         if not pending.given:
-            return Verdict.FOREIGN
+            return RoundResult.FOREIGN
         pending.matched = True
         siblings = [other for other in self._pending.values() if other.topic == pending.topic]
         missing = [other for other in siblings if other.sample.offset < pending.sample.offset and not other.matched]
         if any(not other.sample.optional for other in missing):
-            return Verdict.CHANGED
-        return Verdict.PROVEN if sum(other.matched for other in siblings) >= NEEDED else Verdict.MATCHED
+            return RoundResult.CHANGED
+        return RoundResult.PROVEN if sum(other.matched for other in siblings) >= NEEDED else RoundResult.MATCHED
 
     def _count(self, topic: str) -> int:
         return sum(pending.topic == topic for pending in self._pending.values())

@@ -31,7 +31,7 @@ from shoal.protocol.shallow.interlock.limits import (
     back_off,
 )
 from shoal.protocol.shallow.interlock.positions import Positions
-from shoal.protocol.shallow.interlock.proof_round import ProofRound, Verdict
+from shoal.protocol.shallow.interlock.proof_round import ProofRound, RoundResult
 from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["Proving"]
@@ -136,15 +136,15 @@ class Proving:
         if not any(producer in flow.producers for flow in self._flows if flow is not turn.flow):
             for source in turn.topics_in(topic):
                 turn.flow.topic(source).foreign_records = True
-        for source, verdict in turn.see(topic, marks).items():
-            if verdict is Verdict.MATCHED:
+        for source, result in turn.see(topic, marks).items():
+            if result is RoundResult.MATCHED:
                 turn.flow.topic(source).match()
                 continue
-            if verdict is Verdict.PROVEN:
+            if result is RoundResult.PROVEN:
                 self._sampled(turn, source)
             else:
                 self._discredit(turn)
-                self._fail(turn.flow, source, verdict.value, now)
+                self._fail(turn.flow, source, result.value, now)
             turn.drop(source)
         if not turn.topics:
             self._end_turn(now)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = ["COUNTERS", "FORMAT", "Cell", "Counts", "Key", "decode_cells", "encode_cells"]
+__all__ = ["COUNTERS", "FORMAT", "Cell", "CellKey", "Counts", "decode_cells", "encode_cells"]
 
 FORMAT: Final = 1
 COUNTERS: Final = ("records", "bytes", "batches", "restamped")
@@ -23,7 +23,7 @@ Counts = tuple[int, int, int, int]
 NOTHING: Final[Counts] = (0, 0, 0, 0)
 
 
-class Key(NamedTuple):
+class CellKey(NamedTuple):
     window: int  # its start, Unix time in seconds
     topic: str
     client: str
@@ -37,7 +37,7 @@ class Cell(msgspec.Struct, array_like=True):
     def add(self, counts: Counts) -> None:
         self.total = plus(self.total, counts)
 
-    def tell(self) -> Counts:
+    def emit(self) -> Counts:
         """The increase since the last call."""
         diff = tuple(now - then for now, then in zip(self.total, self.emitted, strict=True))
         self.emitted = self.total
@@ -60,10 +60,10 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[_Entry])
 
 
-def encode_cells(cells: dict[Key, Cell]) -> bytes:
+def encode_cells(cells: dict[CellKey, Cell]) -> bytes:
     return _encoder.encode([_Entry(*key, cell) for key, cell in cells.items()])
 
 
-def decode_cells(data: bytes) -> dict[Key, Cell]:
+def decode_cells(data: bytes) -> dict[CellKey, Cell]:
     """Raises msgspec.DecodeError: the checkpoint is another program's, or damaged."""
-    return {Key(entry.window, entry.topic, entry.client): entry.cell for entry in _decoder.decode(data)}
+    return {CellKey(entry.window, entry.topic, entry.client): entry.cell for entry in _decoder.decode(data)}

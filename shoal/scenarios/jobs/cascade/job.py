@@ -23,7 +23,7 @@ from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mism
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import Found, cascade_report
-from shoal.scenarios.jobs.cascade.streaming import CascadePlace, read_abnormal, read_flows, start
+from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
 from shoal.scenarios.jobs.report.write import write_report
@@ -52,7 +52,7 @@ def run(task: Task) -> int:
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
     options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
     _same_settings(Path(given.checkpoint), settings)
-    place = CascadePlace(out=str(task.out), checkpoint=given.checkpoint, flush_seconds=given.flush)
+    place = CascadeOutput(out=str(task.out), checkpoint=given.checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
     start(stream_index(task.spark, task.source, options), place, settings, rule).awaitTermination()
     found = _found(task, settings, recount=given.recount)

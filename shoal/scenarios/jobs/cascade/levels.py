@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from shoal.scenarios.jobs.cascade.cells import NOTHING, Cell, Counts, Key, decode_cells, encode_cells, plus
+from shoal.scenarios.jobs.cascade.cells import NOTHING, Cell, CellKey, Counts, decode_cells, encode_cells, plus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,7 @@ class Flow(NamedTuple):
     """
 
     level: int  # seconds
-    key: Key
+    key: CellKey
     total: Counts
     diff: Counts
     version: int
@@ -105,17 +105,17 @@ class Bucket:
         self._number = number
         self._before = _NEVER if store.clock is None else store.clock
         self._now = self._before
-        self._cells: dict[tuple[int, int], dict[Key, Cell]] = {}
+        self._cells: dict[tuple[int, int], dict[CellKey, Cell]] = {}
         self._changed: set[tuple[int, int]] = set()
 
-    def turn(self, increments: Iterable[tuple[Key, Counts]], captured: int) -> Iterator[Flow]:
+    def turn(self, increments: Iterable[tuple[CellKey, Counts]], captured: int) -> Iterator[Flow]:
         """`captured`: the newest capture time in this turn, in seconds. The keys' windows are of the first level."""
         self._now = max(self._before, captured - self._settings.delay)
-        coming: dict[Key, Counts] = defaultdict(lambda: NOTHING)
+        coming: dict[CellKey, Counts] = defaultdict(lambda: NOTHING)
         for key, counts in increments:
             coming[key] = plus(coming[key], counts)
         for level in range(len(self._settings.levels)):
-            following: dict[Key, Counts] = defaultdict(lambda: NOTHING)
+            following: dict[CellKey, Counts] = defaultdict(lambda: NOTHING)
             for flow in self._level(level, coming):
                 yield flow
                 if any(flow.diff) and level + 1 < len(self._settings.levels):
@@ -125,11 +125,11 @@ class Bucket:
         self._forget()
         self._save()
 
-    def _window(self, level: int, key: Key) -> Key:
+    def _window(self, level: int, key: CellKey) -> CellKey:
         return key._replace(window=key.window - key.window % self._settings.levels[level])
 
-    def _level(self, level: int, coming: dict[Key, Counts]) -> Iterator[Flow]:
-        touched: dict[int, dict[Key, None]] = defaultdict(dict)
+    def _level(self, level: int, coming: dict[CellKey, Counts]) -> Iterator[Flow]:
+        touched: dict[int, dict[CellKey, None]] = defaultdict(dict)
         for key, counts in coming.items():
             number = key.window // self._settings.chunk_seconds(level)
             if self._is_forgotten(level, number):
@@ -142,12 +142,12 @@ class Bucket:
             self._store.chunks.update(dict.fromkeys(((level, number) for number in touched), True))
         yield from self._finish(level)
 
-    def _add(self, level: int, number: int, key: Key, counts: Counts) -> Key:
+    def _add(self, level: int, number: int, key: CellKey, counts: Counts) -> CellKey:
         cells = self._load(level, number)
         cell = cells.get(key)
         if cell is None:
             if len(cells) >= self._settings.most_cells:
-                key = Key(key.window, OTHERS, OTHERS)
+                key = CellKey(key.window, OTHERS, OTHERS)
             cell = cells.setdefault(key, Cell())
         cell.add(counts)
         self._store.chunks.setdefault((level, number), False)
@@ -161,7 +161,7 @@ class Bucket:
         slot = hold * self._number // self._settings.buckets
         return (self._now + slot) // hold > (self._before + slot) // hold
 
-    def _emit(self, level: int, touched: dict[int, dict[Key, None]]) -> Iterator[Flow]:
+    def _emit(self, level: int, touched: dict[int, dict[CellKey, None]]) -> Iterator[Flow]:
         """Changes of this turn, and those held back in earlier ones."""
         for (at, number), waits in list(self._store.chunks.items()):
             if at == level and waits:
@@ -172,10 +172,10 @@ class Bucket:
             for key in keys:
                 if cells[key].total != cells[key].emitted:
                     self._changed.add((level, number))
-                    yield self._flow(level, key, cells[key], cells[key].tell())
+                    yield self._flow(level, key, cells[key], cells[key].emit())
 
     def _flow(
-        self, level: int, key: Key, cell: Cell, diff: Counts, *, orphan: bool = False, final: bool = False
+        self, level: int, key: CellKey, cell: Cell, diff: Counts, *, orphan: bool = False, final: bool = False
     ) -> Flow:
         seconds = self._settings.levels[level]
         late = not final and self._end(level, key.window) <= self._before
@@ -186,7 +186,7 @@ class Bucket:
         """The time at which a window becomes final."""
         return window + self._settings.levels[level] + self._settings.grace
 
-    def _past(self, level: int, key: Key) -> tuple[float, int]:
+    def _past(self, level: int, key: CellKey) -> tuple[float, int]:
         seconds, chunk = self._settings.levels[level], self._settings.chunk_seconds(level)
         known = []
         for window in range(key.window - seconds, key.window - (_PAST + 1) * seconds, -seconds):
@@ -205,7 +205,7 @@ class Bucket:
             for key, cell in self._load(level, number).items():
                 if self._before < self._end(level, key.window) <= self._now:
                     self._changed.add((level, number))
-                    yield self._flow(level, key, cell, cell.tell(), final=True)
+                    yield self._flow(level, key, cell, cell.emit(), final=True)
 
     def _is_forgotten(self, level: int, number: int) -> bool:
         end = (number + 1) * self._settings.chunk_seconds(level) + self._settings.grace + self._settings.keep
@@ -220,7 +220,7 @@ class Bucket:
                 self._changed.discard((level, number))
                 self._store.remove(level, number)
 
-    def _load(self, level: int, number: int) -> dict[Key, Cell]:
+    def _load(self, level: int, number: int) -> dict[CellKey, Cell]:
         cells = self._cells.get((level, number))
         if cells is None:
             data = self._store.get(level, number) if (level, number) in self._store.chunks else None

@@ -12,7 +12,7 @@ import msgspec
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, Key
+from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, CellKey
 from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeSettings, Flow
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class CascadeProcessor(StatefulProcessor):
         frame = pd.concat(list(rows), ignore_index=True)
         coming = frame[frame["beat"].isna()]
         columns = [coming[name].tolist() for name in ("window", "topic", "client", *COUNTERS)]
-        increments = [(Key(*row[:3]), row[3:]) for row in zip(*columns, strict=True)]
+        increments = [(CellKey(*row[:3]), row[3:]) for row in zip(*columns, strict=True)]
         store = _SparkStore(self._meta, self._chunks)
         bucket = Bucket(self._settings, store, int(key[0]))
         flows = list(bucket.turn(increments, int(frame["captured"].max())))

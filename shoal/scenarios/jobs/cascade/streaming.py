@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 
-__all__ = ["CascadePlace", "read_abnormal", "read_flows", "start"]
+__all__ = ["CascadeOutput", "read_abnormal", "read_flows", "start"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CascadePlace:
+class CascadeOutput:
     """Paths, or URLs of an object store. `flush_seconds` None: process everything available, then end the query."""
 
     out: str
@@ -35,7 +35,7 @@ class CascadePlace:
     flush_seconds: float | None = None
 
 
-def start(rows: DataFrame, place: CascadePlace, settings: CascadeSettings, rule: Rule | None = None) -> StreamingQuery:
+def start(rows: DataFrame, place: CascadeOutput, settings: CascadeSettings, rule: Rule | None = None) -> StreamingQuery:
     """`rows`: a stream of captured rows."""
     chosen = rule or Rule()
 

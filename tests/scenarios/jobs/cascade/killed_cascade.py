@@ -28,7 +28,7 @@ def main(captures: str, out: str, checkpoint: str) -> None:
 
     streaming.abnormal = deadly  # type: ignore[attr-defined]
     options = {"columns": ",".join(READS), "maxBytesPerTrigger": "200000"}
-    place = streaming.CascadePlace(out=out, checkpoint=checkpoint)
+    place = streaming.CascadeOutput(out=out, checkpoint=checkpoint)
     streaming.start(stream_index(spark, captures, options), place, CascadeSettings(buckets=4)).awaitTermination()
 
 

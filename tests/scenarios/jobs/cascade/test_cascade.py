@@ -15,7 +15,7 @@ from shoal.scenarios.jobs.cascade.abnormal import Rule, abnormal, worst
 from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
-from shoal.scenarios.jobs.cascade.streaming import CascadePlace, read_abnormal, read_flows, start
+from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.source.reading import read_index, stream_index
 from tests.scenarios.jobs.captures import write_index
 from tests.support.captures.synthetic import Array, Chunk, Client, Traffic, chunks
@@ -29,7 +29,7 @@ class Run:
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark, self.captures, self.directory = spark, directory / "captures", directory
-        self.place = CascadePlace(out=str(directory / "out"), checkpoint=str(directory / "checkpoint"))
+        self.place = CascadeOutput(out=str(directory / "out"), checkpoint=str(directory / "checkpoint"))
 
     def once(self, settings: CascadeSettings = CHOSEN, **options: str) -> None:
         rows = stream_index(self.spark, str(self.captures), {**OPTIONS, **options})
@@ -105,7 +105,7 @@ def test_a_held_level_is_told_when_its_time_has_come(run: Run) -> None:
     run.once(held, maxBytesPerTrigger="300000")
     lagging = mismatches(diffs(run.flows), counts(read_index(run.spark, str(run.captures), OPTIONS), held))
     assert lagging.keys() == {3600, 86400}
-    run.place = CascadePlace(out=run.place.out, checkpoint=run.place.checkpoint)
+    run.place = CascadeOutput(out=run.place.out, checkpoint=run.place.checkpoint)
     write_index(run.captures, _later(_parts(600, 1)[0], 200_000), number=9)
     run.once(held)
     assert run.wrong(held) == [{}, {}]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.scenarios.jobs.cascade.cells import Counts, Key, decode_cells, encode_cells
+from shoal.scenarios.jobs.cascade.cells import CellKey, Counts, decode_cells, encode_cells
 from shoal.scenarios.jobs.cascade.levels import OTHERS, Bucket, CascadeSettings, Flow
 
 SMALL = CascadeSettings(levels=(10, 60, 600), delay=5, grace=20, keep=100)
-Increments = list[tuple[Key, Counts]]
+Increments = list[tuple[CellKey, Counts]]
 
 
 class Kept:
@@ -36,8 +36,8 @@ def _turn(kept: Kept, increments: Increments, captured: int, chosen: CascadeSett
     return flows
 
 
-def _one(window: int, records: int = 1, client: str = "a") -> tuple[Key, Counts]:
-    return Key(window, "t", client), (records, 10 * records, 1, 0)
+def _one(window: int, records: int = 1, client: str = "a") -> tuple[CellKey, Counts]:
+    return CellKey(window, "t", client), (records, 10 * records, 1, 0)
 
 
 def _of(flows: list[Flow], level: int) -> list[Flow]:
@@ -53,17 +53,17 @@ TURN = st.tuples(st.lists(ROW, max_size=8), st.integers(0, 80))
 def test_diffs_and_latest_values_are_the_sums_of_what_came(turns: list, hold: tuple[int, ...]) -> None:  # type: ignore[type-arg]
     chosen = CascadeSettings(levels=(10, 60, 600), delay=5, grace=20, keep=100, hold=hold)
     kept, now = Kept(), 10_000
-    wanted: dict[int, Counter[Key]] = defaultdict(Counter)
-    summed: dict[int, Counter[Key]] = defaultdict(Counter)
-    latest: dict[tuple[int, Key], Flow] = {}
-    orphans: set[tuple[int, Key]] = set()
+    wanted: dict[int, Counter[CellKey]] = defaultdict(Counter)
+    summed: dict[int, Counter[CellKey]] = defaultdict(Counter)
+    latest: dict[tuple[int, CellKey], Flow] = {}
+    orphans: set[tuple[int, CellKey]] = set()
     for rows, pause in [*turns, ([], 3000), ([], 3000)]:
         now += pause
         increments = [_one((now - age) // 10 * 10, records, client) for age, records, client in rows]
         for key, counts in increments:
             for level in chosen.levels:
                 wanted[level][key._replace(window=key.window // level * level)] += counts[0]
-        versions: set[tuple[int, Key, int]] = set()
+        versions: set[tuple[int, CellKey, int]] = set()
         for flow in _turn(kept, increments, now, chosen):
             summed[flow.level][flow.key] += flow.diff[0]
             if flow.orphan:

@@ -13,12 +13,12 @@ from shoal.proxy.config.settings import Address, ListenerSettings, PortRange
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["Place", "Shoal", "client_address"]
+__all__ = ["Destination", "ShoalListeners", "client_address"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_]*://")  # Kafka's clients ignore it (Utils.getHost)
 
 
-class Place(StrEnum):
+class Destination(StrEnum):
     WRAP = "wrap"
     UNWRAP = "unwrap"
     PLAIN = "plain"
@@ -27,24 +27,24 @@ class Place(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shoal:
+class ShoalListeners:
     """The pair of listeners for the mirror, and all other listeners."""
 
     wrap: ListenerSettings
     unwrap: ListenerSettings
     others: tuple[ListenerSettings, ...] = ()
 
-    def places(self, bootstrap: str) -> dict[str, Place]:
+    def destinations(self, bootstrap: str) -> dict[str, Destination]:
         """Entry of a bootstrap list -> its destination."""
-        return {entry.strip(): self._place(entry.strip()) for entry in bootstrap.split(",") if entry.strip()}
+        return {entry.strip(): self._destination(entry.strip()) for entry in bootstrap.split(",") if entry.strip()}
 
-    def _place(self, entry: str) -> Place:
+    def _destination(self, entry: str) -> Destination:
         try:
             address = parse_address(_SCHEME.sub("", entry))
         except ValueError:
-            return Place.UNKNOWN
+            return Destination.UNKNOWN
         listeners = (self.wrap, self.unwrap, *self.others)
-        return next((Place(x.mode.value) for x in listeners if _reaches(address, x)), Place.DIRECT)
+        return next((Destination(x.mode.value) for x in listeners if _reaches(address, x)), Destination.DIRECT)
 
 
 def _reaches(address: Address, listener: ListenerSettings) -> bool:

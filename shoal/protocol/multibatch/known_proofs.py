@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from shoal.protocol.multibatch.proof import Identity, Proof, Result
 
-__all__ = ["LOSS_SECONDS", "RETRY_SECONDS", "Known"]
+__all__ = ["LOSS_SECONDS", "RETRY_SECONDS", "KnownProofs"]
 
 RETRY_SECONDS = 600.0
 LOSS_SECONDS = 60.0
@@ -26,10 +26,10 @@ class _Entry:
     retry_at: float
 
 
-class Known:
+class KnownProofs:
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
-        self._told: dict[int, tuple[Result, str]] = {}
+        self._reported: dict[int, tuple[Result, str]] = {}
 
     def proof(self, node_id: int) -> Proof | None:
         entry = self._entries.get(node_id)
@@ -38,7 +38,7 @@ class Known:
     def proofs(self) -> dict[int, Proof]:
         return {node_id: entry.proof for node_id, entry in self._entries.items()}
 
-    def of(self, identity: Identity) -> Proof | None:
+    def lasting(self, identity: Identity) -> Proof | None:
         """The proof that still holds for this broker: proven or unsafe."""
         proof = self.proof(identity.node_id)
         lasting = proof is not None and proof.result in (Result.PROVEN, Result.UNSAFE)
@@ -51,9 +51,9 @@ class Known:
     def learned(self, node_id: int, proof: Proof, now: float) -> bool:
         """True if this is news for the operator."""
         self._entries[node_id] = _Entry(proof=proof, retry_at=now + RETRY_SECONDS)
-        told = (proof.result, proof.why)
-        is_news = self._told.get(node_id) != told
-        self._told[node_id] = told
+        report = (proof.result, proof.why)
+        is_news = self._reported.get(node_id) != report
+        self._reported[node_id] = report
         return is_news
 
     def withdrawn(self, node_id: int, why: str, now: float) -> bool:
