@@ -18,7 +18,7 @@ from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.capture.index.tap import Tap
-from shoal.proxy.capture.backlog import WAKE, Backlog
+from shoal.proxy.capture.backlog import LIMITS, Backlog
 from shoal.proxy.capture.tapped import TappedTransport
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["Nothing", "fetch_answer", "microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
-REQUESTS = WAKE // 2  # with their answers, as many as are deferred
+REQUESTS = LIMITS.wake_every // 2  # with their answers, as many as are deferred
 SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
 PRODUCED = (
     (1, "small", 3, 0),

@@ -1,9 +1,9 @@
 """Forwarded bytes that the index has not parsed yet. Deferring costs the traffic only a copy.
 
-    TappedTransport ── time, bytes ──> here ── every WAKE, at each flush, before an annotation ──> taps ── rows
+    TappedTransport ── time, bytes ──> here ── every 256 chunks, at each flush, before an annotation ──> taps ── rows
 
 Only short chunks of producing connections (`Tap.quick`) are deferred. Others are parsed as they pass, behind
-all deferred ones; and some deferred ones are parsed when there are MOST. Order and times are kept, so the rows are the
+all deferred ones; and some deferred ones are parsed when too many wait. Order and times are kept, so the rows are the
 same.
 
 Requests are deferred as whole frames: so a longer one can be read ahead of earlier ones, and its records are not
@@ -15,6 +15,7 @@ parses, so the event loop would still wait, at each system call; and it would ne
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,74 +24,86 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.index.tap import Tap
 
-__all__ = ["LONG", "MOST", "MOST_BYTES", "MOST_RECEIVED", "WAKE", "Backlog"]
+__all__ = ["LIMITS", "Backlog", "BacklogLimits"]
 
 Waiting = tuple["Tap", "Callable[[Any, int], None]", int, Any, int]
 
-WAKE: Final = 256
-MOST: Final = 1024
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of deferred requests per process. In addition, each of MOST may be an answer or a request's head:
-MOST_RECEIVED."""
-MOST_RECEIVED: Final = 4096
-"""Bytes. An answer to a Produce request for a hundred partitions fits; a larger Fetch answer may take long to parse."""
-LONG: Final = 4096
-"""Bytes of a request from which reading ahead is faster than copying."""
-SLICE_NS: Final = 500_000
-"""Twice the time for WAKE repeated chunks; an unusual chunk may take twenty times as long."""
-_STEP: Final = 16
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogLimits:
+    """What may wait in a process. `long`, `copied` and `received` are bytes of one chunk."""
+
+    wake_every: int = 256  # deferred chunks
+    chunks: int = 1024
+    bytes: int = 4 * 1024 * 1024
+    """Deferred requests. In addition, each chunk may be an answer or the head of a request (`received`)."""
+    received: int = 4096
+    """An answer to a Produce request for a hundred partitions fits; a larger Fetch answer may take long to parse."""
+    long: int = 4096
+    """From here on, reading ahead is faster than copying."""
+    copied: int = 32 * 1024
+    """For requests that cannot be read ahead; copying more takes longer than parsing."""
+    slice_ns: int = 500_000
+    """Twice the time for 256 repeated chunks; an unusual chunk may take twenty times as long."""
+    step: int = 16
+    """Chunks that are parsed before the clock is read."""
+
+
+LIMITS: Final = BacklogLimits()
 
 
 class Backlog:
     """`wake` is called when `settle` is due. `failed` is called if a tap raises."""
 
-    def __init__(self, wake: Callable[[], None], failed: Callable[[Tap], None]) -> None:
+    def __init__(self, wake: Callable[[], None], failed: Callable[[Tap], None], limits: BacklogLimits = LIMITS) -> None:
+        self.limits = limits
         self.waiting: list[Waiting] = []
-        """Call `grown` when its length becomes a multiple of WAKE."""
-        self.bytes = 0
-        """Bytes of copied requests, and of the read parts of requests with many partitions."""
-        self._is_looking = False
+        """Call `grown` when its length becomes a multiple of `wake_every`."""
+        self.room = limits.bytes
+        """Bytes, for copied requests and the read parts of requests with many partitions."""
+        self._is_parsing = False
         self._wake = wake
         self._failed = failed
+        self._wake_every = limits.wake_every
 
-    def put_off(self, tap: Tap, see: Callable[[Any, int], None], now_ns: int, what: object, size: int) -> None:
-        """`see` is a method of the tap. `size`: counted bytes of `what`."""
+    def defer(self, tap: Tap, parse: Callable[[Any, int], None], now_ns: int, data: object, size: int) -> None:
+        """`parse` is a method of the tap. `size`: bytes of `data` that count."""
         waiting = self.waiting
-        waiting.append((tap, see, now_ns, what, size))
-        self.bytes += size
-        if not len(waiting) % WAKE:
+        waiting.append((tap, parse, now_ns, data, size))
+        self.room -= size
+        if not len(waiting) % self._wake_every:
             self.grown()
 
     def grown(self) -> None:
         self._wake()
-        if len(self.waiting) >= MOST:
-            self._look(WAKE)
+        if len(self.waiting) >= self.limits.chunks:
+            self._parse(self._wake_every)
 
     def settle(self) -> None:
         """Parse all deferred chunks."""
-        self._look(len(self.waiting))
+        self._parse(len(self.waiting))
 
     def settle_some(self) -> bool:
-        """Parse for SLICE_NS at most, because other tasks wait. Returns whether some are left."""
-        until = perf_counter_ns() + SLICE_NS
+        """Parse for `slice_ns` at most, because other tasks wait. Returns whether some are left."""
+        until = perf_counter_ns() + self.limits.slice_ns
         while self.waiting:
-            self._look(_STEP)
+            self._parse(self.limits.step)
             if perf_counter_ns() >= until:
                 break
         return bool(self.waiting)
 
-    def _look(self, count: int) -> None:
-        if self._is_looking:  # a failed tap is asked for its count of unread frames
+    def _parse(self, count: int) -> None:
+        if self._is_parsing:  # a failed tap is asked for its count of unread frames
             return
-        self._is_looking = True
+        self._is_parsing = True
         first = self.waiting[:count]
         del self.waiting[:count]
         try:
-            for tap, see, now_ns, what, size in first:
-                self.bytes -= size
+            for tap, parse, now_ns, data, size in first:
+                self.room += size
                 try:
-                    see(what, now_ns)
+                    parse(data, now_ns)
                 except Exception:
                     self._failed(tap)
         finally:
-            self._is_looking = False
+            self._is_parsing = False

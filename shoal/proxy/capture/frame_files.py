@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from shoal.proxy.config.settings import RawCaptureSettings
@@ -35,10 +35,11 @@ _BUFFER: Final = 256 * 1024
 class RawFiles:
     """`lost` counts frames that could not be written, `written` and `bytes` what is in files; nothing raises."""
 
-    def __init__(self, settings: RawCaptureSettings, proxy: str) -> None:
+    def __init__(self, settings: RawCaptureSettings, proxy: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.written = self.lost = self.bytes = self.number = 0
         self._settings = settings
         self._proxy = proxy
+        self._clock = clock  # seconds
         self._about: dict[int, str] = {}  # first packets of open connections
         self._path = settings.directory
         self._fd: int | None = None
@@ -112,7 +113,7 @@ class RawFiles:
         self._waiting, self._waiting_bytes, self._waiting_frames = [], 0, 0
 
     def _is_open(self) -> bool:
-        if self._fd is None and time.monotonic() >= self._not_before:
+        if self._fd is None and self._clock() >= self._not_before:
             try:
                 self._open_next()
             except OSError as error:
@@ -142,7 +143,7 @@ class RawFiles:
                 "raw capture: cannot write to %s: %s: frames are lost until it can (capture.raw.directory): make room"
             )
             log.error(what, self._settings.directory, error.strerror or error)
-        self._not_before = time.monotonic() + _RETRY_SECONDS
+        self._not_before = self._clock() + _RETRY_SECONDS
         if self._fd is not None:
             self._cut()
             os.close(self._fd)

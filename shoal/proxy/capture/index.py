@@ -18,7 +18,7 @@ import trio
 
 from shoal.protocol.capture.index.blocks import BlockType, encode_block, encode_names, encode_object
 from shoal.protocol.capture.index.columns import ROW_SIZE
-from shoal.protocol.capture.index.names import Names
+from shoal.protocol.capture.index.names import MAX_NAMES, Names
 from shoal.protocol.capture.index.tap import Tap
 from shoal.protocol.records.key_sample import KeySampler
 from shoal.proxy.capture.backlog import Backlog
@@ -65,17 +65,21 @@ class Capture:
         settings: CaptureSettings,
         tags: Mapping[str, str],
         topic_name: Callable[[str, bytes], str | None],
+        *,
+        most_waiting: int = MAX_WAITING_BYTES,
+        most_names: int = MAX_NAMES,
     ) -> None:
         require_directory(settings)
         self.settings = settings
-        self._names = Names(topic_name)
+        self._names = Names(topic_name, most=most_names)
         self.number, self.topic, self.knows = self._names.number, self._names.topic, self._names.knows
         self.epoch = self._names.epoch
         self._files = IndexFiles(settings, tags)
         every = settings.has_keys_sample
         self._sampler = KeySampler(every, random.randrange(1 << 32)) if every else None
         self._rows: list[bytes] = []
-        self._waiting = 0  # bytes
+        self._waiting = 0  # bytes,
+        self._most_waiting = most_waiting  # of so many
         self._in_file = 0  # rows of the open file
         self._rolls_at = 0.0
         self._state_at = 0.0
@@ -116,7 +120,7 @@ class Capture:
 
     def add(self, rows: bytes) -> None:
         waiting = self._waiting + len(rows)
-        if waiting > MAX_WAITING_BYTES or self._ended:
+        if waiting > self._most_waiting or self._ended:
             self.drop(len(rows) // ROW_SIZE)
             return
         self._rows.append(rows)

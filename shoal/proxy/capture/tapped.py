@@ -1,4 +1,13 @@
-"""A connection to a broker with a tap: the index gets sent and received bytes. Its errors never affect the traffic."""
+"""A connection to a broker with a tap: the index gets sent and received bytes. Its errors never affect the traffic.
+
+    tap is not `quick`              parsed now, after all deferred chunks
+    short, whole frames             copied
+    long, one batch per request     kept: only what is before the records
+    other long ones, and pieces     read ahead: batch headers
+
+The last three are deferred. A chunk that cannot be kept is read ahead; one that cannot be read ahead is copied; what
+cannot be copied is parsed. `send`, `recv_into` and the clock are called as locals: calling an attribute takes longer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,6 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shoal.protocol.capture.index.stream import is_whole, size_of
-from shoal.proxy.capture.backlog import LONG, MOST_BYTES, MOST_RECEIVED, WAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,8 +32,6 @@ log = logging.getLogger("shoal.capture")
 
 _SIZE: Final = Struct(">i").unpack_from
 _LEAST: Final = 8  # bytes of a frame
-_MOST_COPIED: Final = 32 * 1024
-"""Bytes of requests that cannot be read ahead; copying more takes longer than parsing."""
 _OF_A_BATCH: Final = 256
 """Approximate kept bytes per batch."""
 
@@ -41,126 +47,134 @@ class Watcher(Protocol):
 class TappedTransport:
     """A `Transport` that wraps another one."""
 
-    def __init__(self, inner: Transport, tap: Tap, watcher: Watcher, backlog: Backlog) -> None:
+    def __init__(
+        self, inner: Transport, tap: Tap, watcher: Watcher, backlog: Backlog, clock: Callable[[], int] = time_ns
+    ) -> None:
         self.fileno = inner.fileno
         self.shutdown = inner.shutdown
         self._inner = inner
         self._recv_into = inner.recv_into
         self._send = inner.send
         self._tap: Tap | None = tap
-        self._sent, self._held, self._read = tap.sent_now, tap.held, tap.read
+        self._sent_now, self._sent, self._held, self._read = tap.sent_now, tap.sent, tap.held, tap.read
         self._received, self._ahead = tap.received, tap.ahead
         self._watcher = watcher
         self._backlog = backlog
+        self._clock = clock  # Unix time, ns
         self._is_single = True  # whether the last long request had one partition: the next one probably has, too
         self._waiting, self._grown = backlog.waiting, backlog.grown
+        limits = backlog.limits
+        self._wake_every, self._most_received = limits.wake_every, limits.received
+        self._long, self._most_copied = limits.long, limits.copied
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        size = self._recv_into(buffer)
-        tap = self._tap
-        if tap is not None and size:
-            if tap.quick and size <= MOST_RECEIVED:
+        recv_into, tap = self._recv_into, self._tap
+        size = recv_into(buffer)
+        if tap is None or not size:
+            return size
+        clock = self._clock
+        try:
+            if tap.quick and size <= self._most_received:
                 waiting = self._waiting
-                waiting.append((tap, self._received, time_ns(), buffer[:size].tobytes(), 0))
-                if not len(waiting) % WAKE:
+                waiting.append((tap, self._received, clock(), buffer[:size].tobytes(), 0))
+                if not len(waiting) % self._wake_every:
                     self._grown()
             else:
-                self._look(tap, self._received, time_ns(), buffer[:size])
+                self._parse(self._received, clock(), buffer[:size])
+        except Exception:
+            self.give_up()
         return size
 
     def send(self, data: Buffer, /) -> int:
-        size = self._send(data)
-        tap = self._tap
-        if tap is not None and size:
-            now_ns = time_ns()
-            chunk = data if size == len(data) else memoryview(data)[:size]
+        send, tap = self._send, self._tap
+        size = send(data)
+        if tap is None or not size:
+            return size
+        clock = self._clock
+        now_ns = clock()
+        chunk = data if size == len(data) else memoryview(data)[:size]
+        try:
             if not tap.quick:
-                self._look(tap, self._sent, now_ns, memoryview(chunk))
-            elif size > LONG or self._ahead.begun is not None:
-                if not (self._is_single and self._ahead.begun is None and self._is_kept(tap, chunk, size, now_ns)):
-                    self._read_ahead(tap, memoryview(chunk), now_ns)
-            elif not self._is_copied(tap, chunk, size, now_ns):
-                self._look(tap, self._sent, now_ns, memoryview(chunk))
+                self._parse(self._sent_now, now_ns, memoryview(chunk))
+            elif self._ahead.begun is not None:
+                self._read_ahead(tap, memoryview(chunk), now_ns)
+            elif size <= self._long:
+                self._copy(tap, chunk, size, now_ns)
+            elif self._is_single:
+                self._keep(tap, chunk, size, now_ns)
+            else:
+                self._read_ahead(tap, memoryview(chunk), now_ns)
+        except Exception:
+            self.give_up()
         return size
 
-    def _is_kept(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
+    def _copy(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> None:
+        """Defer whole frames. Parse them if there is no room, and other chunks."""
+        backlog = self._backlog
+        if _LEAST < size <= backlog.room and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
+            backlog.defer(tap, self._sent, now_ns, bytes(chunk), size)
+        else:
+            self._parse(self._sent_now, now_ns, memoryview(chunk))
+
+    def _keep(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> None:
         """Defer a repeated request with one batch: only its part before the records is kept."""
-        try:
-            for form in tap.forms:
-                kept = form.keep(chunk, size)
-                if kept is not None:
-                    waiting = self._waiting
-                    waiting.append((tap, self._held, now_ns, kept, 0))
-                    if not len(waiting) % WAKE:
-                        self._grown()
-                    return True
-        except Exception:
-            self.give_up()
-            return True
-        return False
+        for form in tap.forms:
+            kept = form.keep(chunk, size)
+            if kept is not None:
+                waiting = self._waiting
+                waiting.append((tap, self._held, now_ns, kept, 0))
+                if not len(waiting) % self._wake_every:
+                    self._grown()
+                return
+        self._keep_first(tap, memoryview(chunk), now_ns)
 
-    def _is_copied(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> bool:
-        """Defer the chunk if it has whole frames and there is room."""
-        if size <= _LEAST or self._backlog.bytes + size > MOST_BYTES:
-            return False
-        if _SIZE(chunk)[0] + 4 == size or is_whole(chunk, size):
-            self._backlog.put_off(tap, tap.sent, now_ns, bytes(chunk), size)
-            return True
-        return False
-
-    def _read_ahead(self, tap: Tap, chunk: memoryview, now_ns: int) -> None:
-        """Read a chunk that is too long to copy, or starts within a request."""
-        ahead, backlog = self._ahead, self._backlog
-        try:
-            if self._is_single and ahead.begun is None:
-                chunk = self._keep(tap, chunk, now_ns)
-                if not chunk:
-                    return
-            found = ahead.read(chunk)
-        except Exception:
-            self.give_up()
-            return
-        if found:
-            self._is_single, size = ahead.batches == len(found), ahead.batches * _OF_A_BATCH
-            if backlog.bytes + size > MOST_BYTES:
-                backlog.settle()
-            backlog.put_off(tap, self._read, now_ns, found, size)
-        elif found is None:
-            size = len(chunk)
-            if ahead.begun is not None or size > _MOST_COPIED or not self._is_copied(tap, chunk, size, now_ns):
-                self._look(tap, self._sent, now_ns, chunk)
-
-    def _keep(self, tap: Tap, chunk: memoryview, now_ns: int) -> memoryview:
-        """Keep the needed part of repeated requests at the chunk's start. Returns the rest of the chunk."""
+    def _keep_first(self, tap: Tap, chunk: memoryview, now_ns: int) -> None:
+        """The same for several, at the start of a chunk. The rest of the chunk is read ahead."""
         left = whole = len(chunk)
-        while left > LONG and LONG < (size := size_of(chunk)) <= left and size < whole:
+        while left > self._long and self._long < (size := size_of(chunk)) <= left and size < whole:
             kept = tap.keep(chunk, size)
             if kept is None:
                 break
-            self._backlog.put_off(tap, self._held, now_ns, kept, 0)
+            self._backlog.defer(tap, self._held, now_ns, kept, 0)
             chunk, left = chunk[size:], left - size
-        return chunk
+        if left:
+            self._read_ahead(tap, chunk, now_ns)
+
+    def _read_ahead(self, tap: Tap, chunk: memoryview, now_ns: int) -> None:
+        """Read a chunk that is too long to copy, or starts within a request. Copy or parse what is not as expected."""
+        ahead, backlog = self._ahead, self._backlog
+        requests = ahead.read(chunk)
+        if requests:
+            self._is_single, size = ahead.batches == len(requests), ahead.batches * _OF_A_BATCH
+            if size > backlog.room:
+                backlog.settle()
+            backlog.defer(tap, self._read, now_ns, requests, size)
+        elif requests is None and ahead.begun is None and len(chunk) <= self._most_copied:
+            self._copy(tap, chunk, len(chunk), now_ns)
+        elif requests is None:
+            self._parse(self._sent_now, now_ns, chunk)
 
     def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
         buffers = list(buffers)
-        size = self._inner.sendmsg(buffers)
-        now_ns, rest = time_ns(), size
-        for buffer in buffers:
-            if not rest or self._tap is None:
-                break
-            chunk = memoryview(buffer)[:rest]
-            rest -= len(chunk)
-            self._look(self._tap, self._sent, now_ns, chunk)
-        return size
-
-    def _look(self, tap: Tap, see: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
-        """Parse now."""
-        if self._waiting:
-            self._backlog.settle()
+        rest = size = self._inner.sendmsg(buffers)
+        if self._tap is None:
+            return size
+        now_ns = self._clock()
         try:
-            see(chunk, now_ns)
+            for buffer in buffers:
+                if rest and self._tap is not None:
+                    chunk = memoryview(buffer)[:rest]
+                    rest -= len(chunk)
+                    self._parse(self._sent_now, now_ns, chunk)
         except Exception:
             self.give_up()
+        return size
+
+    def _parse(self, parse: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
+        """Parse now, after all deferred chunks."""
+        if self._waiting:
+            self._backlog.settle()
+        parse(chunk, now_ns)
 
     def close(self) -> None:
         self._inner.close()

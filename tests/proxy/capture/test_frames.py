@@ -212,18 +212,17 @@ def frame(number: int, size: int = 3000) -> CapturedFrame:
 
 @pytest.mark.parametrize("full_at_the_start", [True, False])
 def test_a_full_disk_has_every_frame_that_counts_as_written(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, full_at_the_start: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, full_at_the_start: bool
 ) -> None:
     """A hundred turns of writing and flushing while it is full: one line, no files without content, and afterwards it
     goes on."""
-    now = [0.0]
-    monkeypatch.setattr("shoal.proxy.capture.frame_files.time.monotonic", lambda: now[0])
+    now = 0.0
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk, caplog.at_level(logging.INFO, "shoal.capture"):
-        files = RawFiles(RawCaptureSettings(directory=disk.path, max_bytes=1 << 30), PROXY)
+        files = RawFiles(RawCaptureSettings(directory=disk.path, max_bytes=1 << 30), PROXY, lambda: now)
         disk.fill(leave=0 if full_at_the_start else 40_960)
         for number in range(100):
             files.write([frame(number)])
-            now[0] += 1
+            now += 1
             if number % 3 == 0:
                 files.flush()
         files.flush()
@@ -233,7 +232,7 @@ def test_a_full_disk_has_every_frame_that_counts_as_written(
         assert sum(path.stat().st_size for path in disk.path.glob("*.pcapng")) == files.bytes
         assert len(list(disk.path.glob("*.pcapng"))) <= 2
         disk.empty()
-        now[0] += 60
+        now += 60
         files.write([frame(number) for number in range(100, 103)])
         files.close()
         assert [one.time_ns for one in whole_raw_capture(disk.path)] == [*written, 100, 101, 102]

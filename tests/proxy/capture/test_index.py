@@ -16,7 +16,6 @@ import trio
 
 from shoal.protocol.capture.index.blocks import Torn
 from shoal.protocol.capture.index.columns import ROW_SIZE
-from shoal.proxy.capture import index as capture_module
 from shoal.proxy.capture.index import FLUSH_BYTES, Capture
 from shoal.proxy.config.settings import CaptureSettings
 from shoal.proxy.errors import OperatorError
@@ -28,13 +27,14 @@ from tests.support.rig import until
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 REPOSITORY = Path(__file__).parents[3]
 
 
-def new_capture(directory: Path, **settings: Any) -> Capture:
-    return Capture(CaptureSettings(directory=directory, **settings), {"site": "north"}, lambda _, __: None)
+def new_capture(directory: Path, limits: Mapping[str, int] | None = None, **options: Any) -> Capture:
+    settings = CaptureSettings(directory=directory, **options)
+    return Capture(settings, {"site": "north"}, lambda _, __: None, **limits or {})
 
 
 def fill(capture: Capture, rows: int, first: int = 1) -> None:
@@ -225,9 +225,8 @@ async def test_a_directory_that_goes_and_comes_back(tmp_path: Path) -> None:
     assert reader.state == {"written": 10, "dropped": 10, "closed": True}
 
 
-async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture_module, "MAX_WAITING_BYTES", 7 * ROW_SIZE)
-    capture = new_capture(tmp_path)
+async def test_what_waits_is_bounded(tmp_path: Path) -> None:
+    capture = new_capture(tmp_path, {"most_waiting": 7 * ROW_SIZE})
     fill(capture, 10)
     capture.close()
     assert requests(tmp_path) == list(range(1, 8))
@@ -248,9 +247,8 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert f"shoal: error: capture.directory: {tmp_path / 'missing'} is not a directory" in checked.stderr
 
 
-async def test_a_file_ends_with_too_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.protocol.capture.index.names.MAX_NAMES", 6)
-    capture = new_capture(tmp_path)
+async def test_a_file_ends_with_too_many_names(tmp_path: Path) -> None:
+    capture = new_capture(tmp_path, {"most_names": 6})
     for first in (1, 9):
         fill(capture, 8, first)
         await capture.flush()
@@ -262,17 +260,13 @@ async def test_a_file_ends_with_too_many_names(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_an_error_of_shoals_own_ends_the_index_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     capture = new_capture(tmp_path, flush_seconds=0.05)
-
-    def broken(_: object) -> list[bytes]:
-        raise ZeroDivisionError
-
+    no_bytes: Any = "?" * ROW_SIZE
     async with trio.open_nursery() as nursery:
         nursery.start_soon(capture.run)
-        fill(capture, 1)
-        monkeypatch.setattr(capture_module, "_row_blocks", broken)
+        capture.add(no_bytes)
         await until(lambda: "the index stops" in caplog.text)
         fill(capture, 3, 2)
         nursery.cancel_scope.cancel()

@@ -14,25 +14,24 @@ from hypothesis import strategies as st
 
 from bench import frames
 from bench.index import TOPIC, Nothing, fetch_answer
-from shoal.protocol.capture.index import tap as tap_module
-from shoal.protocol.capture.index.again import Lane
 from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.stream import is_whole
-from shoal.protocol.capture.index.tap import Tap
+from shoal.protocol.capture.index.tap import MAX_WAITING, Tap
 from shoal.protocol.wire.compression import Codec
-from shoal.proxy.capture import backlog, tapped
-from shoal.proxy.capture.backlog import LONG, MOST, MOST_BYTES, WAKE, Backlog
+from shoal.proxy.capture.backlog import LIMITS, Backlog, BacklogLimits
 from shoal.proxy.capture.index import Capture
-from shoal.proxy.capture.tapped import TappedTransport
+from shoal.proxy.capture.tapped import _OF_A_BATCH, TappedTransport
 from shoal.proxy.config.settings import CaptureSettings
 from tests.support.captures.capture_index import whole_index
 from tests.support.captures.produced import Sets, a_batch, answer, answer_of, request, request_of
-from tests.support.captures.readable import Kept
+from tests.support.captures.readable import Kept, new_tap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from shoal.protocol.capture.index.again import Frame
 
 
 PLACE = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)
@@ -54,14 +53,20 @@ class Socket(Nothing):
 class Rig:
     """A connection as the proxy has it; times are those of `clock`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, sink: Kept | None = None) -> None:
+    def __init__(
+        self,
+        limits: BacklogLimits = LIMITS,
+        *,
+        sink: Kept | None = None,
+        tap: type[Tap] = Tap,
+        most_waiting: int = MAX_WAITING,
+    ) -> None:
         self.kept = sink or Kept()
         self.wakes = self.broke = self.ends = self.clock = 0
-        self.backlog = Backlog(self._woken, self._failed)
-        self.tap = Tap(PLACE, self.kept, None, self.backlog.settle)
+        self.backlog = Backlog(self._woken, self._failed, limits)
+        self.tap = tap(PLACE, self.kept, None, self.backlog.settle, most_waiting=most_waiting)
         self.socket = Socket()
-        self.transport = TappedTransport(self.socket, self.tap, self, self.backlog)
-        monkeypatch.setattr(tapped, "time_ns", lambda: self.clock)
+        self.transport = TappedTransport(self.socket, self.tap, self, self.backlog, lambda: self.clock)
 
     def _woken(self) -> None:
         self.wakes += 1
@@ -75,6 +80,10 @@ class Rig:
 
     def ended(self, tap: Tap) -> None:
         self.ends += 1
+
+    @property
+    def deferred_bytes(self) -> int:
+        return self.backlog.limits.bytes - self.backlog.room
 
     def sent(self, chunk: bytes, now_ns: int = 1) -> None:
         """From a buffer that is used again, as the proxy's is."""
@@ -90,8 +99,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    return Rig(monkeypatch)
+def rig() -> Rig:
+    return Rig()
 
 
 def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
@@ -245,15 +254,15 @@ def test_before_anything_is_said_of_a_connection_all_is_seen(rig: Rig, saying: s
 
 def test_what_waits_is_bounded(rig: Rig) -> None:
     exchange(rig, 0)
-    for at in range(1, MOST):
+    for at in range(1, LIMITS.chunks):
         exchange(rig, at)
-        assert len(rig.backlog.waiting) < MOST
-    assert rig.wakes >= MOST // WAKE
+        assert len(rig.backlog.waiting) < LIMITS.chunks
+    assert rig.wakes >= LIMITS.chunks // LIMITS.wake_every
     copied = [what for _, see, _, what, _ in rig.backlog.waiting if see == rig.tap.sent]
-    assert rig.backlog.bytes == sum(map(len, copied)) < MOST_BYTES
+    assert rig.deferred_bytes == sum(map(len, copied)) < LIMITS.bytes
     rig.backlog.settle()
-    assert rig.backlog.bytes == 0
-    assert len(rig.kept.raw) == MOST
+    assert rig.deferred_bytes == 0
+    assert len(rig.kept.raw) == LIMITS.chunks
 
 
 def test_long_requests_of_many_partitions_are_read_ahead(rig: Rig) -> None:
@@ -263,9 +272,9 @@ def test_long_requests_of_many_partitions_are_read_ahead(rig: Rig) -> None:
         rig.sent(request_of(9, at, sets))
         rig.received(answer_of(9, at, sets))
     assert len(rig.kept.raw) == 0
-    assert rig.backlog.bytes == 3 * 10 * tapped._OF_A_BATCH
+    assert rig.deferred_bytes == 3 * 10 * _OF_A_BATCH
     rig.backlog.settle()
-    assert rig.backlog.bytes == 0
+    assert rig.deferred_bytes == 0
     places = [(topic, index) for topic in sets for index in range(5)]
     assert [(row["request"], row["topic"], row["partition"]) for row in rig.kept.rows] == [
         (1, "orders", 0), *((at, *place) for at in (2, 3, 4) for place in places),
@@ -318,14 +327,14 @@ def test_in_the_midst_of_a_request_the_walker_takes_over(rig: Rig, saying: str) 
     assert [(row["request"], row["partition"]) for row in rig.kept.rows] == [(1, 0), (2, 0), (2, 1), (2, 2)]
 
 
-def test_what_was_read_ahead_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_ahead_is_bounded() -> None:
+    most = 250 * _OF_A_BATCH
+    rig = Rig(BacklogLimits(bytes=most))
     exchange(rig, 0)
     sets = {"orders": dict.fromkeys(range(100), a_batch(size=400))}
-    most = 250 * tapped._OF_A_BATCH
-    monkeypatch.setattr(tapped, "MOST_BYTES", most)
     for at in range(1, 6):
         rig.sent(request_of(9, at, sets))
-        assert rig.backlog.bytes <= most
+        assert rig.deferred_bytes <= most
         rig.received(answer_of(9, at, sets))
     rig.backlog.settle()
     assert len(rig.kept.rows) == 501
@@ -342,20 +351,19 @@ def test_requests_without_batches_take_no_room_from_those_with_some(rig: Rig) ->
         rig.sent(bytes(hello))
         rig.received((4).to_bytes(4) + (2 * at + 1).to_bytes(4))
     rig.backlog.settle()
-    assert rig.tap._waiting_batches == 0
+    assert rig.tap._room == MAX_WAITING
 
 
-def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "_STEP", 1)
+def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it() -> None:
     seen: list[str] = []
-    received = rig.tap.received
 
-    def told(chunk: bytes, now_ns: int) -> None:
-        seen.append(f"begins {now_ns}")
-        received(chunk, now_ns)
-        seen.append(f"ends {now_ns}")
+    class Told(Tap):
+        def received(self, chunk: Frame, now_ns: int) -> None:
+            seen.append(f"begins {now_ns}")
+            super().received(chunk, now_ns)
+            seen.append(f"ends {now_ns}")
 
-    monkeypatch.setattr(rig.transport, "_received", told)
+    rig = Rig(BacklogLimits(step=1), tap=Told)
     exchange(rig, 0)
     rig.backlog.settle()
     fetch, fetched = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch())
@@ -370,21 +378,21 @@ def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it(rig: Rig, mo
 
 
 @pytest.mark.parametrize("size", [40, 1000])
-def test_the_bytes_that_wait_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    exchange(rig, 0)
+def test_the_bytes_that_wait_are_bounded(size: int) -> None:
     large = request(9, 1, a_batch(records=9, size=size) * 2)  # cannot be read ahead
-    monkeypatch.setattr(tapped, "MOST_BYTES", 3 * len(large))
+    rig = Rig(BacklogLimits(bytes=3 * len(large)))
+    exchange(rig, 0)
     for at in range(1, 9):
         rig.sent(large[:8] + at.to_bytes(4) + large[12:])
         rig.received(answer(9, at))
-        assert rig.backlog.bytes <= 3 * len(large) + 9 * 100  # and answers
+        assert rig.backlog.room >= 0
     assert 1 < len(rig.kept.rows) < 17
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [1, *(at for at in range(2, 10) for _ in range(2))]
 
 
-def test_what_waits_is_read_in_slices(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "SLICE_NS", 0)
+def test_what_waits_is_read_in_slices() -> None:
+    rig = Rig(BacklogLimits(slice_ns=0))
     for at in range(1 + 20):
         exchange(rig, at)
     assert [(rig.backlog.settle_some(), len(rig.kept.raw)) for _ in range(3)] == [(True, 8), (True, 16), (False, 21)]
@@ -398,10 +406,8 @@ class Angry(Kept):
         super().add(rows)
 
 
-def test_an_error_in_shoal_ends_the_index_of_its_connection_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    rig = Rig(monkeypatch, sink=Angry())
+def test_an_error_in_shoal_ends_the_index_of_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(sink=Angry())
     for at in range(6):
         exchange(rig, at)
     rig.backlog.settle()
@@ -411,13 +417,16 @@ def test_an_error_in_shoal_ends_the_index_of_its_connection_alone(
     assert "the index no longer sees one connection" in caplog.text
 
 
+class AngryCapture(Capture):
+    def add(self, rows: bytes) -> None:
+        if self._waiting:
+            raise ZeroDivisionError
+        super().add(rows)
+
+
 @pytest.mark.parametrize("fails", [False, True])
-async def test_the_index_reads_what_was_put_off_before_it_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    capture = Capture(CaptureSettings(directory=tmp_path), {}, lambda _, __: None)
-    if fails:
-        monkeypatch.setattr(Lane, "row", lambda *_: 1 / 0)
+async def test_the_index_reads_what_was_put_off_before_it_writes(tmp_path: Path, fails: bool) -> None:
+    capture = (AngryCapture if fails else Capture)(CaptureSettings(directory=tmp_path), {}, lambda _, __: None)
     socket = Socket()
     _, transport = capture.tap(socket, PLACE)
     for at in range(6):
@@ -564,10 +573,9 @@ def pieces(draw: st.DrawFn, way: str, data: bytes, ends: list[int]) -> Iterator[
             yield draw(st.sampled_from(["settle", "some"])), None
 
 
-def at_once(events: list[Event]) -> tuple[Tap, Kept]:
+def at_once(events: list[Event], most_waiting: int) -> tuple[Tap, Kept]:
     """No piece is a whole frame, so the walkers read all of it."""
-    kept = Kept()
-    tap = Tap(PLACE, kept)
+    tap, kept = new_tap(most_waiting)
     for now_ns, (what, given_) in enumerate(events):
         if what == "note":
             tap.note(*given_)
@@ -604,24 +612,16 @@ def put_off(rig: Rig, events: list[Event]) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(
-    traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LONG]),
-    st.sampled_from([2, MOST]),
+    traffic() | traffic(alike=True), st.sampled_from([3, 40, 100_000]), st.sampled_from([4, 300, LIMITS.long]),
+    st.sampled_from([2, LIMITS.chunks]),
 )  # fmt: skip
 def test_whatever_passes_the_rows_are_those_of_the_walkers(
     events: list[Event], batches: int, long: int, most: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tap_module, "MAX_WAITING", batches)
-        patch.setattr(tapped, "LONG", long)
-        patch.setattr(tapped, "_MOST_COPIED", 2 * long)
-        patch.setattr(backlog, "MOST", most)
-        patch.setattr(backlog, "WAKE", 2)
-        patch.setattr(tapped, "WAKE", 2)
-        patch.setattr(backlog, "SLICE_NS", 0)
-        patch.setattr(backlog, "_STEP", 2)
-        wanted, rows = at_once(events)
-        rig = Rig(patch)
-        put_off(rig, events)
+    limits = BacklogLimits(long=long, copied=2 * long, chunks=most, wake_every=2, slice_ns=0, step=2)
+    wanted, rows = at_once(events, batches)
+    rig = Rig(limits, most_waiting=batches)
+    put_off(rig, events)
     assert rig.kept.rows == rows.rows
     assert (rig.tap.unread, rig.tap.lost, rig.kept.dropped) == (wanted.unread, wanted.lost, rows.dropped)
     assert (rig.broke, rig.ends) == (0, 1)

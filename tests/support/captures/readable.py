@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.protocol.capture.index.columns import FIELDS, ROW_SIZE, Direction, Handling, Kind
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.sink import MemorySink
-from shoal.protocol.capture.index.tap import Tap
+from shoal.protocol.capture.index.tap import MAX_WAITING, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,9 +57,10 @@ class Kept(MemorySink):
         return [read_row(row, self.names) for row in self.raw]
 
 
-def new_tap() -> tuple[Tap, Kept]:
+def new_tap(most_waiting: int = MAX_WAITING) -> tuple[Tap, Kept]:
     kept = Kept()
-    return Tap(ConnectionInfo(connection=7, listener="here", cluster="there", node=3), kept), kept
+    place = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)
+    return Tap(place, kept, most_waiting=most_waiting), kept
 
 
 def in_chunks(data: bytes, sizes: Iterable[int]) -> Iterable[memoryview]:

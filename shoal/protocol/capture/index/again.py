@@ -29,12 +29,12 @@ from shoal.protocol.capture.index.sizes import UNKNOWN, gzip_size, snappy_size, 
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import Topic, write_uvarint
 
-__all__ = ["FORMS", "Frame", "Lane", "ProduceTemplate", "Sent", "as_request", "form_of"]
+__all__ = ["FORMS", "MOST_LANES", "Frame", "Lane", "ProduceTemplate", "Sent", "as_request", "form_of"]
 
 Frame = bytes | bytearray | memoryview
 
 FORMS: Final = 4
-_MOST_LANES: Final = 256
+MOST_LANES: Final = 256
 """Maximum partitions per template; beyond it all are forgotten."""
 _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _NEWEST = 3, 13
@@ -207,7 +207,7 @@ class ProduceTemplate:
         return lane, correlation_id, now_ns, number, size, raw, header
 
     def _lane(self, partition: int) -> Lane:
-        if len(self._lanes) >= _MOST_LANES:
+        if len(self._lanes) >= MOST_LANES:
             self._lanes.clear()
         start = self._answer_start + _INT32.pack(partition) + _NO_ERROR
         end = self._answer_end + bytes(_INT32.size) + self._tail[:1]

@@ -20,8 +20,9 @@ TopicName = Callable[[str, bytes], str | None]
 
 
 class Names:
-    def __init__(self, topic_name: TopicName) -> None:
+    def __init__(self, topic_name: TopicName, *, most: int = MAX_NAMES) -> None:
         self._topic_name = topic_name
+        self._most = most
         self.epoch = 0
         """Counts `renewed`: a number is valid within one epoch."""
         self._numbers: dict[str, int] = {"": 0}
@@ -52,7 +53,7 @@ class Names:
 
     def _add(self, name: str) -> int:
         number = len(self._numbers)
-        if number > MAX_NAMES:
+        if number > self._most:
             return 0
         self._numbers[name] = number
         self._fresh[number] = name
@@ -61,7 +62,7 @@ class Names:
     @property
     def is_full(self) -> bool:
         """True if the next file is due."""
-        return len(self._numbers) > MAX_NAMES
+        return len(self._numbers) > self._most
 
     def taken(self) -> dict[int, str]:
         fresh, self._fresh = self._fresh, {}

@@ -54,6 +54,8 @@ class Tap:
         sink: Sink,
         sampler: KeySampler | None = None,
         catch_up: Callable[[], None] = lambda: None,
+        *,
+        most_waiting: int = MAX_WAITING,
     ) -> None:
         self.quick = False
         """The last request was one to produce, and so the next may be: what is short can be read later."""
@@ -67,7 +69,7 @@ class Tap:
         self._answers = AnswerWalker(self._due, self._answered)
         self._requests.sampler = self._answers.sampler = sampler
         self._waiting: deque[Request | Sent] = deque()
-        self._waiting_batches = 0
+        self._room = most_waiting  # batches that may still wait
         self._notes: dict[int, RequestAnnotation] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
@@ -108,8 +110,8 @@ class Tap:
             if found is not None:
                 requests.number = number
                 self.quick = True
-                if self._waiting_batches < MAX_WAITING:
-                    self._waiting_batches += 1
+                if self._room > 0:
+                    self._room -= 1
                     self._waiting.append(found)
                 else:
                     self._wait(as_request(found), 1)
@@ -157,7 +159,7 @@ class Tap:
             row = lane.row(first, chunk, now_ns)
             if row is not None:
                 waiting.popleft()
-                self._waiting_batches -= 1
+                self._room += 1
                 self._sink.add(row)
                 return
         self._received_otherwise(chunk, now_ns)
@@ -236,7 +238,7 @@ class Tap:
         if answered is NO_ANSWER:
             request.note = RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=otherwise.reason))
             return
-        self._waiting_batches -= sum(len(one.tails) for one in partitions)
+        self._room += sum(len(one.tails) for one in partitions)
         for one in partitions:
             self._make.judged(request, answered, one, verdicts.get((one.topic, one.partition), otherwise))
         if not partitions:
@@ -299,10 +301,10 @@ class Tap:
         self._waiting = deque(as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
 
     def _hold(self, batches: int) -> bool:
-        if self._waiting_batches + batches > MAX_WAITING:
+        if batches > self._room:
             self._sink.drop(batches)
             return False
-        self._waiting_batches += batches
+        self._room -= batches
         return True
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -335,7 +337,7 @@ class Tap:
     def _produced(self, request: Request, answered: Answered, said: Said) -> None:
         """A request has all that it will get."""
         batches = self._make.produced(request, answered, said)
-        self._waiting_batches -= batches if request.acks else 0
+        self._room += batches if request.acks else 0
 
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
         partitions = [as_rows(one) for one in answer.partitions]

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import frames
-from shoal.protocol.capture.index import again as again_module
-from shoal.protocol.capture.index import tap as tap_module
-from shoal.protocol.capture.index.again import Lane
+from shoal.protocol.capture.index.again import MOST_LANES, Lane
 from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
 from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.wire.compression import Codec
@@ -39,7 +37,7 @@ def seen(exchanges: list[tuple[bytes, bytes]], *, cut: int | None) -> tuple[Tap,
 def same(exchanges: list[tuple[bytes, bytes]]) -> Kept:
     (whole, kept), (cut, wanted) = seen(exchanges, cut=None), seen(exchanges, cut=4)
     assert kept.rows == wanted.rows
-    assert (whole.unread, whole.lost, whole._waiting_batches) == (cut.unread, cut.lost, cut._waiting_batches)
+    assert (whole.unread, whole.lost, whole._room) == (cut.unread, cut.lost, cut._room)
     return kept
 
 
@@ -184,14 +182,13 @@ def test_frames_that_share_a_chunk_are_read_by_a_form(reads: list[bool]) -> None
     assert not tap.unread
 
 
-def test_more_partitions_than_are_remembered(reads: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again_module, "_MOST_LANES", 2)
-    order = [0, 1, 2, 0, 2, 1, 0]
-    kept = same(
-        [(request(9, at, a_batch(), index=index), answer(9, at, index=index)) for at, index in enumerate(order)]
-    )
-    assert reads == [True] * 6
-    assert [row["partition"] for row in kept.rows] == order
+def test_more_partitions_than_are_remembered(reads: list[bool]) -> None:
+    order = [*range(MOST_LANES + 1), 2, 1, 0]
+    exchanges = [(request(9, at, a_batch(), index=index), answer(9, at, index=index)) for at, index in enumerate(order)]
+    assert [row["partition"] for row in same(exchanges).rows] == order
+    assert reads == [True] * (len(order) - 1)
+    (template,) = seen(exchanges, cut=None)[0].forms
+    assert len(template._lanes) == 4
 
 
 def test_a_topic_id_has_its_name_from_the_row_on_at_which_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +241,13 @@ def test_what_is_inside_an_answer_is_no_answer(inside: bytes) -> None:
     ]
 
 
-def test_what_waits_is_bounded_and_a_note_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tap_module, "MAX_WAITING", 2)
-    tap, kept = new_tap()
+def test_what_waits_is_bounded_and_a_note_is_heeded() -> None:
+    tap, kept = new_tap(most_waiting=2)
     for at in range(4):
         tap.sent(memoryview(request(9, at, a_batch())), 1)
     for at in range(4):
         tap.received(memoryview(answer(9, at)), 2)
-    assert (kept.dropped, tap._waiting_batches) == (2, 0)
+    assert (kept.dropped, tap._room) == (2, 2)
     tap.note(7, RequestAnnotation(treatment=Treatment(reason="why")))
     tap.sent(memoryview(request(9, 7, a_batch())), 1)
     tap.received(memoryview(answer(9, 7)), 2)

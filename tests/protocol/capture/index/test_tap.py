@@ -346,9 +346,8 @@ def test_unwrapped_batches_have_their_source() -> None:
     ]
 
 
-def test_what_waits_for_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.protocol.capture.index.tap.MAX_WAITING", 6)
-    tap, kept = new_tap()
+def test_what_waits_for_answers_is_bounded() -> None:
+    tap, kept = new_tap(most_waiting=6)
     for correlation_id in (1, 2):
         tap.note(correlation_id, RequestAnnotation(judged=True))
         tap.sent(memoryview(simple_request(1, 4, correlation_id)), 1)
