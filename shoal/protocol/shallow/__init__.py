@@ -4,8 +4,8 @@
                   |                                                         |
                   +------------------------ interlock ----------------------+
 
-`wrap`, `unwrap` and `interlock` import nothing of each other. All three use: `envelope` (the record's key), `facts`
-(what its headers state), `token` (a header by which one record is recognised) and `fingerprint` (how any record is
-recognised), `batch_row` (many small batches as columns), `refused` (batches that the target refused and that are not
-wrapped again). Damaged input is a value (`Refused`, `Reason`), never an exception.
+`wrap`, `unwrap` and `interlock` import nothing of each other. They share `envelope` (the record's key), `facts` (its
+headers), `token` (a header that identifies one record), `fingerprint` (recognises any record), `batch_row` (many small
+batches as columns) and `refused` (batches that the target refused and that are not wrapped again). Damaged input
+becomes a value (`Refused`, `Reason`), never an exception.
 """

@@ -1,8 +1,8 @@
-"""Batches as they are sent, in a row: those of an envelope, or part of them.
+"""A row of batches to send: those of an envelope, or a part of them.
 
-Envelopes of tiny batches hold hundreds, and usually all of them go out in one record set as they came. So a row keeps
-columns: the bytes of each batch, its records, its size. An object for one batch (`OutgoingBatch`) is made only on
-demand: to say in the log which batch was refused, or to cut it.
+Envelopes of tiny batches contain hundreds, which usually go unchanged into one record set. So a row stores columns:
+bytes, records and size of each batch. An object for one batch (`OutgoingBatch`) is made only when needed: to log which
+batch was refused, or to cut it.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ _CODEC_AT = 22  # the low byte of a batch's attributes
 
 
 class OutgoingBatch(NamedTuple):
-    """One batch as it is sent; its codec is a known one. `source` says which data it is, for the log."""
+    """One batch to send; its codec is known. `source` describes its origin, for the log."""
 
     buffers: tuple[Buffer, ...]
     records: int
@@ -37,12 +37,12 @@ class OutgoingBatch(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """`parts`: the buffers of each batch, its 61 bytes at least in the first.
+    """`parts`: either the buffers of each batch, with the 61 bytes of the header in the first one, or one buffer with
+    all batches.
 
-    Or all of them in one piece, which is `parts` then.
-
-    `bounds`: where each batch begins (bytes), and the end of the last; in that piece, if there is one. `records`: of
-    each. `sources` says of each which data it is: in words, or by its base offset in the source partition `origin`.
+    `bounds`: the start of each batch (bytes) and the end of the last; offsets in that one buffer, if there is one.
+    `records`: per batch. `sources`: the origin of each batch, as text or as its base offset in the source partition
+    `origin`.
     """
 
     parts: Sequence[tuple[Buffer, ...]] | memoryview
@@ -58,8 +58,8 @@ class _Columns(NamedTuple):
 
 
 class BatchSlice(Sequence[OutgoingBatch]):
-    """A window on columns that it shares with the rows it was cut from: where batches go out one by one, cutting off
-    the first of hundreds must not cost a copy of the others.
+    """A window on shared columns: if batches are sent one by one, removing the first of hundreds must not copy the
+    others.
     """
 
     __slots__ = ("_columns", "_start", "_stop")
@@ -92,7 +92,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
         return cls(columns, 0, len(batches))
 
     def with_buffers(self, parts: Sequence[tuple[Buffer, ...]]) -> "BatchSlice":
-        """The same batches in other bytes, as many of each."""
+        """The same batches in other buffers of the same sizes."""
         _, bounds, records, sources, origin = self._columns
         start, stop = self._start, self._stop
         columns = _Columns(parts, bounds[start : stop + 1], records[start:stop], sources[start:stop], origin)
@@ -126,7 +126,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
         return (self._start if at >= 0 else self._stop) + at
 
     def window(self, start: int, stop: int) -> "BatchSlice":
-        """The batches from `start` to `stop`, which must lie in the row."""
+        """The batches from `start` to `stop`, which must be inside the row."""
         return BatchSlice(self._columns, self._start + start, self._start + stop)
 
     def records_of(self, at: int) -> int:
@@ -137,7 +137,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
 
     @property
     def buffers(self) -> Iterable[Buffer]:
-        """The bytes of the batches, in as few pieces as there are."""
+        """The bytes of the batches, in as few buffers as possible."""
         return self._columns.buffers(self._start, self._stop)
 
     @property
@@ -149,7 +149,7 @@ class BatchSlice(Sequence[OutgoingBatch]):
         return self._columns.bounds[self._stop] - self._columns.bounds[self._start]
 
     def stamped(self, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False) -> "BatchSlice":
-        """The same batches with the stamps of a producer, each with its own sequence: the first one's is `sequence`."""
+        """The same batches with a producer's stamps and consecutive sequences; `sequence` is the first one's."""
         parts, bounds, records, sources, origin = self._columns
         start, stop = self._start, self._stop
         records, sequences = records[start:stop], sequences_of(records[start:stop], sequence)
@@ -169,6 +169,6 @@ class BatchSlice(Sequence[OutgoingBatch]):
         return self.with_buffers(stamped)
 
     def fitting(self, room: int) -> int:
-        """How many of the first batches are no more than `room` bytes together."""
+        """How many of the first batches fit into `room` bytes together."""
         bounds, start = self._columns.bounds, self._start
         return max(bisect_right(bounds, bounds[start] + room, start, self._stop + 1) - 1 - start, 0)

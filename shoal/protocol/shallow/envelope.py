@@ -1,17 +1,17 @@
-"""The envelope: ONE record that carries a run of whole record batches through a mirror, to which it is a record.
+"""The envelope: ONE ordinary record for the mirror, which carries a run of whole record batches.
 
-The record's value is the batches as the source broker stored them, one after the other. Its key says what they are, and
-is how the target side recognises an envelope by itself:
+The record's value is the batches as the source broker stored them, one after the other. Its key describes them, and
+the target side recognises an envelope by the key alone:
 
-    magic: 16 fixed bytes       so that a search over a record set has no false positive in practice
+    magic: 16 fixed bytes       makes false positives of a search over a record set practically impossible
     version: int8
     ...                         version 1: `_FIXED`, cluster: string, topic: string, nonce: uint32
-    crc: uint32                 CRC-32C of all that precedes, in every version
+    crc: uint32                 CRC-32C of everything before it, in every version
 
-Another magic, or a right magic with a wrong checksum, is user data. A right checksum under an unknown version is that
-of a newer Shoal; it must be refused, never passed through.
+Another magic, or this magic with a wrong checksum, is user data. A right checksum with an unknown version is from a
+newer Shoal, and must be refused, never passed through.
 
-The record's headers repeat what an operator may want to read (facts.py).
+The record's headers repeat facts for operators (facts.py).
 """
 
 from collections.abc import Mapping
@@ -28,16 +28,16 @@ __all__ = ["MAGIC", "MAX_TAGS", "EnvelopeKey", "decode_key", "encode_key", "tag_
 MAGIC = bytes.fromhex("5498f004375035e7eea85b24c834cd06")
 VERSION = 1
 
-MAX_TAGS = 16  # each is copied into every envelope
+MAX_TAGS = 16  # all are copied into every envelope
 MAX_TAG_BYTES = 256  # name and value together
-_TRIES_PER_PARTITION = 64  # a try hits with 1/partitions: all of them miss once in e^64 times
+_TRIES_PER_PARTITION = 64  # a try succeeds with probability 1/partitions: all fail once in e^64 times
 
 Header: TypeAlias = tuple[bytes, bytes]
 
 _FIXED = Struct(
     ">"
-    "q"  # firstOffset: of the first record of the first batch, at the source
-    "q"  # lastOffset: of the last record of the last batch
+    "q"  # firstOffset: first record of the first batch, at the source
+    "q"  # lastOffset: last record of the last batch
     "i"  # partition, at the source
     "i"  # batches
     "q"  # records
@@ -52,10 +52,10 @@ _MIN_BATCH = 61  # bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvelopeKey:
-    """Where the batches come from and what they are. `cluster` is the source cluster's id, offsets are inclusive.
+    """Origin and size of the batches. `cluster` is the source cluster's id, offsets are inclusive.
 
-    `flow` is the token of the mirror consumer it was made for, `serial` the identity of this very copy: a producer that
-    retries sends the same serial, a consumer that fetches again gets another. `nonce` only moves the key's hash.
+    `flow` identifies the mirror consumer for which it was made, `serial` this copy: a producer's retry has the same
+    serial, a repeated fetch gets another one. `nonce` only changes the key's hash.
     """
 
     cluster: str
@@ -82,9 +82,9 @@ def encode_key(key: EnvelopeKey) -> bytes:
 
 
 def decode_key(data: Buffer) -> EnvelopeKey | None:
-    """The envelope's key, or None where `data` is an ordinary record's key.
+    """The envelope's key; None if `data` is the key of an ordinary record.
 
-    RemoteProtocolError: made by a newer Shoal, or a key that contradicts itself. Neither may be passed on as a record.
+    RemoteProtocolError: made by a newer Shoal, or inconsistent. Neither may be passed on as a record.
     """
     end = len(data) - _UINT32.size
     if end <= len(MAGIC) or data[: len(MAGIC)] != MAGIC:
@@ -102,7 +102,7 @@ def decode_key(data: Buffer) -> EnvelopeKey | None:
 
 
 def _encode_stem(key: EnvelopeKey) -> bytes:
-    """All that precedes the nonce."""
+    """Everything before the nonce."""
     span = (key.first_offset, key.last_offset, key.partition, key.batches, key.records)
     fixed = _FIXED.pack(*span, key.payload, key.payload_crc, key.flow, key.serial)
     return MAGIC + bytes((VERSION,)) + fixed + write_string(key.cluster) + write_string(key.topic)
@@ -149,8 +149,8 @@ def tag_headers(tags: Mapping[str, str]) -> tuple[Header, ...]:
 def with_partition_nonce(key: EnvelopeKey, partitions: int) -> EnvelopeKey:
     """`key` with a nonce for which Kafka's default partitioner chooses `key.partition` out of `partitions`.
 
-    For mirrors that choose the partition by key hash (MirrorMaker 1, Brooklin). `partitions` tries are expected; only
-    the last bytes of the key are hashed in each.
+    For mirrors that choose the partition by key hash (MirrorMaker 1, Brooklin). It takes `partitions` tries on average;
+    each hashes only the last bytes of the key.
     """
     stem = _encode_stem(key)
     cut = len(stem) & ~3
@@ -170,7 +170,7 @@ _BLOCK = Struct("<I")
 
 
 def murmur2(data: bytes) -> int:
-    """`Utils.murmur2` of Kafka, unsigned: what its default partitioner hashes keys with."""
+    """Kafka's `Utils.murmur2`, unsigned: the key hash of its default partitioner."""
     cut = len(data) & ~3
     return _murmur2_end(_murmur2_blocks(_murmur2_seed(len(data)), data[:cut]), data[cut:])
 

@@ -1,19 +1,19 @@
-"""What an envelope states about its batches, in the headers of its record ("enriched message metadata" before KIP-712).
+"""Facts about an envelope's batches, in the headers of its record (an "enriched message metadata" idea before KIP-712).
 
     shoal.batches, shoal.records     counts
-    shoal.compressed-bytes           of the batches, without their headers
-    shoal.raw-bytes                  the same without compression; only where every codec states it
-    shoal.codec                      "zstd"; several with commas
+    shoal.compressed-bytes           size of the batches without their headers
+    shoal.raw-bytes                  the same, uncompressed; only if every codec states it
+    shoal.codec                      "zstd"; several are separated by commas
     shoal.min-timestamp              the smallest base timestamp (ms)
     shoal.max-timestamp
-    shoal.has-keys                   1 or 0; only where one of the batches was inspected (key_sample.py)
+    shoal.has-keys                   1 or 0; only if one of the batches was inspected (key_sample.py)
     shoal.provenance                 JSON: cluster, listener, version and host of the Shoal that made the envelope
-    shoal.tag.NAME                   application tags, as they are configured
+    shoal.tag.NAME                   configured application tags
 
-Numbers are ASCII decimals, so that people can read them with any consumer. They are sums over headers that are read
-anyway. The target side reconciles them with what it opens and appends (unwrap/reconcile.py), and needs none of them:
-the key alone defines an envelope. So each is optional, unknown ones are ignored, and a Shoal that does not know them
-(or one of them) opens the envelope as before; the version in the key stays. A mirror's transform may have removed them.
+Numbers are ASCII decimals, readable with any consumer. They are sums over headers that are read anyway. The target side
+compares them with what it opens and appends (unwrap/reconcile.py), but does not need them: the key alone defines an
+envelope. So all are optional (a mirror's transform may remove them), unknown ones are ignored, and a new one does not
+change the version in the key.
 """
 
 import json
@@ -32,8 +32,8 @@ __all__ = ["Facts", "agrees", "contradiction", "facts_of", "provenance", "read_f
 
 Header: TypeAlias = tuple[bytes, bytes]
 
-_MAX_NAME = 64  # characters; it is copied into every envelope
-_MAX_HEADERS = 64  # of one record that are looked at
+_MAX_NAME = 64  # characters; copied into every envelope
+_MAX_HEADERS = 64  # headers of one record that are read
 _NUMBER = re.compile(rb"-?[0-9]{1,19}").fullmatch
 _CODECS = tuple(Codec)
 _CODEC_NAMES = tuple(codec.name.lower() for codec in Codec)
@@ -41,7 +41,7 @@ _HEADER_SIZE = 61
 
 
 class Facts(NamedTuple):
-    """None: not stated. Bytes; ms. `codec`: names in the order of the alphabet, with commas."""
+    """None: not stated. Bytes; ms. `codec`: names in alphabetical order, separated by commas."""
 
     batches: int | None = None
     records: int | None = None
@@ -65,10 +65,10 @@ _NAMES = tuple(f"shoal.{field.replace('_', '-')}".encode() for field in Facts._f
 
 
 def facts_of(fields: Sequence[Sequence[int]], payloads: Iterable[Buffer], *, has_keys: bool | None = None) -> Facts:
-    """The facts of an envelope with at least one batch, whose codecs are known ones.
+    """The facts of an envelope with at least one batch; all codecs must be known.
 
-    `fields`: by field of `BatchHeader`, its value in each batch. `payloads`: what follows each header; taken only as
-    needed.
+    `fields`: per field of `BatchHeader`, its values in all batches. `payloads`: the bytes after each header; read only
+    if needed.
     """
     codecs = {attributes & CODEC_MASK for attributes in set(fields[5])}
     return Facts(
@@ -94,7 +94,7 @@ def _raw_bytes(attributes: Sequence[int], payloads: Iterable[Buffer]) -> int | N
 
 
 def read_facts(headers: Headers) -> Facts | None:
-    """What the headers of an envelope's record state; None: nothing.
+    """The facts in the headers of an envelope's record; None: there are none.
 
     A value that no Shoal writes counts as not stated.
     """
@@ -118,9 +118,9 @@ def _number(value: bytes | None) -> int | None:
 
 
 def agrees(headers: Headers, key: EnvelopeKey) -> bool:
-    """Whether the headers state what the key says, at the place and in the form of this Shoal.
+    """A fast check: the headers agree with the key, in the order and format of this Shoal.
 
-    False is not yet a contradiction.
+    False is not necessarily a contradiction.
     """
     true = (key.batches, key.records, key.payload - _HEADER_SIZE * key.batches)
     return len(headers) >= len(true) and all(
@@ -132,7 +132,7 @@ def agrees(headers: Headers, key: EnvelopeKey) -> bool:
 
 
 def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
-    """Where the headers differ from the key, which the batches were compared with; None: nowhere."""
+    """How the headers differ from the key (which matches the batches); None: they agree."""
     true = {
         "batches": key.batches,
         "records": key.records,
@@ -148,7 +148,7 @@ def contradiction(facts: Facts, key: EnvelopeKey) -> str | None:
 
 
 def provenance(*, cluster: str, listener: str, version: str, host: str) -> Header:
-    """The header that names the Shoal that made an envelope: one per listener. Names are cut at 64 characters."""
+    """The header that names the Shoal that makes an envelope, one per listener. Names are cut at 64 characters."""
     says = {"cluster": cluster, "listener": listener, "shoal": version, "host": host}
     value = json.dumps({what: name[:_MAX_NAME] for what, name in says.items()}, ensure_ascii=False)
     return b"shoal.provenance", value.encode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Records recognised when they come back: what the interlock remembers of a record, and how it is computed.
+"""Fingerprints, by which the interlock recognises records that come back.
 
-A fingerprint covers the partition number, timestamp, key, value and headers. Whatever changes any of them between the
-two listeners (a transform, a filter that adds a header, another partitioner) makes another fingerprint of it. It is
-keyed by a salt of this process, so no client can forge one.
+A fingerprint covers partition number, timestamp, key, value and headers. A change of any of them between the two
+listeners (a transform, a filter that adds a header, another partitioner) changes the fingerprint. It is keyed with a
+salt of this process, so clients cannot forge one.
 """
 
 from collections import Counter
@@ -23,18 +23,18 @@ __all__ = ["MAX_SAMPLED_BYTES", "Fingerprint", "Sample", "fingerprint", "produce
 
 Fingerprint = bytes
 
-# Samples are taken from few batches, while a flow is not proven; what does not fit is no evidence.
+# Samples are taken from few batches, until a flow is proven; records beyond these limits are no evidence.
 SAMPLED_BATCHES = 4
-SAMPLED_RECORDS = 2  # of each, so that two batches of one record or one batch of two are enough
-COMPARED_RECORDS = 64  # a record that occurs twice among so many is no evidence of anything
-MAX_SAMPLED_BYTES = 4 * 1024 * 1024  # decompressed, of one batch
+SAMPLED_RECORDS = 2  # per batch, so that two batches of one record, or one of two, are enough
+COMPARED_RECORDS = 64  # a record that occurs twice among this many is no evidence
+MAX_SAMPLED_BYTES = 4 * 1024 * 1024  # per batch, decompressed
 
 _PLACE = Struct(">iqI")  # partition, timestamp, number of headers
 _LENGTH = Struct(">i")
 
 
 class Sample(NamedTuple):
-    """A record that a consumer is about to be given. `optional`: a reader of committed data may not get it."""
+    """A record that a consumer is about to get. `optional`: a read_committed consumer may not get it."""
 
     fingerprint: Fingerprint
     offset: int
@@ -62,10 +62,7 @@ def _update(digest: blake2b, data: Slice | None) -> None:
 def sample_record_set(
     frame: Buffer, scanned: ScannedSet, *, salt: bytes, partition: int, first_offset: int
 ) -> tuple[Sample, ...]:
-    """Samples of the first batches of a record set of `frame`, of records at `first_offset` and later.
-
-    Damage gives none.
-    """
+    """Samples from the first batches of a record set of `frame`, from `first_offset` on; none from damaged ones."""
     samples: list[Sample] = []
     batches = 0
     for start, end, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
@@ -104,7 +101,7 @@ def _sample_batch(
             header.is_transactional,
         )
         for header, record in islice(_records(frame, *span), COMPARED_RECORDS)
-        if header.timestamp(record) >= 0  # a mirror gives the others a new one
+        if header.timestamp(record) >= 0  # a mirror gives other records a new timestamp
     ]
     times = Counter(sample.fingerprint for sample in found)
     unique = (sample for sample in found if sample.offset >= first_offset and times[sample.fingerprint] == 1)

@@ -1,9 +1,9 @@
-"""What the target refuses permanently, as the source names it: from then on the mirror gets it as plain records.
+"""Source ranges that the target refuses permanently: from then on the mirror gets them as plain records.
 
-The unwrapping side adds, the wrapping side asks. A batch that the target does not take (a timestamp too far ahead, no
-key where the topic is compacted, a record too large) is never wrapped again: a mirror whose task is restarted then
-finds the very record, as it does without Shoal. So it is kept by partition of the source, not by flow, which ends with
-the mirror's connection.
+The unwrapping side adds them, the wrapping side reads them. A batch that the target refuses (a timestamp too far in the
+future, no key in a compacted topic, a record too large) is never wrapped again: after a restart of its task the mirror
+fails at the same record as without Shoal. So ranges are stored by source partition, not by flow, which ends with the
+mirror's connection.
 """
 
 from collections import OrderedDict
@@ -16,9 +16,9 @@ from shoal.protocol.shallow.envelope import EnvelopeKey
 __all__ = ["MAX_PARTITIONS", "MAX_RANGES", "Offsets", "RefusedRanges", "SourceRange", "overlaps"]
 
 MAX_RANGES = (
-    64  # of one partition: each batch of an answer is compared with all of them. Above it the nearest two become one.
+    64  # per partition: each batch of an answer is compared with all of them. Above it the nearest two become one.
 )
-# What is forgotten is wrapped again, refused again, and known again: it costs a mirror one restart more.
+# A forgotten range is wrapped and refused once more: it costs a mirror one more restart.
 MAX_PARTITIONS = 1_000
 
 
@@ -39,7 +39,7 @@ class SourceRange(NamedTuple):
 
     @classmethod
     def of(cls, key: EnvelopeKey, batches: BatchSlice, at: int) -> "SourceRange":
-        """The batch numbered `at` of an envelope; all of the envelope where it is not known which offsets that has."""
+        """Batch `at` of an envelope; the whole envelope if the batch's offsets are unknown."""
         base = batches.source_of(at)
         offsets = Offsets(key.first_offset, key.last_offset)
         if isinstance(base, int):
@@ -48,10 +48,10 @@ class SourceRange(NamedTuple):
 
 
 class RefusedRanges:
-    """Above the limits, what is between two ranges goes raw, too; and the oldest partitions are forgotten.
+    """Above the limits, the gap between two ranges is raw, too, and the oldest partitions are forgotten.
 
-    Rejected: to forget the oldest range. One envelope may be refused in more places than that, and its first ones would
-    be forgotten again in each life of the mirror.
+    Rejected: forgetting the oldest range. One envelope may have more refused batches than the limit, and the first ones
+    would be forgotten again after each restart of the mirror.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class RefusedRanges:
         source_partition = new[:3]
         first, last = new.offsets
         others = list[Offsets]()
-        for known in self._known.get(source_partition, ()):  # a range that meets the new one is joined to it
+        for known in self._known.get(source_partition, ()):  # merge adjacent ranges
             if known.first <= last + 1 and first <= known.last + 1:
                 first, last = min(first, known.first), max(last, known.last)
             else:
@@ -76,7 +76,7 @@ class RefusedRanges:
 
 
 def _joined(ranges: list[Offsets]) -> tuple[Offsets, ...]:
-    """In order, and no more than there may be."""
+    """In order, at most the limit."""
     if len(ranges) > MAX_RANGES:
         at = min(range(1, len(ranges)), key=lambda at: ranges[at].first - ranges[at - 1].last)
         ranges[at - 1 : at + 1] = [Offsets(ranges[at - 1].first, ranges[at].last)]

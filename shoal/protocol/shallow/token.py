@@ -1,15 +1,14 @@
-"""A token: an extra header on ONE ordinary record, by which it is recognised when it comes back, and taken off.
+"""A token: an extra header on ONE ordinary record, which identifies it when it comes back, and is removed then.
 
-Whatever a mirror preserves is data: key, value, headers, timestamp, partition. So a record that only one consumer was
-given must differ from the record in its topic, or another client's copy of the topic could take its place
-(interlock/tokens.py has the reason why that matters). A header differs least. Its name says all, since some converters
-change values; the value is empty:
+A mirror preserves only data: key, value, headers, timestamp, partition. So a record that only one consumer gets must
+differ from the record in its topic, otherwise another client's copy of the topic could replace it (the reason is in
+interlock/tokens.py). A header is the smallest difference. The token is in its name, because some converters change
+values; the value is empty:
 
-    shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of all that precedes
+    shoal.interlock/ token: 32 hex digits  / crc: 8 hex digits, CRC-32C of everything before
 
-`put_token` writes it into the first batch of a fetched record set that can carry it. That batch is encoded anew,
-without compression, and all else in it is kept: offsets, timestamps, producer, attributes. `take_token` takes it off
-again, on the produce side (unwrap/plan.py).
+`put_token` writes it into the first suitable batch of a fetched record set. That batch is encoded again, uncompressed;
+offsets, timestamps, producer and attributes are kept. `take_token` removes it on the produce side (unwrap/plan.py).
 """
 
 import re
@@ -36,16 +35,16 @@ __all__ = ["TOKEN_BYTES", "Tokened", "edited", "holds_token", "put_token", "take
 TOKEN_BYTES = 16
 _PREFIX = b"shoal.interlock/"
 _NAME_BYTES = len(_PREFIX) + 2 * TOKEN_BYTES + 1 + 8
-_TRIED_BATCHES = 4  # of a record set
+_TRIED_BATCHES = 4  # per record set
 _find = re.compile(re.escape(_PREFIX) + rb"[0-9a-f]{%d}/[0-9a-f]{8}" % (2 * TOKEN_BYTES)).search
-# Bytes of a record that gets one: it must still fit in a request of the mirror (max.request.size, 1 MiB by default).
+# Largest record that gets a token: it must still fit into a request of the mirror (max.request.size, default 1 MiB).
 _LARGEST = 256 * 1024
 
 
 class Tokened(NamedTuple):
-    """`record_set` ends with the batch with the token, which is on the record at `offset`.
+    """`record_set` ends with the batch that has the token, on the record at `offset`.
 
-    `mark`: that record without it.
+    `mark`: the fingerprint of that record without it.
     """
 
     record_set: tuple[Buffer, ...]
@@ -61,12 +60,12 @@ def token_header(token: bytes) -> tuple[bytes, bytes]:
 
 
 def holds_token(payload: memoryview) -> bool:
-    """Might there be one in the plain bytes of records? One search."""
+    """A fast search: True if the uncompressed records may have a token."""
     return _find(payload) is not None
 
 
 def take_token(headers: Headers) -> tuple[Headers, bytes | None]:
-    """The headers without a token, and the token. A look-alike is an ordinary header."""
+    """-> the headers without a token, and the token. A header with a wrong checksum is ordinary."""
     for at, (name, _) in enumerate(headers):
         if len(name) == _NAME_BYTES and name[: len(_PREFIX)] == _PREFIX and (token := _read(bytes(name))) is not None:
             return (*headers[:at], *headers[at + 1 :]), token
@@ -93,9 +92,9 @@ def put_token(
     fetch_offset: int,
     unseen: Container[int] = (),
 ) -> Tokened | None:
-    """The first batches of a record set of `frame`, up to the one with the token. None: no record in it can carry one.
+    """The first batches of a record set of `frame`, up to the one with the token. None: no record is suitable.
 
-    `unseen`: producer ids of which the consumer may not be shown records.
+    `unseen`: producer ids whose records the consumer may not get.
     """
     try:
         for number, fields in enumerate(islice(scanned.headers, _TRIED_BATCHES)):
@@ -153,18 +152,16 @@ def _marked(
 
 
 def _may_carry(record: Record) -> bool:
-    """Not a large one; nor one with a token that strayed into this topic: both tokens would come off on the produce
-    side.
-    """
+    """Not a large record; nor one with a stored token, because both tokens would be removed on the produce side."""
     size = len(record.key or b"") + len(record.value or b"")
     size += sum(len(name) + len(value or b"") for name, value in record.headers)
     return size <= _LARGEST and take_token(record.headers)[1] is None
 
 
 def edited(header: BatchHeader, payload: memoryview, edit: Callable[[Record], Record], codec: Codec) -> bytes:
-    """The batch with that header and the plain records `payload`, edited.
+    """The batch with that header and the uncompressed records `payload`, edited.
 
-    A record that `edit` returns itself keeps its bytes.
+    A record that `edit` returns unchanged keeps its bytes.
     """
     pieces: list[Buffer] = []
     kept = at = 0

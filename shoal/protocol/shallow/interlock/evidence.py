@@ -1,31 +1,31 @@
-"""The interlock: an envelope must never land in a topic.
+"""The interlock: an envelope must never be stored in a topic.
 
-Evidence first. A mirror's consumer (a flow: peer address and client id) is served raw records until records that only
-this flow was given come back through the paired target listener (proof_round.py, fingerprint.py). That proves, for this
-topic and the connection over which they were given, that the producer goes through this process and that nothing
-changes the records. Where they never come back, nothing is ever wrapped.
+Evidence first. A mirror's consumer (a flow: peer address and client id) gets raw records until records that only this
+flow got come back through the paired target listener (proof_round.py, fingerprint.py). This proves, for this topic and
+this consumer connection, that the producer goes through this process and that nothing changes the records. If they
+never come back, nothing is ever wrapped.
 
-Records that came back may still be late copies made by another client. So one more record is then given with a token in
-it, which no topic holds (tokens.py). The topic is proven when that record has come back.
+Records that came back may still be late copies by another client. So the flow then gets one more record, with a token
+that is in no topic (tokens.py). The topic is proven when that record comes back.
 
-Two mirrors that read the same source cannot be distinguished by what comes back, unless one alone was given it. So one
-flow at a time has the proving turn; other unproven flows wait with those partitions until the turn ends. The flow that
-has the turn waits for no other flow, so there is no deadlock. A turn that another flow waits for ends after seconds,
-and a flow that failed backs off.
+If two mirrors read the same source, what comes back proves something only if just one of them got it. So one flow at a
+time has the proving turn; other unproven flows wait with those partitions until the turn ends. The flow that has the
+turn waits for no other flow, so there is no deadlock. A turn for which another flow waits ends after seconds, and a
+flow that failed backs off.
 
-The first partition with envelopes is a trial: the flow is given nothing more until one of them has arrived, or for
-`trial_seconds`; then the rest stays raw. (Records that a mirror is given raw meanwhile would delay the trial's
-envelopes.) After that, the flow is stopped if envelopes are handed out and none arrives for `evidence_seconds`, or for
-`trial_seconds` and `evidence_bytes`. A mirror that asks for nothing meanwhile is paused, and need not produce anything.
+The first partition with envelopes is a trial: the flow gets nothing more until one of them arrives, or for
+`trial_seconds`; after that the rest is raw. (Raw records sent meanwhile would delay the trial's envelopes.) Later, the
+flow is stopped if envelopes are sent and none arrives for `evidence_seconds`, or for `trial_seconds` and
+`evidence_bytes`. A mirror that sends no fetch requests is paused, and need not produce anything.
 
 Evidence ends
-- with the flow's last consumer connection (a restarted mirror may be configured otherwise),
+- with the flow's last consumer connection (a restarted mirror may have another configuration),
 - with the last producer connection that brought evidence or envelopes,
-- when the same offsets are read over two connections: a second mirror of the same name behind the same address,
+- when the same offsets are read over two connections: a second mirror with the same name and address,
 - when wrapping was stopped.
 
-Memory is bounded by MAX_FLOWS and MAX_PARTITIONS. Beyond them nothing new is proven, until GONE_SECONDS after
-everything that is read can be kept again.
+Memory is limited by MAX_FLOWS and MAX_PARTITIONS. Above them nothing new is proven, until GONE_SECONDS after everything
+that is read fits again.
 """
 
 from collections import deque
@@ -139,7 +139,7 @@ class Evidence:
         decisions = list[Decision]()
         for at, (partition, until) in enumerate(zip(partitions, waits, strict=True)):
             read = partition.read
-            # It would be raw, and queue behind the record with the token, or before the envelopes that follow from it.
+            # It would be raw, and queue after the record with the token, or before the first envelopes.
             is_behind = bool(tokens) and (read.topic in topics or not flow.is_proven)
             if at in tokens:
                 decisions.append(tokens[at])
@@ -173,16 +173,16 @@ class Evidence:
         return None
 
     def may_wrap(self, flow: Flow, read: Fetched, now: float) -> bool:
-        """Is there evidence for it at this moment?"""
+        """True if there is evidence for it now."""
         state, partition = flow.topics.get(read.topic), flow.partitions.get(read.topic_partition)
         if state is None or partition is None or read.connection not in state.proven or self._is_silent(flow, now):
             return False
         if partition.reader != read.connection or partition.next_offset != read.fetch_offset:
-            return False  # another client of this name is given the same
+            return False  # another client of this name reads the same
         return flow.arrived or flow.silent_since is None  # the trial
 
     def _enter(self, flow: Flow, read: Fetched, now: float) -> None:
-        """The flow has asked for this."""
+        """The flow requested this."""
         if flow.waiting and not self._flows.adopt(flow, read.connection):
             self._go_blind(f"more than {self._settings.max_flows} consumers", now)
         if flow not in self._flows:

@@ -27,7 +27,7 @@ _TARGET = re.compile(r"->([^|]+)\|")
 
 
 def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> str | None:
-    """None when the topic is wrapped."""
+    """None: the topic is wrapped."""
     state = flow.topic(topic)
     if state.proven:
         return None if flow.arrived else "the first envelopes are on their way"
@@ -78,7 +78,7 @@ def stopped(flow: Flow, settings: EvidenceSettings, now: float) -> str:
 
 
 def left(flow: Flow) -> tuple[EventKind, str]:
-    """Its last connection has closed."""
+    """The flow's last connection has closed."""
     if not flow.is_stranded:
         return EventKind.PAUSED, f"{flow} has disconnected.{PAUSED}"
     if flow.stops or flow.detour:
@@ -88,7 +88,7 @@ def left(flow: Flow) -> tuple[EventKind, str]:
 
 
 def left_with_token(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: float) -> tuple[EventKind, str]:
-    """The connection has closed over which it was given a token, and that has not come back."""
+    """The connection over which it got a token has closed, and the token has not come back."""
     if flow.stops or flow.detour or flow.unanswered > 1:
         return EventKind.STRAYED, strayed(flow, given, settings, now)
     return EventKind.LOST, (
@@ -108,7 +108,7 @@ def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: floa
 
 
 def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
-    """The token came by a detour."""
+    """Another mirror brought the token."""
     return (
         f"the record of {given.topic} that only {flow} was given ({_record(given)}) came to {settings.listener} "
         f"{flow.detour}; nothing is wrapped. {_OWN} {_question(flow)} Where the mirror produces to, that record may "
@@ -117,7 +117,7 @@ def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
 
 
 def stranded(flow: Flow) -> str:
-    """Why the next life of the flow begins with records."""
+    """Why the flow's next life starts with raw records."""
     what, cause = _strand(flow)
     return f"{what}. {cause}"
 
@@ -126,7 +126,7 @@ _ACCIDENT = "Most likely a connection failed. If it happens again: "
 
 
 def _strand(flow: Flow) -> tuple[str, str]:
-    """What happened, and what may be wrong."""
+    """-> what happened, and the possible cause."""
     if flow.has_lost_a_token and flow.detour:
         return (
             f"{flow} has disconnected after a record that only it was given, with a token (shoal.interlock/...), came "

@@ -1,4 +1,4 @@
-"""One mirror consumer, as the interlock knows it: where it reads, what of its topics is proven, what it was handed."""
+"""One mirror consumer in the interlock: its positions, its proven topics, and the envelopes that it got."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MAX_OUTSTANDING = 4096
 
 
 class Fetched(NamedTuple):
-    """One partition of a fetch response, asked at `fetch_offset` over `connection`.
+    """One partition of a fetch response, requested at `fetch_offset` over `connection`.
 
     The next fetch is at `next_offset`.
     """
@@ -32,20 +32,20 @@ class Fetched(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class FlowPartition:
-    """A flow in one partition. Offsets below `raw` may have been given to it as plain records."""
+    """A flow in one partition. It may have got plain records below offset `raw`."""
 
     flow: "Flow"
     raw: int = 0
     next_offset: int = -1
-    fresh: bool = True  # nothing was given since it started or jumped here
+    fresh: bool = True  # it got nothing since it started or jumped here
     reader: int = -1  # connection
-    # Serials of envelopes that have not arrived, ascending. A mirror has far fewer of one partition in its buffers.
+    # Serials of envelopes that have not arrived, ascending. A mirror buffers far fewer of one partition.
     outstanding: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_OUTSTANDING))
 
 
 @dataclass(slots=True, eq=False)
 class GivenToken:
-    """A record that was given with a token (tokens.py), and has not come back."""
+    """A record that was sent with a token (tokens.py), and has not come back."""
 
     connection: int
     topic: str
@@ -62,15 +62,15 @@ class GivenToken:
 
 @dataclass(slots=True)
 class TopicState:
-    # Connections: each belongs to one mirror for sure. Samples came back; and then a token, too.
+    # Connections, each of exactly one mirror: those whose samples came back, and those whose token came back, too.
     sampled: set[int] = field(default_factory=set)
     proven: set[int] = field(default_factory=set)
     failures: int = 0  # turns without proof
     retry_at: float = 0.0
-    given_at: float | None = None  # when the first sample was given that has not been answered by proof
-    matched: bool = False  # some sample came back since
-    foreign_records: bool = False  # records of such a topic came to the target listener since, and were no samples
-    why: str | None = None  # why it is not proven, where that is known
+    given_at: float | None = None  # when the first sample since the last proof was sent
+    matched: bool = False  # a sample came back since
+    foreign_records: bool = False  # records of such a topic arrived at the target listener since that are no samples
+    why: str | None = None  # why it is not proven, if known
     reported: bool = False
     waits_since: dict[int, float] = field(default_factory=dict)  # by connection: withheld from it until it is proven
 
@@ -109,12 +109,12 @@ class TopicState:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """The consumer connections of one peer address and client id, from the first that opens to the last that closes."""
+    """The consumer connections of one peer address and client id, from the first opened to the last closed."""
 
     peer: str
     client_id: str
     token: int
-    waiting: bool = False  # it is not registered: there are too many
+    waiting: bool = False  # not registered, because there are too many
     connections: set[int] = field(default_factory=set)
     producers: set[int] = field(default_factory=set)  # connections that brought evidence or envelopes
     partitions: dict[TopicPartition, FlowPartition] = field(default_factory=dict)
@@ -122,18 +122,18 @@ class Flow:
     failures: int = 0
     retry_at: float = 0.0
     ambiguous_until: float = 0.0
-    arrived: bool = False  # an envelope did, since the proof
-    silent_since: float | None = None  # the first envelope handed out after the last arrival
+    arrived: bool = False  # an envelope arrived since the proof
+    silent_since: float | None = None  # when the first envelope after the last arrival was sent
     silent_bytes: int = 0
     asked_at: float = 0.0  # its last fetch request
     outstanding: int = 0  # envelopes in all partitions
-    stops: int = 0  # since an envelope has arrived
+    stops: int = 0  # since an envelope arrived
     stopped: str | None = None  # why wrapping stopped
     tokens: dict[bytes, GivenToken] = field(default_factory=dict)
-    vouched: set[int] = field(default_factory=set)  # connections over which a token was given that came back
-    unanswered: int = 0  # tokens over other connections than those, since one has come back
-    token_at: float = 0.0  # not before
-    detour: str | None = None  # of a token that another mirror brought, since one has come back as it should
+    vouched: set[int] = field(default_factory=set)  # connections whose token came back
+    unanswered: int = 0  # tokens sent over other connections since one came back
+    token_at: float = 0.0  # earliest time of the next token
+    detour: str | None = None  # how another mirror brought a token, since one came back correctly
 
     def __str__(self) -> str:
         return f"{self.client_id!r} at {self.peer}"
@@ -147,12 +147,12 @@ class Flow:
 
     @property
     def is_sampled(self) -> bool:
-        """Samples of a topic came back, at least."""
+        """True if samples of a topic came back."""
         return any(state.sampled for state in self.topics.values())
 
     @property
     def is_stranded(self) -> bool:
-        """Its first envelopes, or a token before them, were handed out, and none has arrived."""
+        """True if its first envelopes, or a token before them, were sent, and none has arrived."""
         return (self.silent_since is not None and not self.arrived) or self.has_lost_a_token
 
     @property
@@ -168,7 +168,7 @@ class Flow:
             state.leave(connection)
 
     def void(self) -> None:
-        """All evidence is gone. What is outstanding may still arrive, but is not waited for."""
+        """Drop all evidence. Outstanding envelopes may still arrive, but are not awaited."""
         for state in self.topics.values():
             state.void()
         for partition in self.partitions.values():
@@ -187,18 +187,18 @@ class Flow:
             self.silent_since = now
 
     def ask(self, now: float, longest: float) -> None:
-        """A fetch request. Of the time since the last one, `longest` counts as silence at most: it was paused."""
+        """A fetch request. At most `longest` of the time since the last one counts as silence: it was paused."""
         if self.silent_since is not None:
             self.silent_since += max(now - max(self.asked_at, self.silent_since) - longest, 0.0)
         self.asked_at = now
 
     def silence(self, now: float, longest: float) -> float:
-        """How long (s) no envelope has arrived, though there were some, and the flow went on to ask for more."""
+        """How long (s) no outstanding envelope has arrived while the flow continued to fetch."""
         since = now if self.silent_since is None else self.silent_since
         return min(now, max(self.asked_at, since) + longest) - since
 
     def arrive(self, partition: FlowPartition, serial: int, now: float) -> None:
-        """Order in a partition is kept, so those before it have arrived or never will."""
+        """A partition keeps its order, so earlier envelopes have arrived or never will."""
         while partition.outstanding and partition.outstanding[0] <= serial:
             partition.outstanding.popleft()
             self.outstanding -= 1
@@ -207,7 +207,7 @@ class Flow:
         self.silent_bytes = 0
 
     def jump(self, partition: FlowPartition, offset: int) -> None:
-        """The consumer reads on elsewhere: what it was handed in this partition may have been dropped."""
+        """The consumer continues at another offset: it may have dropped what it got in this partition."""
         partition.next_offset, partition.fresh = offset, True
         self.outstanding -= len(partition.outstanding)
         partition.outstanding.clear()

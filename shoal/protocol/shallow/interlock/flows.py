@@ -1,4 +1,4 @@
-"""The mirror consumers that are connected, by name and by the token that their envelopes carry."""
+"""The connected mirror consumers, by name and by the token in their envelopes."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ class _Strand(NamedTuple):
 class Flows:
     """A flow lives from its first connection to its last; the next life has another token and no evidence.
 
-    A mirror that cannot produce an envelope (max.request.size) dies of the first one. So its next life, which has the
-    same peer and client id, does not begin with another: it backs off, until an envelope of the old life arrives after
-    all.
+    The task of a mirror that cannot produce an envelope (max.request.size) fails at the first one. So the next life,
+    with the same peer and client id, does not start with another envelope: it backs off, unless one of the old life
+    arrives.
     """
 
     def __init__(self, salt: bytes, most: int) -> None:
@@ -45,14 +45,14 @@ class Flows:
         return self._tokens.get(flow.token) is flow
 
     def join(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
-        """Not registered (`flow not in flows`) when there are `most` already."""
+        """Not registered (`flow not in flows`) if there are already `most`."""
         flow = self._named.get((peer, client_id)) or self._new_life(peer, client_id, now)
         if flow in self:
             flow.connections.add(connection)
         return flow
 
     def adopt(self, flow: Flow, connection: int) -> bool:
-        """One for which there was no room: is there by now?"""
+        """Try again to register a flow for which there was no room."""
         name = flow.peer, flow.client_id
         if len(self._named) >= self._most or name in self._named:
             return False
@@ -62,7 +62,7 @@ class Flows:
         return True
 
     def leave(self, flow: Flow, connection: int) -> bool:
-        """Was it the last connection?"""
+        """-> whether it was the last connection."""
         flow.leave(connection)
         flow.waiting = False
         if flow.connections or flow not in self:

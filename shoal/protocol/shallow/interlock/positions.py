@@ -1,7 +1,8 @@
-"""Which records each flow may have been given raw: its position in every partition.
+"""Which records each flow may have got raw: its position in every partition.
 
-A position counts as given: records below a flow's first fetch offset, or below one that it jumps to, may have been read
-earlier or elsewhere. What it was handed in envelopes does not count, since it cannot come back as plain records.
+A flow may have read everything below its position: records below its first fetch offset, or below one to which it
+jumps, may have been read earlier or elsewhere. Records in envelopes do not count, because they cannot come back as
+plain records.
 """
 
 from collections import deque
@@ -11,7 +12,7 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["GONE_SECONDS", "Positions"]
 
-# A mirror whose consumer has gone may still produce what it was given. producer.close() takes 30 s at most in Connect.
+# A mirror whose consumer has closed may still produce what it read. In Connect, producer.close() takes at most 30 s.
 GONE_SECONDS = 60.0
 
 
@@ -23,7 +24,7 @@ class Positions:
         self.count = 0
 
     def enter(self, flow: Flow, topic_partition: TopicPartition) -> FlowPartition | None:
-        """The flow in that partition; None: there are `most` already."""
+        """The flow in that partition; None: there are already `most`."""
         partition = flow.partitions.get(topic_partition)
         if partition is None and self.count < self._most:
             partition = flow.partitions[topic_partition] = FlowPartition(flow)
@@ -32,20 +33,20 @@ class Positions:
         return partition
 
     def others(self, flow: Flow, topic_partition: TopicPartition) -> int:
-        """Records below this offset may have been given to another flow."""
+        """Another flow may have got records below this offset."""
         return max(
             (other.raw for other in self._partitions.get(topic_partition, ()) if other.flow is not flow), default=0
         )
 
     def is_behind(self, flow: Flow, read: Fetched) -> bool:
-        """Has a flow that is still there read on?"""
+        """True if another connected flow is ahead."""
         return any(
             partition.raw > read.fetch_offset and partition.flow is not flow and partition.flow.connections
             for partition in self._partitions.get(read.topic_partition, ())
         )
 
     def leave(self, flow: Flow, now: float) -> None:
-        """The flow's last connection has closed. Its partitions count on for GONE_SECONDS."""
+        """The flow's last connection has closed. Its partitions count for another GONE_SECONDS."""
         self._gone.append((now, flow))
 
     def forget_gone(self, now: float) -> None:

@@ -1,14 +1,14 @@
-"""A proving turn: one flow is given sample records that no other flow has, and they are looked for at the target.
+"""A proving turn: one flow gets sample records that no other flow has, and Shoal watches for them at the target.
 
-For each topic the turn claims ONE partition, from an offset (`floor`) below which other flows may have been given
-records. While the turn lasts, no other unproven flow is given records of that partition from there on, so a sample that
-comes back can only have come through this flow's own producer. A sample counts when
+For each topic the turn claims ONE partition, from an offset (`floor`) below which other flows may have got records.
+During the turn, no other unproven flow gets records of that partition from there on, so a sample can come back only
+through this flow's own producer. A sample counts if
 
-- it is seen after it was given: if seen before, another client produces these records, and nothing can be concluded;
-- no sample before it in its partition is missing: mirrors keep the order, so the missing one was changed or dropped.
+- it is seen after it was sent: if it is seen before, another client produces these records, which proves nothing;
+- no earlier sample of its partition is missing: mirrors keep the order, so the missing one was changed or dropped.
 
-Where another flow (a proven one, or an ordinary consumer) is given records at or above the floor, the floor rises and
-the samples below it are void.
+If another flow (a proven one, or an ordinary consumer) gets records at or above the floor, the floor rises and the
+samples below it are void.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["NEEDED", "ProofRound", "RoundResult"]
 
-NEEDED = 2  # different samples that came back
-MAX_SAMPLES = 8  # of one topic
+NEEDED = 2  # different samples must come back
+MAX_SAMPLES = 8  # per topic
 
 
 class RoundResult(Enum):
@@ -55,13 +55,13 @@ class _Pending:
 
 
 class ProofRound:
-    """`deadline` holds where another flow waits for it, `last_deadline` in any case (s)."""
+    """`deadline` applies if another flow waits, `last_deadline` always (s)."""
 
     def __init__(self, flow: Flow, *, now: float, seconds: float, reserve: float, longest: float, most: int) -> None:
         self.flow = flow
         self._most = most  # topics
         self.deadline = now + reserve
-        self._latest = now + reserve + 2 * seconds  # new samples put the deadline off, but not beyond
+        self._latest = now + reserve + 2 * seconds  # new samples extend the deadline at most to this
         self.last_deadline = now + longest
         self._seconds = seconds
         self._claims: dict[str, _Claim] = {}
@@ -71,43 +71,41 @@ class ProofRound:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that are still to be proven."""
+        """The topics that are not proven yet."""
         return tuple(self._claims)
 
     def gave(self, topic: str) -> bool:
-        """Was a sample of the topic given?"""
+        """True if a sample of the topic was sent."""
         return any(pending.given for pending in self._pending.values() if pending.topic == topic)
 
     def unanswered(self) -> Iterable[Fingerprint]:
         return [mark for mark, pending in self._pending.items() if pending.given and not pending.matched]
 
     def wants(self, read: Fetched) -> int | None:
-        """The offset from which samples of this partition are wanted; None: none are."""
+        """The offset from which samples of this partition are needed; None: none are."""
         claim = self._claims.get(read.topic)
         if claim is None or not claim.is_for(read) or self._count(read.topic) >= MAX_SAMPLES:
             return None
         return claim.floor
 
     def is_open(self, topic: str) -> bool:
-        """May a partition of the topic be claimed (instead)?"""
+        """True if a partition of the topic may be claimed, perhaps instead of another one."""
         return not self._count(topic) and (topic in self._claims or len(self._claims) < self._most)
 
     def claim(self, read: Fetched, floor: int) -> None:
         self._claims[read.topic] = _Claim(read.connection, read.partition, floor)
 
     def connection(self, topic: str) -> int:
-        """To be proven: the client that reads the topic over this connection produces through Shoal."""
+        """The connection to prove: its client reads the topic and produces through Shoal."""
         return self._claims[topic].connection
 
     def covers(self, read: Fetched) -> bool:
-        """Would giving this to another flow spoil a claim?"""
+        """True if sending this to another flow would spoil a claim."""
         claim = self._claims.get(read.topic)
         return claim is not None and claim.partition == read.partition and read.next_offset > claim.floor
 
     def offer(self, read: Fetched, samples: Iterable[Sample], *, ready: float) -> float | None:
-        """Samples among the records that the flow is about to be given -> until when to wait, so that a foreign copy
-        shows first.
-        """
+        """Samples among the records that the flow is about to get -> until when to wait for a foreign copy first."""
         floor = self.wants(read)
         fresh = [sample for sample in samples if sample.fingerprint not in self._pending]
         if floor is not None:
@@ -121,7 +119,7 @@ class ProofRound:
         return self._ready.get(read.topic_partition)
 
     def give(self, read: Fetched, raw_next: int, now: float) -> None:
-        """The holder is given `read`, records below `raw_next` raw."""
+        """The flow with the turn gets `read`, raw below `raw_next`."""
         claim = self._claims.get(read.topic)
         if claim is None or not claim.is_for(read):
             return
@@ -133,7 +131,7 @@ class ProofRound:
         self._ready.pop(read.topic_partition, None)
 
     def spoil(self, topic_partition: TopicPartition, raw_next: int) -> None:
-        """Another flow was given records of this partition below `raw_next`."""
+        """Another flow got records of this partition below `raw_next`."""
         claim = self._claims.get(topic_partition.topic)
         if claim is None or claim.partition != topic_partition.partition or raw_next <= claim.floor:
             return
@@ -151,11 +149,11 @@ class ProofRound:
         )
 
     def topics_in(self, produced_topic: str) -> list[str]:
-        """Those of which records, samples among them, were given, and of which the produced topic may be the copy."""
+        """The topics with sent samples of which the produced topic may be the copy."""
         return [topic for topic in self._claims if topic in produced_topic and self.gave(topic)]
 
     def see(self, produced_topic: str, marks: Iterable[Fingerprint]) -> Mapping[str, RoundResult]:
-        """Records that came to the target listener, in order: what they decide, by source topic."""
+        """Records that arrived at the target listener, in order -> results by source topic."""
         results: dict[str, RoundResult] = {}
         for mark in marks:
             pending = self._pending.get(mark)
@@ -173,14 +171,14 @@ class ProofRound:
         self._pending = {mark: pending for mark, pending in self._pending.items() if pending.topic != topic}
 
     def awaits(self, topic: str | None = None) -> bool:
-        """Is a sample (of this topic) on its way through the mirror?"""
+        """True while a sample (of this topic) is in the mirror."""
         return any(
             pending.given and not pending.matched and topic in (None, pending.topic)
             for pending in self._pending.values()
         )
 
     def blocks(self, read: Fetched) -> bool:
-        """Would this only be given raw before, or past, what is to prove the topic?"""
+        """True if this would only be sent raw before, or instead of, the records that can prove the topic."""
         claim = self._claims.get(read.topic)
         if claim is None:
             return True  # there is no room for its claim yet
@@ -189,7 +187,7 @@ class ProofRound:
         return any(pending.topic == read.topic and not pending.matched for pending in self._pending.values())
 
     def progress(self, now: float) -> None:
-        """Records came back, if not yet the samples: the mirror works through what it was given before."""
+        """Records came back, but not yet the samples: the mirror still copies what it got earlier."""
         if self.awaits():
             self.deadline = max(self.deadline, min(now + self._seconds, self.last_deadline))
 

@@ -1,18 +1,17 @@
 """Which flow has the proving turn, and how it ends: proof, failure, or nothing (proof_round.py has the rules of one
 turn).
 
-One flow at a time has the turn. It waits for no other flow; others wait until the turn ends, at its deadline at the
-latest. Samples that were given without effect are remembered (discredited): when such a record comes back late, it is
-no evidence for another flow.
+One flow at a time has the turn. It waits for no other flow; others wait until the turn ends, at the latest at its
+deadline. Samples that had no effect are remembered (discredited): if such a record comes back late, it is no evidence
+for another flow.
 
-Records that a topic is given before its proof are raw, and a small topic would be read to its end before that. So it
-waits:
+Records sent before a topic's proof are raw, and a small topic would be read completely by then. So it waits:
 
-- a flow of which nothing is proven yet waits as a whole (`pause_until`): there is nothing else that it could be given;
-- of a flow with a proven topic, each other topic waits by itself (`hold_until`), and the proven ones go on: while
-  samples of it are on their way, and until this flow may have the turn. It waits `topic_seconds` in all from its first
-  records, once for each connection, and not at all once it has failed. So no topic waits for another topic's proof, and
-  none is starved.
+- a flow without any proven topic waits as a whole (`pause_until`): there is nothing that could be wrapped;
+- in a flow with a proven topic, each other topic waits separately (`hold_until`), and the proven ones continue: it
+  waits while its samples are in the mirror, and until this flow gets the turn, but at most `topic_seconds` from its
+  first records, once per connection, and not after a failure. So no topic waits for another topic's proof, and none is
+  starved.
 """
 
 from collections import OrderedDict
@@ -38,7 +37,7 @@ __all__ = ["Proving"]
 
 
 class Proving:
-    """One per `Evidence`, with which it shares flows and positions. Nothing is proven before `opens_at`."""
+    """One per `Evidence`; shares its flows and positions. Nothing is proven before `opens_at`."""
 
     def __init__(self, flows: Flows, positions: Positions, settings: EvidenceSettings, *, opens_at: float) -> None:
         self._flows = flows
@@ -59,7 +58,7 @@ class Proving:
             self._end_turn(now)
 
     def withdraw(self, flow: Flow, now: float) -> None:
-        """The flow's turn, if it has it, ends."""
+        """End the flow's turn, if it has it."""
         if self._turn and self._turn.flow is flow:
             self._end_turn(now)
 
@@ -97,7 +96,7 @@ class Proving:
         )
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
-        """When the flow may be given more; None: the turn has nothing against it."""
+        """When the flow may get more records; None: now."""
         turn = self._turn_for(flow, now)
         if now < self._opens_at:
             return self._opens_at
@@ -108,7 +107,7 @@ class Proving:
         return self._turn.deadline if self._turn and not flow.failures else None
 
     def given(self, flow: Flow, read: Fetched, raw_next: int, now: float) -> None:
-        """The flow is given `read`, records below `raw_next` raw."""
+        """The flow gets `read`, raw below `raw_next`."""
         turn = self._turn
         if turn is None or turn.flow is not flow:
             return self.spoil(flow, read.topic_partition, raw_next)
@@ -119,7 +118,7 @@ class Proving:
         return None
 
     def spoil(self, flow: Flow, topic_partition: TopicPartition, raw_next: int) -> None:
-        """The flow was given, here or elsewhere, records of this partition below `raw_next`."""
+        """The flow got records of this partition below `raw_next`, here or elsewhere."""
         if self._turn and self._turn.flow is not flow:
             self._turn.spoil(topic_partition, raw_next)
 
@@ -160,7 +159,7 @@ class Proving:
         )
 
     def _turn_for(self, flow: Flow, now: float) -> ProofRound | None:
-        """The turn, where it is this flow's. Asked by another flow, a turn past its deadline ends."""
+        """The turn, if this flow has it. If another flow asks, a turn past its deadline ends."""
         turn = self._turn
         if turn and (now >= turn.last_deadline or (turn.flow is not flow and now >= turn.deadline)):
             self._end_turn(now)
@@ -168,7 +167,7 @@ class Proving:
         return turn if turn and turn.flow is flow else None
 
     def _begin_turn(self, flow: Flow, read: Fetched, samples: Sequence[Sample], now: float) -> ProofRound | None:
-        """With samples in hand; or to get ahead of other flows, which wait until this one has caught up with them."""
+        """With samples; or to overtake other flows, which wait until this one has caught up."""
         behind = self._positions.is_behind(flow, read)
         if self._turn or not (samples or behind) or not self._may_prove(flow, read, now):
             return None
@@ -194,14 +193,14 @@ class Proving:
         return state.waits_since.get(connection, now) + self._settings.topic_seconds
 
     def _bounded(self, until: float, flow: Flow, read: Fetched, now: float) -> float | None:
-        """`until`, where the topic still has the patience; else None."""
+        """`until`, or None if the topic has waited too long."""
         if not self._is_hopeful(flow, read.topic, now):
             return None
         until = min(until, self._patience(flow.topic(read.topic), read.connection, now))
         return until if now < until else None
 
     def _until_turn(self, flow: Flow, read: Fetched, now: float) -> float | None:
-        """Another flow has the turn, or this one pauses after its last."""
+        """Another flow has the turn, or this one pauses after its last turn."""
         other = self._turn
         if other and other.covers(read):
             return other.deadline

@@ -1,20 +1,20 @@
-"""What the proxy asks before it hands out an envelope, and what it reports to the interlock.
+"""The interface between the proxy and the interlock.
 
-`Evidence` (evidence.py) wraps only for a mirror that has shown that it produces through this very process. `AlwaysWrap`
-is for an operator who vouches for that (`unpaired`), where the target listener is another process.
+`Evidence` (evidence.py) wraps only for a mirror that has proven to produce through this process. `AlwaysWrap` is for
+`unpaired` listeners, whose target listener is in another process: the operator guarantees it.
 
-An answer to a mirror's data consumer goes through three calls. Each takes what the one before gave:
+An answer to a mirror's data consumer goes through three calls. Each takes the result of the one before:
 
-    hold(partitions)                  -> waits      until when each partition has to wait; asked again after each wait
-    review(partitions, waits)         -> Review     what each is given: Wrap, Raw, Withhold, or a record with a token
-    commit(review, handed out)                      what was given: it counts from here on
+    hold(partitions)                  -> waits      until when each partition must wait; called again after each wait
+    review(partitions, waits)         -> Review     per partition: Wrap, Raw, Withhold, or a record with a token
+    commit(review, handed out)                      what is sent; it counts as sent from now on
 
-Nothing may await between the last `hold` and `commit`. A partition that still has to wait is withheld: its records are
-left out of the answer, and do not count as given. Records that go to a client without a review are reported by
-`gave_raw`, or by `gave_unseen` where their topic or their first offset is not known.
+Nothing may await between the last `hold` and `commit`. A partition that must still wait is withheld: its records are
+left out of the answer, and do not count as sent. Records that are sent to a client without a review are reported with
+`gave_raw`, or with `gave_unseen` if their topic or their first offset is unknown.
 
-On a Produce request to the paired listener: `returned` for each token; `listens` for each plain partition, and only
-then `saw_produced`; `arrived` for each envelope.
+On a Produce request to the paired listener: `returned` for each token; `listens` for each plain partition, and if it is
+true `saw_produced`; `arrived` for each envelope.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,16 +47,16 @@ __all__ = [
 
 
 class EventKind(StrEnum):
-    PROVEN = "proven"  # records came back; wrapping starts
+    PROVEN = "proven"  # the records came back; wrapping starts
     STOPPED = "stopped"  # envelopes did not arrive: an error
     PAUSED = "paused"  # evidence ended with a connection
     LOST = "lost"  # a connection closed before a token or the first envelopes came back, for the first time
-    STRAYED = "strayed"  # a token did not come back, or by another mirror: an error
-    NO_EVIDENCE = "no evidence"  # samples were given a while ago, and nothing came back
+    STRAYED = "strayed"  # a token did not come back, or another mirror brought it: an error
+    NO_EVIDENCE = "no evidence"  # samples were sent a while ago, and nothing came back
 
 
 class Event(NamedTuple):
-    """For the log. `topic` is None where the whole flow is meant."""
+    """For the log. `topic` None: the whole flow."""
 
     kind: EventKind
     flow: Flow
@@ -65,43 +65,43 @@ class Event(NamedTuple):
 
 
 class PartitionData(Protocol):
-    """A partition of an answer, with records in it. `read`: what the mirror is given if all of it goes."""
+    """A partition of an answer that has records. `read`: the offsets if all of it is sent."""
 
     @property
     def read(self) -> Fetched: ...
 
     @property
     def may_be_wrapped(self) -> bool:
-        """False: its topic never is, so it needs no evidence."""
+        """False: its topic is never wrapped, so it needs no evidence."""
 
     def samples(self, first_offset: int) -> Sequence[Sample]:
-        """Samples of its records from that offset on."""
+        """Samples of its records, from that offset on."""
 
     def with_token(self, token: bytes) -> Tokened | None:
         """Its first records, one of them with the token; None: none can carry it."""
 
 
 class Wrap(NamedTuple):
-    """Put into envelopes. `first_raw`: nothing was given since a start or seek there (`WrapContext.first_raw`)."""
+    """Put into envelopes. `first_raw`: nothing was sent since a start or seek there (`WrapContext.first_raw`)."""
 
     first_raw: bool
 
 
 class Raw(NamedTuple):
-    """Give it as it is."""
+    """Send it unchanged."""
 
 
 class Withhold(NamedTuple):
-    """Give nothing of it: the mirror asks again."""
+    """Send no records of it: the mirror requests it again."""
 
 
 Decision: TypeAlias = Wrap | Raw | Withhold | Tokened
 
 
 class Review(NamedTuple):
-    """One decision for each partition.
+    """One decision per partition.
 
-    `allowance`: once this answer's envelopes hold so many bytes, the rest of it is raw.
+    `allowance`: bytes of envelopes in this answer; the rest of it is raw.
     """
 
     decisions: Sequence[Decision]
@@ -109,7 +109,7 @@ class Review(NamedTuple):
 
 
 class HandedOut(NamedTuple):
-    """What is given of a partition. `raw_next`: the offset after its last raw record (None: none is raw)."""
+    """What is sent of a partition. `raw_next`: the offset after its last raw record (None: none is raw)."""
 
     read: Fetched
     raw_next: int | None
@@ -132,63 +132,61 @@ class Interlock(Protocol):
         """A fetch request of the flow."""
 
     def expects_proof(self, flow: Flow, connection: int, topic: str, now: float) -> bool:
-        """Is the topic, as one more of a proven flow, to be proven soon? Until then little should be asked
-        for, since it goes raw.
-        """
+        """True for a new topic of a proven flow that will be proven soon. Until then request little: it is sent raw."""
 
     def pause_until(self, flow: Flow, now: float) -> float | None:
-        """When to look again before giving the flow any more records; None: now.
+        """When to ask again before sending the flow more records; None: send now.
 
-        A mirror queues what it was given. So while its first samples, or the envelopes of its trial, are on their way,
-        it is given nothing that would queue before the records that are to come next. The same holds for a mirror that
-        has not had its first turn yet, and for all mirrors while nothing can be proven after the start of this process.
-        Once a topic is proven, others wait by themselves (`hold`).
+        A mirror queues what it gets. So while its first samples, or the envelopes of its trial, are in the mirror, it
+        gets nothing that would queue before the next important records. The same applies to a mirror before its first
+        turn, and to all mirrors while nothing can be proven after start-up. Once a topic is proven, other topics wait
+        separately (`hold`).
         """
 
     def hold(self, flow: Flow, partitions: Sequence[PartitionData], now: float) -> Sequence[float | None]:
-        """When to ask again before giving each partition; None: it may go. One does not wait for another."""
+        """Per partition when to ask again; None: it may be sent. Partitions do not wait for each other."""
 
     def review(
         self, flow: Flow, partitions: Sequence[PartitionData], waits: Sequence[float | None], now: float
     ) -> Review:
-        """`waits` is the last answer of `hold`: what waits is withheld. Tokens count as given from here on."""
+        """`waits`: the last result of `hold`; partitions that wait are withheld. Tokens count as sent from now on."""
 
     def commit(self, flow: Flow, review: Review, handed_out: Sequence[HandedOut | None], now: float) -> None:
-        """About to be sent. For each decision `Wrap` or `Raw` what became of it; None for the others."""
+        """The answer is about to be sent. `handed_out`: what is sent for each `Wrap` or `Raw`; None for the others."""
 
     def gave_raw(self, flow: Flow, read: Fetched, now: float) -> None:
-        """The flow is given this without a review.
+        """The flow gets this without a review.
 
         For ordinary consumers it is enough to report the fetch offsets (next_offset = fetch_offset).
         """
 
     def gave_unseen(self, flow: Flow, topic_partition: TopicPartition, raw_next: int, now: float) -> None:
-        """Records of a partition below `raw_next` may have been given; from which offset on is not known."""
+        """The flow may get records of a partition below `raw_next`; their first offset is unknown."""
 
     def listens(self, topic: str, partition: int) -> bool:
-        """Is it worth decoding plain records produced to this target topic?"""
+        """True if plain records produced to this target topic may be evidence, so must be decoded."""
 
     def saw_produced(self, topic: str, marks: Iterable[Fingerprint], producer: int, now: float) -> None:
         """Plain records at the target listener, in order, from connection `producer`."""
 
     def returned(self, token: bytes, mark: Fingerprint, way: WayBack, now: float) -> None:
-        """A token at the target listener, on a record that is `mark` without it."""
+        """A token at the target listener, on a record whose fingerprint without it is `mark`."""
 
     def arrived(self, key: EnvelopeKey, producer: int, now: float) -> None:
         """An envelope at the target listener."""
 
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
-        """For the operator; None when the topic is wrapped."""
+        """For the operator; None: the topic is wrapped."""
 
     def tick(self, now: float) -> None:
         """Call it about every second."""
 
     def events(self) -> list[Event]:
-        """What has happened since the last call."""
+        """The events since the last call."""
 
 
 class AlwaysWrap:
-    """For a wrap listener without its pair in this process: the operator vouches for the other end."""
+    """For an `unpaired` wrap listener: the operator guarantees that envelopes are opened."""
 
     def __init__(self, *, salt: bytes, first_serial: int, token: int) -> None:
         self.salt = salt

@@ -1,20 +1,20 @@
-"""The second half of the evidence: a record that only this flow was given comes back.
+"""The second half of the evidence: a record that only this flow got comes back.
 
-Samples (proof_round.py) are ordinary records, which were given to one flow alone through Shoal. But a client that reads
-the source past Shoal has them too, and produces what looks like them, if only late enough. Samples cost nothing and
-find most mirrors that are wired wrongly; they cannot distinguish the flow from such a client. So when they came back,
-one more record is given to the flow with a token in it, an extra header (token.py), which is a secret of the flow and
-this process. A token that comes back, however late, proves that the client that reads the topic over that connection
-produces through the target listener, and that the record is unchanged. It is taken off there.
+Samples (proof_round.py) are ordinary records that only one flow got through Shoal. But a client that reads the source
+directly has them too, and may produce equal records later. Samples cost nothing and detect most wiring errors, but
+cannot distinguish the flow from such a client. So after they came back, the flow gets one more record with a token, an
+extra header (token.py) that is a secret of the flow and this process. A token that comes back, however late, proves
+that the client that reads the topic over that connection produces through the target listener, and that the record is
+unchanged. The token is removed there.
 
-Where it does not come back, the flow's producer goes elsewhere, and a record with one more header may be where it
-produces to. An envelope never is. So only one record at a time has a token, as long as none has come back over that
-connection. A flow that failed backs off (`stops`), also over the ends of its connections. The log names the record.
+If it does not come back, the flow's producer writes elsewhere, perhaps a record with one header too many, but never an
+envelope. So only one record at a time has a token, until one comes back over that connection. A flow that failed backs
+off (`stops`), also after its connections close. The log names the record.
 
-A token that comes back by a way that is not the flow's own does not count (way_back.py).
+A token that another mirror brings back does not count (way_back.py).
 
-The waits are those of the first envelopes: a flow of which nothing is proven is given nothing else until its token is
-back, or for `trial_seconds`; of another flow, the topic waits by itself.
+The waits are those of the first envelopes: a flow without any proven topic gets nothing else until its token is back,
+or for `trial_seconds`; in other flows, only this topic waits.
 """
 
 from collections import OrderedDict, deque
@@ -40,7 +40,7 @@ __all__ = ["Tokens"]
 
 
 class Tokens:
-    """One per `Evidence`, with which it shares flows and the queue of events."""
+    """One per `Evidence`; shares its flows and its queue of events."""
 
     def __init__(self, flows: Flows, events: deque[Event], settings: EvidenceSettings, salt: bytes) -> None:
         self._flows = flows
@@ -48,13 +48,13 @@ class Tokens:
         self._settings = settings
         self._salt = salt
         self._numbers = count()
-        # All that may still come back, also of flows that have gone: they leave no strand then.
+        # All that may still come back, also of closed flows: these then do not back off.
         self._given: OrderedDict[bytes, tuple[Flow, GivenToken]] = OrderedDict()
 
     # fetch side
 
     def wanted(self, flow: Flow, read: Fetched, now: float) -> bytes | None:
-        """A token to be put into what the flow is about to be given of this; None: none is due."""
+        """A token to add to what the flow is about to get; None: none is due."""
         if flow not in self._flows or not self._is_due(flow, read, now):
             return None
         number = next(self._numbers).to_bytes(8, "big")
@@ -71,20 +71,20 @@ class Tokens:
             its_flow.tokens.pop(oldest, None)
 
     def jumped(self, flow: Flow, read: Fetched) -> None:
-        """The flow reads on elsewhere in a partition: it may have dropped what it was given there."""
+        """The flow continues at another offset of a partition: it may have dropped what it got there."""
         for given in flow.tokens.values():
             if (given.topic, given.partition) == read.topic_partition:
                 given.awaited = False
 
     def leave(self, flow: Flow, connection: int, now: float) -> None:
-        """The connection is about to be forgotten."""
+        """The connection is about to be removed."""
         for given in flow.tokens.values():
             if given.connection == connection and connection not in flow.vouched and not given.reported:
                 kind, text = explain.left_with_token(flow, given, self._settings, now)
                 self._events.append(Event(kind, flow, given.topic, text))
 
     def hold_until(self, flow: Flow, read: Fetched, now: float) -> float | None:
-        """Until when a topic whose samples came back waits for its token. None: it may go, with a token or without."""
+        """Until when a topic whose samples came back waits for its token. None: it may be sent, with or without one."""
         if not flow.is_proven:
             return None  # `pause_until`
         return self._until([given for given in flow.tokens.values() if given.is_for(read)], now)
@@ -131,9 +131,9 @@ class Tokens:
 
     def _stray(self, flow: Flow, given: GivenToken, text: str, now: float) -> None:
         was_reported = given.reported
-        given.awaited, given.reported = False, True  # it is proof nevertheless, if it comes
+        given.awaited, given.reported = False, True  # if it arrives, it still is proof
         if given.connection in flow.topic(given.topic).proven:
-            return  # another token did
+            return  # another token was
         self._report(flow, given, text)
         if given.connection not in flow.vouched:
             flow.stopped = text

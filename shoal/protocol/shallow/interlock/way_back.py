@@ -1,21 +1,20 @@
-"""The way by which a token came back: may it have been the flow's own producer?
+"""How a token came back: could the flow's own producer have brought it?
 
-A token may come back by way of another topic. Where a mirror A -> B produces to B past Shoal, and another mirror copies
-that topic of B to Shoal's target listener, the token makes both steps. So would envelopes, which stay in B. But a
-mirror's consumer and producer are one process, and MirrorMaker 2 names them, and its copies. So it was another mirror
-for sure
+A token may make a detour. If a mirror A -> B produces directly to B, and another mirror copies that topic of B to
+Shoal's target listener, the token comes back through both. Envelopes would, too, and would be stored in B. But a
+mirror's consumer and producer are one process, and MirrorMaker 2 has fixed names for both and for its copies. So
+another mirror brought the token
 
-- if the token comes from another address than it was given to (of two names of one address, see `_plain`);
-- if both clients have the names that Kafka Connect gives them, and these are of two tasks;
-- if the record is produced as a copy that was made of a topic in B, the very cluster that the flow copies to.
+- if its address differs from that of the consumer (see `_plain` for two notations of one address);
+- if both clients have Kafka Connect's names, and these belong to two tasks;
+- if the record is produced as a copy of a topic in B, the cluster that the flow copies to.
 
-Each of them may have other reasons (NAT, several networks, names given by hand). Then the operator says that any
-producer will do.
+All of these may have other causes (NAT, several networks, manual names). For these the operator permits any producer.
 
-Not detected are two mirrors on one host, if the second one is no MirrorMaker 2, or has tasks of the same name and gives
-its copies the names of the originals. Rejected as signs: software and version (two MirrorMakers have the same); elapsed
-time; and for addresses: all of 127.0.0.0/8 as one (a client that is given such an address is meant to be distinct), the
-/64 of an IPv6 address (whole networks have one).
+Not detected: two mirrors on one host, if the second one is not MirrorMaker 2, or has tasks with the same names and
+keeps topic names. Rejected as criteria: software and version (two MirrorMakers have the same); elapsed time; for
+addresses: all of 127.0.0.0/8 as one (such addresses are meant to distinguish clients), the /64 of an IPv6 address
+(whole networks share one).
 """
 
 from typing import NamedTuple
@@ -33,9 +32,7 @@ _PRODUCER = "connector-producer-"  # Worker.baseProducerConfigs; the connector a
 
 
 class WayBack(NamedTuple):
-    """How a record came to the target listener: over which connection, from which client, and for which target
-    topic.
-    """
+    """How a record came to the target listener: connection, client, and target topic."""
 
     producer: int
     host: str  # as `getpeername` gives it
@@ -44,7 +41,7 @@ class WayBack(NamedTuple):
 
 
 def detour(flow: Flow, topic: str, way: WayBack) -> str | None:
-    """Why it cannot have been the flow's own producer that brought a record of `topic`; None: it may have been."""
+    """Why the flow's own producer cannot have brought a record of `topic`; None: it may have."""
     if _plain(flow.peer) != _plain(way.host):
         return f"from {way.host}, not from {flow.peer}"
     names = _mirror_names(flow.client_id)
@@ -66,7 +63,7 @@ class _MirrorNames(NamedTuple):
 def _mirror_names(client_id: str) -> _MirrorNames | None:
     """MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer".
 
-    In linear time: a client chose the text.
+    In linear time, because clients choose the text.
     """
     parts = client_id.removesuffix(_CONSUMER).split("|")
     if not client_id.endswith(_CONSUMER):

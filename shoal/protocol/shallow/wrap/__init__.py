@@ -1,6 +1,6 @@
 """Fetch side: runs of whole batches become envelopes, in place.
 
-    record set, scanned -> eligible (are all plain? or rules for each batch) -> runs (what travels together) -> wrap
+    record set, scanned -> eligible (all at once, or rules per batch) -> runs (batches of one envelope) -> wrap
 
-A batch that no rule permits stays raw. Offsets that a consumer sees stay the same.
+Batches that are not eligible remain raw. The offsets that a consumer sees do not change.
 """

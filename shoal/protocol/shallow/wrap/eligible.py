@@ -1,8 +1,7 @@
-"""What is never wrapped: it is delivered raw, and the mirror copies it as it does without Shoal.
+"""What is never wrapped: it is sent raw, and the mirror copies it as it does without Shoal.
 
-One rule per line, with its reason; the first that applies counts. A batch that no rule names can be appended by a stock
-broker as it is, apart from its stamps (`LogValidator`, `UnifiedLog`), and a consumer that is given it whole loses
-nothing.
+One rule per line, with its reason; the first that applies counts. If none applies, a stock broker can append the batch
+unchanged except its stamps (`LogValidator`, `UnifiedLog`), and a consumer can get it whole.
 """
 
 import re
@@ -23,7 +22,7 @@ MAX_OFFSET = (1 << 63) - 2  # so that the next one is an int64, too
 
 
 class Reason(StrEnum):
-    """Why something stayed raw, as the operator reads it."""
+    """Why something is raw, for the operator."""
 
     # a batch
     INSIDE = "the mirror starts inside the batch"
@@ -52,7 +51,7 @@ class Reason(StrEnum):
 
 
 class Measure(NamedTuple):
-    """What a batch is measured by: the first offset the consumer has not seen, and the bytes an envelope may carry."""
+    """Limits for a batch: the first offset that the consumer has not seen, and the bytes that an envelope may carry."""
 
     fetch_offset: int
     payload_limit: int
@@ -63,29 +62,28 @@ _RULES: tuple[tuple[Reason, Callable[[BatchHeader, Measure], bool]], ...] = (
     (Reason.INSIDE, lambda batch, measure: batch.base_offset < measure.fetch_offset),
     # LogValidator: "Clients are not allowed to write control records". Consumers need the markers themselves.
     (Reason.CONTROL, lambda batch, _: batch.is_control),
-    # LogValidator: a batch must have records. It delivers none, so the consumer itself skips it.
+    # LogValidator: a batch must have records. This one has none, so the consumer itself skips it.
     (Reason.EMPTY, lambda batch, _: batch.record_count == 0),
     # LogValidator: "Inconsistent batch offset range and count".
     (Reason.HOLES, lambda batch, _: batch.record_count != batch.last_offset_delta + 1),
-    # INVALID_TIMESTAMP, or (3.6+) the producers' original times come back instead of what the mirror copies today.
+    # INVALID_TIMESTAMP, or (3.6+) the producers' original times would return instead of what a mirror copies.
     (Reason.LOG_APPEND_TIME, lambda batch, _: batch.is_log_append_time),
-    # baseTimestamp is not a timestamp then (KIP-534).
+    # Then baseTimestamp is not a timestamp (KIP-534).
     (Reason.DELETE_HORIZON, lambda batch, _: batch.has_delete_horizon),
     (Reason.CODEC, lambda batch, _: batch.attributes & 0x07 > Codec.ZSTD),
-    # RecordTooLargeException kills a mirror's task: max.request.size counts the whole envelope.
+    # max.request.size applies to the whole envelope; above it, RecordTooLargeException ends the mirror's task.
     (Reason.TOO_LARGE, lambda batch, measure: batch.size > measure.payload_limit),
 )
 
-# What attributes may be without any rule applying: a known codec, in a transaction or not.
+# Attributes to which no rule applies: a known codec, transactional or not.
 _PLAIN_ATTRIBUTES = frozenset(codec | bit for codec in Codec for bit in (0, TRANSACTIONAL))
 _CODECS = frozenset(Codec)  # and no other bit
 
 
 def are_plain(scanned: ScannedSet, measure: Measure, *, committed: bool) -> bool:
-    """Is it clear that no rule applies to any batch of the record set?
+    """A fast check: no rule applies to any batch, offsets ascend, and (`committed`) no batch is transactional.
 
-    And that their offsets ascend, and (`committed`) that none is of a transaction? It is for nearly every record set.
-    Where it is not, the rules decide batch by batch.
+    True for nearly every record set. If false, the rules decide batch by batch.
     """
     if not (scanned.is_v2 and scanned.headers):
         return False
@@ -103,7 +101,7 @@ def are_plain(scanned: ScannedSet, measure: Measure, *, committed: bool) -> bool
 
 
 def is_plain(fields: Fields, measure: Measure) -> bool:
-    """`are_plain` of one batch, without the order. Then its offsets and counts are not negative either."""
+    """`are_plain` for one batch, without the order. Implies that its offsets and counts are not negative."""
     return (
         fields[0] >= measure[0] >= 0  # base offset
         and 0 < fields[12] == fields[6] + 1  # record count, last offset delta
@@ -116,7 +114,7 @@ DELIVERS_NOTHING = frozenset({Reason.CONTROL, Reason.EMPTY})
 
 
 def raw_reason(batch: BatchHeader, measure: Measure) -> Reason | None:
-    """Why the batch (magic 2) must stay raw; None = it may be wrapped. Its CRC is not looked at."""
+    """Why the batch (magic 2) must be raw; None: it may be wrapped. Its CRC is not checked."""
     for reason, applies in _RULES:
         if applies(batch, measure):
             return reason
@@ -125,13 +123,11 @@ def raw_reason(batch: BatchHeader, measure: Measure) -> Reason | None:
 
 _INTERNAL = re.compile(r"^__|^\.|[.-]internal$")  # ReplicationPolicy.isInternalTopic
 
-MAX_REMEMBERED_TOPICS = 10_000  # names seen, with their verdict; forgotten all at once
+MAX_REMEMBERED_TOPICS = 10_000  # cached names; above it the cache is cleared
 
 
 class Topics:
-    """Topics that are never wrapped: internal ones, and those that match one of the `deep-topics` patterns
-    (searched).
-    """
+    """Topics that are never wrapped: internal ones, and those in which a `deep-topics` pattern is found (`search`)."""
 
     def __init__(self, deep: Iterable[str] = (), *, most: int = MAX_REMEMBERED_TOPICS) -> None:
         self._most = most

@@ -1,19 +1,17 @@
-"""Fetch side: which rows of batches may travel in an envelope together, and why the rest stays raw.
+"""Fetch side: which batches share an envelope, and why the others are raw.
 
-A run is a maximal row of consecutive eligible batches. Offset gaps between its batches are fine, since retention and
-compaction remove whole batches too, and each batch is dense in itself.
+A run is a maximal sequence of consecutive eligible batches. Offset gaps between its batches are fine: retention and
+compaction remove whole batches, too, and each batch is dense.
 
-Where the consumer reads committed data, it drops the batches of aborted transactions itself, by producer id and
-transactional bit (CompletedFetch.java). So there a transactional run is of one producer id and epoch, keeps both and
-the bit in its header, and has no gap: a gap may be a transaction marker that compaction removed, and the consumer would
-judge the data before it by the fate of the transaction after it. For a consumer that reads uncommitted data these are
-erased.
+A read_committed consumer itself drops the batches of aborted transactions, by producer id and transactional bit
+(CompletedFetch.java). So for it a transactional run has one producer id and epoch, keeps both and the bit in its
+header, and has no gap: a gap may be a transaction marker that compaction removed, and the consumer would treat the data
+before it as part of the transaction after it. For a read_uncommitted consumer these fields are erased.
 
-Batches may be tiny, so this is counted in tenths of a microsecond per batch. A record set in which no batch is special,
-as nearly all are, is judged as a whole (`are_plain`) and only cut into runs here. In another one each header is looked
-at by itself; `is_plain` answers for most of them, and only a batch that it does not know goes through the rules.
-Payloads are looked at when it is clear that the partition is worth it. A batch that turns out to be damaged is rare,
-and the rows are then made once more without it.
+Batches may be tiny, so every tenth of a microsecond per batch counts. Nearly all record sets have no special batch;
+these are checked as a whole (`are_plain`) and only cut into runs here. In the others each header is checked, with
+`is_plain` for most batches and the rules for the rest. Checksums of payloads are computed only for batches to be
+wrapped. If one is wrong, which is rare, the runs are made again without that batch.
 """
 
 from bisect import bisect_right
@@ -41,17 +39,17 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 
 __all__ = ["Found", "Run", "WrapContext", "find_rows", "rows_by_rules"]
 
-# The key but for its two names (85), eight headers with names of up to 22 bytes and up to 25 bytes each, varints, and
-# the header of the synthetic batch (61).
+# The key without its two names (85), eight headers with names of up to 22 bytes and values of up to 25 bytes, varints,
+# and the header of the synthetic batch (61).
 _OVERHEAD = 61 + 640
 
-# A batch: where it starts and ends, its fields, its last offset, and why it stays raw.
+# A batch: start, end, fields, last offset, and why it is raw.
 _Judged: TypeAlias = tuple[int, int, Fields, int, Reason | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapContext:
-    """One partition of one response. `serials` gives a new envelope serial at each call; sizes are bytes."""
+    """One partition of one response. `serials` returns a new envelope serial at each call; sizes in bytes."""
 
     cluster: str
     topic: str
@@ -64,13 +62,13 @@ class WrapContext:
     run_limit: int = 512 * 1024
     min_batch_bytes: int = 4096
     partitions: int | None = None  # number of partitions, for a mirror that chooses the partition by key hash
-    tags: tuple[Header, ...] = ()  # headers that all envelopes have: application tags, provenance
-    sampler: KeySampler | None = None  # which batches are looked into for keys; None: none
-    refused: Sequence[Offsets] = ()  # of this partition, what the target does not take
+    tags: tuple[Header, ...] = ()  # headers of all envelopes: application tags, provenance
+    sampler: KeySampler | None = None  # which batches are inspected for keys; None: none
+    refused: Sequence[Offsets] = ()  # ranges of this partition that the target refuses
 
     @property
     def payload_limit(self) -> int:
-        """Bytes of batches in one envelope, so that the synthetic batch stays within `run_limit`."""
+        """Most bytes of batches in one envelope: the synthetic batch must fit into `run_limit`."""
         tags = sum(len(name) + len(value) + 4 for name, value in self.tags)
         names = len(self.cluster.encode()) + len(self.topic.encode())
         return self.run_limit - _OVERHEAD - names - tags
@@ -78,7 +76,7 @@ class WrapContext:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Adjacent batches: a run, or batches that stay raw. Of a run, the start and the header of each are known."""
+    """Adjacent batches: a run, or raw batches. For a run, the start and the header of each are known."""
 
     start: int
     end: int
@@ -93,9 +91,7 @@ class Run:
 
 
 class Found(NamedTuple):
-    """`next_offset`: -1 where there are no batches; `raw_next`: after the last record that stays raw (None: none
-    does).
-    """
+    """`next_offset`: -1 without batches; `raw_next`: the offset after the last raw record (None: none is raw)."""
 
     rows: Sequence[Run]
     raw: Counter[Reason]
@@ -104,7 +100,7 @@ class Found(NamedTuple):
 
 
 def find_rows(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Found:
-    """The rows of a record set of `frame`, in order. RemoteProtocolError where its offsets or counts are impossible."""
+    """The rows of a record set of `frame`, in order. RemoteProtocolError if its offsets or counts are impossible."""
     found = _uniform_rows(scanned, context) or rows_by_rules(scanned, context, ())
     runs = [row for row in found.rows if row.is_run]
     batches = sum(len(row.starts) for row in runs)
@@ -115,7 +111,7 @@ def find_rows(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Found
 
 
 def _uniform_rows(scanned: ScannedSet, context: WrapContext) -> Found | None:
-    """None: the rules have to be asked."""
+    """None: the rules must decide."""
     measure = Measure(context.fetch_offset, context.payload_limit)
     if not are_plain(scanned, measure, committed=context.read_committed):
         return None
@@ -130,7 +126,7 @@ def _uniform_rows(scanned: ScannedSet, context: WrapContext) -> Found | None:
 
 
 def _runs(scanned: ScannedSet, at: int, limit: int) -> Iterator[Run]:
-    """All batches from the one numbered `at` on, in as few runs as the limit allows."""
+    """All batches from number `at` on, in as few runs as the limit allows."""
     starts, ends, headers, *_ = scanned
     while at < len(starts):
         stop = bisect_right(ends, starts[at] + limit)
@@ -139,12 +135,12 @@ def _runs(scanned: ScannedSet, at: int, limit: int) -> Iterator[Run]:
 
 
 def rows_by_rules(scanned: ScannedSet, context: WrapContext, damaged: Collection[int]) -> Found:
-    """Batch by batch. Those that start at `damaged` stay raw; no other checksum is looked at."""
+    """Batch by batch. Those that start at `damaged` are raw; no other checksum is checked."""
     return _found(_judged(scanned, context, damaged), context)
 
 
 def _judged(scanned: ScannedSet, context: WrapContext, damaged: Collection[int]) -> Iterator[_Judged]:
-    """Headers only. A log's offsets ascend; a run takes its first and last offset from that."""
+    """Headers only. The offsets of a log ascend, which gives a run's first and last offset."""
     measure = Measure(context.fetch_offset, context.payload_limit)
     position, is_first = -1, context.first_raw
     for at, stop, fields in zip(scanned.starts, scanned.ends, scanned.headers, strict=True):
@@ -171,7 +167,7 @@ def _judge(fields: Fields, measure: Measure) -> Reason | None:
 
 
 def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
-    """Cut where raw and wrapped meet, and runs where they may not go on."""
+    """Cut between raw and wrapped batches, and where a run must end."""
     limit, committed = context.payload_limit, context.read_committed
     rows, raw, last, raw_next = list[Run](), Counter[Reason](), -2, None
     row = Run(0, 0, is_run=False)
@@ -191,11 +187,11 @@ def _found(judged: Iterator[_Judged], context: WrapContext) -> Found:
 
 
 def _may_follow(one: Fields, two: Fields) -> bool:
-    """For a reader of committed data: nothing of which it could judge the one by the fate of the other."""
+    """For a read_committed consumer: both batches are committed or aborted together, or neither is transactional."""
     if not (one[5] | two[5]) & TRANSACTIONAL:
         return True
     same_producer = one[9:11] == two[9:11] and not (one[5] ^ two[5]) & TRANSACTIONAL
-    return same_producer and two[0] == one[0] + one[6] + 1  # the base offset is the last one and 1
+    return same_producer and two[0] == one[0] + one[6] + 1  # no gap
 
 
 def _all_raw(found: Found, batches: int) -> Found:
@@ -205,7 +201,7 @@ def _all_raw(found: Found, batches: int) -> Found:
 
 
 def _damaged(frame: Buffer, row: Run) -> list[int]:
-    """The starts of batches whose checksum is wrong: the one pass over the payloads."""
+    """The starts of batches with a wrong checksum; the only pass over the payloads."""
     stated = [header[4] for header in row.headers]
     found = body_crcs(frame, row.starts, row.ends)
     return [] if found == stated else [at for at, is_, be in zip(row.starts, found, stated, strict=True) if is_ != be]

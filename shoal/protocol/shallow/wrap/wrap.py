@@ -1,12 +1,11 @@
 """Fetch side: runs of whole batches (runs.py) become envelopes, in place.
 
-The synthetic batch around the envelope has the offset of the run's last record, so a consumer's position after it,
-`last offset + 1`, is where the run ends, and a committed position is always a batch boundary. Its timestamp is the
-largest of the run. Where the consumer reads committed data, the producer id, epoch and transactional bit of a run stay
-in its header.
+The synthetic batch around the envelope has the offset of the run's last record. So a consumer's next position, `last
+offset + 1`, is the end of the run, and a committed position is always a batch boundary. Its timestamp is the largest of
+the run. For a read_committed consumer its header keeps the producer id, epoch and transactional bit of the run.
 
-The checksum of the value is computed once over the whole run, and folded by linearity (wire/crc.py) into that of the
-synthetic batch.
+The checksum of the value is computed once over the whole run, and combined (wire/crc.py) into that of the synthetic
+batch.
 """
 
 from collections import Counter
@@ -30,10 +29,10 @@ __all__ = ["WrapContext", "Wrapped", "delivered", "wrap"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapped:
-    """`parts` is the new record set, None = forward it unchanged. Counts of batches; `wrapped_bytes` are of batches.
+    """`parts` is the new record set; None: forward it unchanged. Counts of batches; `wrapped_bytes` are of batches.
 
-    `next_offset` is where the consumer will fetch next, `raw_next` the offset after the last record it is given raw
-    (None: none is). Both are -1 and None where the record set is unreadable.
+    `next_offset` is the next fetch offset, `raw_next` the offset after the last raw record (None: none is raw). If the
+    record set is unreadable they are -1 and None.
     """
 
     parts: list[Buffer] | None
@@ -47,7 +46,7 @@ class Wrapped:
 
 
 def wrap(frame: Buffer, scanned: ScannedSet, context: WrapContext) -> Wrapped:
-    """Wrap what may be wrapped of a record set of `frame`. Never raises for its content: damage stays raw."""
+    """Wrap the eligible batches of a record set of `frame`. Never raises for its content: damage remains raw."""
     rows, raw, following, raw_next = _rows(frame, scanned, context)
     parts: list[Buffer] = []
     keys: list[EnvelopeKey] = []
@@ -140,7 +139,7 @@ def _envelope(view: memoryview, row: Run, context: WrapContext) -> tuple[Envelop
 
 
 def _have_keys(view: memoryview, row: Run, sampler: KeySampler | None) -> bool | None:
-    """Whether there are keys; None where no batch of the row is inspected."""
+    """Whether there are keys; None: no batch of the row is inspected."""
     picks = sampler.picks(len(row.starts)) if sampler is not None else ()
     spans = [(row.headers[at][5], row.starts[at] + HEADER_SIZE, row.ends[at]) for at in picks]
     seen = [has_keys(attributes, view[start:end]) for attributes, start, end in spans]
