@@ -1,15 +1,15 @@
-"""Produce side: what one produce request with envelopes becomes at the target.
+"""Produce side: opens the envelopes of one produce request.
 
     record set ── plan ──> items ── schedule ──> requests to the broker
                                        ^            │
                   findings, outcomes <─┴─ answers <─┘
 
-`plan` opens a partition's record set, purely. `schedule` says which record sets share a request; `progress` is one
-partition in it: what remains (`remaining`), goes out (`outgoing`), is in doubt and replayed (`replay`), and is appended
-(`appended_items`). `findings` are what the broker's answers show. `reconcile` compares envelopes with what was
-appended.
+`plan` opens a partition's record set; it is pure. `schedule` decides which record sets share a request. `progress` is
+one partition of it: what remains (`remaining`), is sent (`outgoing`), is in doubt and sent again (`replay`), and is
+appended (`appended_items`). `findings` are results of the broker's answers. `reconcile` compares envelopes with what
+was appended.
 
-Shoal's own producer ids and sequences: `sequence`. Those of an idempotent or transactional mirror: `mirror_producers`,
-`mirror_sequences`, kept in `sequence_slots`. `appended_log` remembers what was appended, so that a retry appends
+Shoal's own producer ids and sequences: `sequence`. Those of an idempotent or transactional mirror: `mirror_producers`
+and `mirror_sequences`, stored in `sequence_slots`. `appended_log` knows what was appended, so that a retry appends
 nothing twice.
 """

@@ -1,10 +1,10 @@
-"""What of each item of one plan is appended, and the answer to the mirror that follows from it.
+"""The appended part of each item of one plan, and the mirror's answer that follows from it.
 
-The mirror sent k outer records and takes `base_offset + i` for the offset of record i. It writes offset syncs from
-that, and consumer groups are moved by them, so an answer that is too high skips data. Let u_i be the target offset of
-the last record that outer record i holds. `base_offset + i <= u_i` for every i keeps every group from skipping a
-record, and u_i - i never decreases, so the largest safe answer is u_0: the last record of the first envelope, or the
-first record of a plain item. With one envelope per outer batch it is exact.
+The mirror sent k outer records and assumes that record i has the offset `base_offset + i`. It writes offset syncs from
+these, which move consumer groups, so an answer that is too high skips data. Let u_i be the target offset of the last
+record in outer record i. If `base_offset + i <= u_i` for every i, no group skips a record; and u_i - i never decreases.
+So the largest safe answer is u_0: the last record of the first envelope, or the first record of a plain item. With one
+envelope per outer batch it is exact.
 
 Each success is recorded in the ledger at once.
 """
@@ -23,7 +23,7 @@ __all__ = ["AppendedItems"]
 
 
 class AppendedItems:
-    """`repeats`: batches, or parts of one, that this plan brings again."""
+    """`repeats`: batches, or parts of one, that were already appended before this plan."""
 
     def __init__(self, partition: TopicPartition, plan: Plan, ledger: Ledger) -> None:
         self._partition = partition
@@ -34,7 +34,7 @@ class AppendedItems:
         self.repeats = sum(appended.batches + bool(appended.records) for appended in self._appended)
 
     def remaining(self) -> Remaining:
-        """The batches that are not appended. The first of an item may be appended in part (`records_in`)."""
+        """The batches that are not appended. The first one of an item may be partly appended (`records_in`)."""
         return Remaining(
             BatchRange(index, appended.batches, 0, item.batches[appended.batches :])
             for index, (item, appended) in enumerate(zip(self._plan.items, self._appended, strict=True))
@@ -42,7 +42,7 @@ class AppendedItems:
         )
 
     def records_in(self, batch_range: BatchRange) -> int:
-        """How many records of the batch with which the range begins are appended."""
+        """How many records of the range's first batch are appended."""
         appended = self._appended[batch_range.item]
         return appended.records if appended.batches == batch_range.batch else 0
 
@@ -71,12 +71,12 @@ class AppendedItems:
         return self._record(batch_range.item)
 
     def source_of(self, batch_range: BatchRange) -> SourceRange | None:
-        """Where the first batch of the range was read; None: it is of plain records."""
+        """The source range of the first batch; None: plain records."""
         item = self._plan.items[batch_range.item]
         return None if item.key is None else SourceRange.of(item.key, item.batches, batch_range.batch)
 
     def _behind(self, batch_range: BatchRange) -> Appended:
-        """The range's item when the range, the next one of it, is done with. The offsets are as they were."""
+        """The state of the range's item after this range, which is its next one. The offsets are unchanged."""
         item, last = batch_range.item, batch_range.batch + len(batch_range.batches) - 1
         records = batch_range.first + batch_range.records
         if len(batch_range.batches) == 1 and records < self._plan.items[item].batches.records_of(last):
@@ -93,7 +93,7 @@ class AppendedItems:
         return [EnvelopeAppended(self._partition, item.key, *offsets)]
 
     def outcome(self) -> Outcome:
-        """When nothing remains."""
+        """Call it when nothing remains."""
         refusals = [appended.refusal for appended in self._appended if appended.refusal is not None]
         if refusals:
             refusal = reduce(Refusal.joined, refusals)

@@ -1,13 +1,13 @@
-"""What is known to be appended, so that a producer's retry appends nothing twice.
+"""A log of what is appended, so that a producer's retry appends nothing twice.
 
-One produced partition with envelopes in it becomes several requests to the broker, and the mirror knows of one. When a
-later one fails, or the answer to the mirror is lost, the mirror sends all of it again. Its bytes are the same then, so
-each item has an identity that only a retry repeats: an envelope's is its key (which holds the serial of that very
-copy), a plain item's is a digest of its outer batch.
+One produced partition with envelopes becomes several requests to the broker, but the mirror knows of one. If a later
+one fails, or the mirror's answer is lost, the mirror sends all of it again, with the same bytes. So each item has an
+identity that only a retry repeats: the key of an envelope (which has the serial of this copy), or a digest of the outer
+batch for plain items.
 
-It outlives an orderly stop of Shoal (proxy/shallow/files/deliveries.py). What is forgotten is appended twice, never
-lost; what the broker appended without an answer that arrived is appended twice, too, as it would be without Shoal.
-Outer batches without an envelope are never recorded here.
+It survives an orderly stop of Shoal (proxy/shallow/files/deliveries.py). A forgotten item is appended twice, never
+lost. If the broker appended something and its answer was lost, that is also appended twice, as without Shoal. Outer
+batches without an envelope are not recorded here.
 """
 
 from collections import OrderedDict
@@ -25,14 +25,14 @@ __all__ = [
     "recall",
 ]
 
-# A producer retries what it holds: buffer.memory is 32 MiB by default, and what is wrapped is 4 KiB and more by
-# default. Twice that, since several mirrors may share a Shoal. An entry takes about 600 bytes.
+# A producer retries what is in its buffer: buffer.memory is 32 MiB by default, and wrapped batches have at least 4 KiB
+# by default. Twice that, because several mirrors may share a Shoal. An entry takes about 600 bytes.
 MAX_DELIVERIES = 16_384
 _MAX_TEXTS = 3
 
 
 class Refusal(NamedTuple):
-    """What the target refuses of one item permanently: the first error, how many batches, and the first few."""
+    """Batches of one item that the target refuses permanently: the first error, their number, and the first few."""
 
     error_code: int
     texts: tuple[str, ...]
@@ -50,10 +50,10 @@ class Refusal(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What of one item is done with: whole batches, then records of the next one, which was too large and is cut.
+    """The finished part of one item: whole batches, then records of the next one if it was too large and is cut.
 
-    All of that is appended except for what `refusal` says. `first` and `last` are the target offsets of the first and
-    the last record appended; -1 = the broker did not say.
+    All of it is appended except for `refusal`. `first` and `last` are the target offsets of the first and the last
+    record appended; -1: unknown.
     """
 
     batches: int = 0
@@ -67,7 +67,7 @@ NOTHING = Appended()
 
 
 class Ledger(Protocol):
-    """What `AppendedItems` reads and writes."""
+    """The store of `AppendedItems`."""
 
     def recall(self, partition: TopicPartition, identity: Hashable) -> Appended: ...
 
@@ -85,7 +85,7 @@ class Deliverable(Protocol):
 
 
 def recall(ledger: Ledger, partition: TopicPartition, items: Sequence[Deliverable]) -> Iterator[Appended]:
-    """What is appended of each item of a plan. An item behind a forgotten one is sent again, too, to stay behind it."""
+    """The appended part of each item of a plan. Items after a forgotten one are sent again, too, to keep the order."""
     whole = True
     for item in items:
         delivered = ledger.recall(partition, item.identity) if whole else NOTHING
@@ -94,18 +94,18 @@ def recall(ledger: Ledger, partition: TopicPartition, items: Sequence[Deliverabl
 
 
 class AppendedLog:
-    """The least recently used of `limit` items are forgotten."""
+    """Holds `limit` items; the least recently used ones are forgotten."""
 
     def __init__(self, limit: int = MAX_DELIVERIES) -> None:
         self._limit = limit
         self._known: OrderedDict[tuple[TopicPartition, Hashable], Appended] = OrderedDict()
 
     def recall(self, partition: TopicPartition, identity: Hashable) -> Appended:
-        """What of the item is appended already, when a request brings it (again)."""
+        """The part of the item that is already appended."""
         return self._known.get((partition, identity), NOTHING)
 
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
-        """Call it with each success of the broker, before anything else is done."""
+        """Call it after each success of the broker, before anything else."""
         self._known[partition, identity] = delivered
         self._known.move_to_end((partition, identity))
         while len(self._known) > self._limit:

@@ -1,7 +1,7 @@
-"""What a broker's answer to a produced partition means for its batches, for the mirror, and for Shoal.
+"""The meaning of a broker's answer to a produced partition for its batches, the mirror, and Shoal.
 
-The error codes are sets. A `Finding` is what one answer shows beyond the fate of its batches; `schedule` returns it as
-a value, and the proxy folds it into counters, proofs, producer ids and the log. `Outcome` is the answer for the mirror.
+The error codes are in sets. A `Finding` is a result of an answer other than the fate of its batches; `schedule` returns
+it as a value, and the proxy folds it into counters, proofs, producer ids and the log. `Outcome` is the mirror's answer.
 """
 
 from collections.abc import Hashable
@@ -37,32 +37,32 @@ __all__ = [
 
 TRY_AGAIN = ErrorCode.REQUEST_TIMED_OUT  # every producer retries it
 
-# A repeated sequence that is too old for the broker to remember its offset (0.11, 1.0).
+# A duplicate sequence that is so old that the broker no longer knows its offset (0.11, 1.0).
 ALREADY_THERE = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 # The batch is cut in pieces.
 CUTTABLE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-# A set with one such batch in it is refused as a whole.
+# A set with one such batch is refused as a whole.
 DIVISIBLE = CUTTABLE | {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.INVALID_TIMESTAMP,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     ErrorCode.INVALID_RECORD,
 }
-# A batch is refused for what it is, and no producer sends it again.
+# A batch is refused because of its content, and producers do not retry it.
 REFUSED_FOR_GOOD = frozenset(
     {ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.INVALID_RECORD}
 )
-# What the broker last appended is not what Shoal believes: acknowledged data was lost there, or its memory of the id.
+# The broker's last sequence is not the one that Shoal expects: it lost acknowledged data, or its state of the id.
 LOST_TRACK = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 # Only a producer with an id gets these.
 OF_STAMPS = LOST_TRACK | ALREADY_THERE | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-# The broker does not even look at the batch now, which says nothing about an earlier attempt to append it.
+# The broker has not processed the batch this time, which says nothing about an earlier attempt to append it.
 _NOT_NOW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-# Never appended. (A batch that is refused for what it is was refused for it before, unless it has become too old; were
-# the topic's settings changed in between, records might come twice, but none is lost.)
+# Never appended. (A batch that is refused because of its content was also refused earlier, unless it has become too
+# old; if the topic's settings changed in between, records may be appended twice, but none is lost.)
 NEVER_APPENDED = DIVISIBLE | LOST_TRACK | {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-# This attempt appended nothing. Not among them: what a broker may also answer afterwards, while it waits for the
-# followers (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT), or for any
+# This attempt appended nothing. Not included: errors that a broker may also return after appending, while it waits for
+# the followers (NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT), or for any
 # reason.
 NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
 
@@ -79,7 +79,7 @@ class RecordSetAppended:
 
 @dataclass(frozen=True, slots=True)
 class PlainAppended:
-    """The broker appended the record set of a partition without envelopes."""
+    """The broker appended the record set of a partition that has no envelopes."""
 
     partition: TopicPartition
     base_offset: int
@@ -87,7 +87,7 @@ class PlainAppended:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailed:
-    """The broker answered an error to one record set."""
+    """The broker returned an error for one record set."""
 
     partition: TopicPartition
     error_code: int
@@ -95,7 +95,7 @@ class PartitionFailed:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeAppended:
-    """All of an envelope is appended. `first` and `last` are the target offsets of its records; -1 = not known."""
+    """An envelope is completely appended. `first` and `last`: target offsets of its records; -1: unknown."""
 
     partition: TopicPartition
     key: EnvelopeKey
@@ -117,7 +117,7 @@ class BatchRefused:
 
 @dataclass(frozen=True, slots=True)
 class SetRefused:
-    """The broker refused a set of batches and then took every one of them alone."""
+    """The broker refused a set of batches, and then accepted each of them alone."""
 
     partition: TopicPartition
     reason: str
@@ -140,7 +140,7 @@ class ProducerIdStale:
 
 @dataclass(frozen=True, slots=True)
 class GapIgnored:
-    """The broker appended a record set behind a gap: it does not check sequences."""
+    """The broker appended a record set after a gap: it does not check sequences."""
 
     partition: TopicPartition
 
@@ -160,9 +160,9 @@ Finding = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The answer for the mirror: an error code with a message for the log, or 0 and the base offset (-1: not known).
+    """The mirror's answer: an error code with a message for the log, or 0 and the base offset (-1: unknown).
 
-    `is_own`: the error is Shoal's, because no single answer of the broker is true of the whole partition.
+    `is_own`: the error is Shoal's, because no single answer of the broker applies to the whole partition.
     """
 
     error_code: int

@@ -1,13 +1,13 @@
-"""Idempotent and transactional mirrors: what of a produce request is renumbered, and how, partition by partition.
+"""Idempotent and transactional mirrors: renumbers the batches of a produce request, partition by partition.
 
-`prepare` is called for every record set, with or without envelopes, while the caller holds the partition's lock: as
-soon as the sequences of a producer have diverged in a partition (mirror_sequences.py), its batches without envelopes
-change, too.
+`prepare` is called for every record set, with or without envelopes, while the caller holds the partition's lock: after
+the first envelope the sequences of a producer differ in a partition (mirror_sequences.py), so its batches without
+envelopes change, too.
 
-Batches of an envelope get the mirror's own stamps: producer id, epoch, transactional bit, sequence. Source batches have
--1 in all of them (`producible_header`). A target broker takes a batch into a transaction by these stamps alone, so the
-copies become visible together with the mirror's offsets, or not at all. The stamps are in the header and within the
-CRC, which is patched once more: damage to the payload stays visible to the broker.
+Batches of an envelope get the mirror's own stamps: producer id, epoch, transactional bit, sequence. (Source batches
+have -1 in all of them, see `producible_header`.) For the target broker these stamps make a batch part of a transaction,
+so the copies become visible together with the mirror's offsets, or not at all. The stamps are in the header, which the
+CRC covers. The CRC is patched, so the broker still detects damage of the payload.
 """
 
 from bisect import bisect_right
@@ -40,15 +40,15 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared", "StampedDeliveries", "restamp"]
 
-# (producer id, partition) pairs that are known at a time, 8 MiB where all are in use. A mirror has one for each
-# partition that it writes; a pair that is forgotten in the middle of an epoch makes its producer begin anew.
+# Known (producer id, partition) pairs; 8 MiB if all are in use. A mirror has one for each partition that it writes. A
+# pair that is forgotten within an epoch makes its producer start a new one.
 DEFAULT_SLOTS = 16_384
-# Behind one outer batch, by the counts in headers: they are added up, and wrap around.
+# Records of one outer batch by the counts in headers, which are added up, so sequences wrap around.
 MAX_RECORDS = 0x7FFFFFFF
 
 
 def restamp(plan: Plan, stamp: OuterStamp, first: int) -> Plan:
-    """The plan with the mirror's stamps on its batches; its records have the sequences from `first` on."""
+    """The plan with the mirror's stamps on its batches; sequences start at `first`."""
     return replace(plan, items=tuple(_items(plan, stamp, first)))
 
 
@@ -61,10 +61,10 @@ def _items(plan: Plan, stamp: OuterStamp, sequence: int) -> Iterator[Item]:
 
 
 class StampedDeliveries:
-    """What of one restamped plan is appended. The identity of an item is its index in the plan.
+    """The appended part of one restamped plan. The identity of an item is its index in the plan.
 
-    It takes the place of `AppendedLog`, but counts the inner records of one outer batch, and so is true after a
-    restart, too. An envelope's key would not do: what an aborted transaction has appended is not delivered.
+    It replaces `AppendedLog`, but counts the inner records of one outer batch, so it is also right after a restart. An
+    envelope's key is not enough: what an aborted transaction appended is not delivered.
     """
 
     def __init__(self, sequences: SequenceMap, stamp: OuterStamp, plan: Plan, placed: Placed) -> None:
@@ -72,7 +72,7 @@ class StampedDeliveries:
         self._sequences = sequences
         self._stamp = stamp
         self._with_key = plan.items[0].key is not None
-        # For each item, how many records precede each of its batches, and all that follows its last.
+        # Per item: the number of records before each of its batches, and after the last one.
         self._records: list[tuple[int, ...]] = []
         before = 0
         for item in plan.items:
@@ -90,7 +90,7 @@ class StampedDeliveries:
     def record(self, partition: TopicPartition, identity: Hashable, delivered: Appended) -> None:
         records = self._of(identity)[delivered.batches] + delivered.records
         offset = self.placed.base_offset
-        if identity == 0:  # the answer to the mirror is made of it (appended_items.py)
+        if identity == 0:  # the mirror's answer depends on it (appended_items.py)
             offset = delivered.last if self._with_key else delivered.first
         self.placed = self.placed._replace(appended=records, base_offset=offset)
         self._sequences.appended(partition, self._stamp, records, offset)
@@ -101,14 +101,14 @@ class StampedDeliveries:
 
 
 class Prepared(NamedTuple):
-    """A plan whose batches carry the mirror's stamps, and what of it is appended already."""
+    """A plan whose batches have the mirror's stamps, and its already appended part."""
 
     plan: Plan
     deliveries: StampedDeliveries
 
 
 class Passing(NamedTuple):
-    """A batch that passes as it is. Call `appended` when the broker has appended it."""
+    """A batch that passes unchanged. Call `appended` when the broker has appended it."""
 
     sequences: SequenceMap
     partition: TopicPartition
@@ -119,9 +119,7 @@ class Passing(NamedTuple):
 
 
 class MirrorProducers:
-    """`slots`: memory that is zero at first, and should outlive the process. `keep` gets each change
-    (sequence_slots.py).
-    """
+    """`slots`: memory, zero at first, that should survive the process. `keep` gets each change (sequence_slots.py)."""
 
     def __init__(
         self, slots: bytearray | memoryview, *, keep: Keep | None = None, plain_codec: Codec | None = None
@@ -185,5 +183,5 @@ class MirrorProducers:
 
 
 def _may_be_stamped(frame: Buffer, start: int, end: int) -> bool:
-    """The first batch is of magic 2 and has a producer id. The broker judges whatever else there is."""
+    """The first batch has magic 2 and a producer id. The broker checks everything else."""
     return end - start >= HEADER_SIZE and frame[start + 16] == 2 and frame[start + 43] < 0x80

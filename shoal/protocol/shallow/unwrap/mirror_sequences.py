@@ -1,34 +1,33 @@
-"""Which sequence numbers the batches of an idempotent or transactional mirror get on the target.
+"""Sequence numbers of the batches of an idempotent or transactional mirror on the target.
 
-The mirror's producer numbers what it sends: one sequence per outer record. An envelope is one outer record and stands
-for n inner records, and the broker wants each batch to begin where the one before ended. So from the first envelope on,
-the numbers of a (producer id, epoch, partition) have diverged, and every later batch of it is renumbered, also one
-without envelopes. Until then they are the mirror's own and nothing is edited. But those batches are remembered, too:
-with several requests in flight one may come again behind envelopes, when the broker has long forgotten it and calls it
-out of order.
+The mirror's producer uses one sequence per outer record. An envelope is one outer record with n inner records, and the
+broker requires each batch to begin where the previous one ended. So after the first envelope the numbers of a (producer
+id, epoch, partition) differ, and every later batch of it is renumbered, also batches without envelopes. Until then the
+mirror's own numbers are used and nothing is edited. But these batches are recorded, too: with several requests in
+flight one may be sent again after envelopes, when the broker has forgotten it and would call it out of order.
 
 Rules:
-1. A new epoch begins at 0 on both sides. So a producer id, epoch and partition that is not known here must begin at 0;
-   if it begins elsewhere, its map is lost. That is answered with OUT_OF_ORDER_SEQUENCE_NUMBER and never passed on: the
-   broker remembers the ranges of the last 5 batches. An outer number that happens to be such a range would be taken for
-   a duplicate, that is, be acknowledged and dropped.
+1. A new epoch begins at 0 on both sides. So an unknown producer id, epoch and partition must begin at 0; otherwise its
+   map is lost. The answer is then OUT_OF_ORDER_SEQUENCE_NUMBER, and the batch is never passed on: the broker remembers
+   the ranges of the last 5 batches, and would acknowledge and drop an outer number that happens to match one of them as
+   a duplicate.
 2. The same bytes with the same outer sequence are a retry and get the same inner sequences. The last 5 outer batches
-   are known (a producer has at most 5 in flight), with what of each is appended. What is known to be appended is not
-   sent again: the broker recognizes only the last 5 *inner* batches.
-3. A batch is taken only when all of the one before is appended. Until then a producer with several requests in flight
-   gets OUT_OF_ORDER_SEQUENCE_NUMBER, as from a broker, and sends the batch again after the other. Not so before the
-   first envelope: there the broker counts as the mirror does, and judges by itself.
-4. Whatever else does not fit is out of order. It is never guessed.
+   are known (a producer has at most 5 in flight), with the appended part of each. That part is not sent again: the
+   broker recognises only the last 5 *inner* batches.
+3. A batch is accepted only if all of the previous one is appended. Until then a producer with several requests in
+   flight gets OUT_OF_ORDER_SEQUENCE_NUMBER, as from a broker, and sends the batch again after the other one. Before the
+   first envelope the broker itself checks this, because its numbers are those of the mirror.
+4. Everything else is out of order. Shoal never guesses.
 
-What the Java producer makes of OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it sends
-a batch again that is not the next one after the last acknowledged; else an idempotent producer begins a new epoch and
-sends everything in flight again, and a transactional one can only abort. UNKNOWN_PRODUCER_ID was rejected: to it a
-transactional producer may answer with sequence 0 in the same epoch and transaction, as if nothing had been appended. So
-were INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which name a cause that is not there; the second is always fatal.
+How the Java producer reacts to OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it
+retries a batch that is not the next one after the last acknowledged; otherwise an idempotent producer starts a new
+epoch and sends everything in flight again, and a transactional one can only abort. Rejected: UNKNOWN_PRODUCER_ID, to
+which a transactional producer may respond with sequence 0 in the same epoch and transaction, as if nothing had been
+appended; INVALID_PRODUCER_EPOCH and PRODUCER_FENCED, which state a wrong cause, and the second is always fatal.
 
-The map is in a buffer (sequence_slots.py). When that is kept in a file, it outlives the process: a killed Shoal
-finds it again, and a mirror in the middle of a transaction goes on. It is written before anything is sent, so what is
-sent is always known. A map that is too old would be worse than none: the keeper of the buffer must not bring one back.
+The map is in a buffer (sequence_slots.py). If that is in a file, it survives the process: a killed Shoal finds it
+again, and a mirror continues its open transaction. It is written before anything is sent, so it is never behind. An old
+map would be worse than none: the owner of the buffer must never restore one.
 """
 
 from collections import OrderedDict
@@ -50,8 +49,8 @@ __all__ = [
     "outer_stamp",
 ]
 
-_SEQUENCES = 1 << 31  # they go round: after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)
-_IN_FLIGHT = 5  # outer batches: max.in.flight.requests.per.connection of an idempotent producer, at most
+_SEQUENCES = 1 << 31  # 0 follows 2^31 - 1 (DefaultRecordBatch.incrementSequence)
+_IN_FLIGHT = 5  # outer batches: the highest max.in.flight.requests.per.connection of an idempotent producer
 
 
 def add_sequence(sequence: int, records: int) -> int:
@@ -59,7 +58,7 @@ def add_sequence(sequence: int, records: int) -> int:
 
 
 class OuterStamp(NamedTuple):
-    """What an outer batch says of itself. `identity` is equal in a retry only: CRC and size."""
+    """The stamp of an outer batch. `identity` (CRC and size) is equal only in a retry."""
 
     producer_id: int
     epoch: int
@@ -70,7 +69,7 @@ class OuterStamp(NamedTuple):
 
 
 def outer_stamp(header: BatchHeader) -> OuterStamp | None:
-    """None: its producer is not idempotent. Its CRC must have been checked: it is what a retry is known by."""
+    """None: its producer is not idempotent. The CRC must be checked before, because it identifies a retry."""
     if header.producer_id < 0:
         return None
     return OuterStamp(
@@ -84,10 +83,10 @@ def outer_stamp(header: BatchHeader) -> OuterStamp | None:
 
 
 class Placed(NamedTuple):
-    """The inner records get the sequences from `first` on; so many of them are `appended` already.
+    """Sequences of the inner records start at `first`; `appended` of them are already appended.
 
-    `base_offset` is what of the answer is known since (-1: nothing). `as_it_is`: there was no envelope yet; it passes.
-    `again`: more may be appended than is known, since it came before.
+    `base_offset`: of the mirror's answer, if known (-1: unknown). `as_it_is`: there was no envelope yet; it passes
+    unchanged. `again`: it was sent before, so more may be appended than is known.
     """
 
     first: int
@@ -112,16 +111,16 @@ class SequenceStatistics:
 
 
 class SequenceMap:
-    """One for each target cluster. It knows as many (producer id, partition) as `slots` holds, the latest used ones.
+    """One for each target cluster. It has the most recently used (producer id, partition) pairs, as many as `slots`.
 
-    `place` what came before anything of it is sent, `appended` after each success of the broker.
+    Call `place` before anything of a batch is sent, and `appended` after each success of the broker.
     """
 
     def __init__(self, slots: bytearray | memoryview, keep: Keep | None = None) -> None:
         self._slots = SlotTable(slots, keep)
         self._known: OrderedDict[bytes, Lineage] = OrderedDict(self._slots.load())
         self._forgotten = 0
-        self._forgotten_keys: OrderedDict[bytes, None] = OrderedDict()  # as many of them as there are slots
+        self._forgotten_keys: OrderedDict[bytes, None] = OrderedDict()  # at most as many as there are slots
         self._refused = 0
 
     @property
@@ -129,7 +128,7 @@ class SequenceMap:
         return self._slots.count
 
     def place(self, partition: TopicPartition, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
-        """Where the batch goes. `inner_records` is None for a batch without envelopes."""
+        """The sequences of the batch. `inner_records` is None for a batch without envelopes."""
         key = slot_key(stamp.producer_id, partition)
         placed = self._place(key, stamp, inner_records)
         self._refused += isinstance(placed, Misplaced)
@@ -171,11 +170,11 @@ class SequenceMap:
         return Placed(first)
 
     def appended(self, partition: TopicPartition, stamp: OuterStamp, records: int, base_offset: int) -> None:
-        """So many of the inner records of a batch that was placed are appended now."""
+        """`records` of the inner records of a placed batch are appended now."""
         key = slot_key(stamp.producer_id, partition)
         lineage = self._known.get(key)
         if lineage is None or lineage.epoch != stamp.epoch:
-            return  # forgotten, or of the past, meanwhile
+            return  # meanwhile forgotten or outdated
         window = tuple(
             outer._replace(appended=records, base_offset=base_offset)
             if (outer.base, outer.crc, outer.size) == (stamp.base_sequence, *stamp.identity)
@@ -207,7 +206,7 @@ class SequenceMap:
 
 
 def _known(lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | None:
-    """Where a batch went that comes again."""
+    """The earlier sequences of a retry."""
     for outer in lineage.window:
         if outer.base == stamp.base_sequence and (outer.crc, outer.size) == stamp.identity and outer.inner == inner:
             return Placed(outer.first, outer.appended, outer.base_offset, again=True)

@@ -1,6 +1,6 @@
-"""What goes to a partition in one request: one batch, or, where the broker is proven to take it, a set of several.
+"""The record set of a partition in one request: one batch, or a set of several if the broker is proven to accept it.
 
-Batch ranges (remaining.py) go out in the plan's order.
+Batch ranges (remaining.py) are sent in the plan's order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ from shoal.protocol.wire.crc import Buffer
 
 __all__ = ["OutgoingRecordSet", "halves"]
 
-# Bytes of a buffer, on average: to copy it costs less than to hand it to the kernel on its own.
+# Average bytes of a buffer: below, copying costs less than passing each buffer to the kernel.
 _JOINED_BELOW = 8 * 1024
 
 
 class OutgoingRecordSet(NamedTuple):
-    """The record set for one partition. `stamp` is the first batch's; the others have the sequences that follow."""
+    """The record set for one partition. `stamp` is the first batch's; the others have the following sequences."""
 
     ranges: tuple[BatchRange, ...]
     stamp: Stamp | None
@@ -64,9 +64,9 @@ class OutgoingRecordSet(NamedTuple):
 
 
 def halves(batch: OutgoingBatch) -> list[OutgoingBatch]:
-    """Parts of at most half the bytes, or the batch alone where it is one record. About 3 us per record.
+    """Parts of at most half the bytes; a batch of one record is returned alone. About 3 us per record.
 
-    The same batch always gives the same parts: so a retry finds the place up to which it is appended. Raises
+    The same batch always gives the same parts, so a retry finds the position up to which it is appended. Raises
     RemoteProtocolError for a damaged batch.
     """
     if batch.records == 1:

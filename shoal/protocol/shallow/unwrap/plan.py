@@ -1,17 +1,16 @@
-"""Produce side: what one partition of a ProduceRequest becomes when there are envelopes in it.
+"""Produce side: the plan for one partition of a ProduceRequest that has envelopes.
 
-The plan is a list of items in the order of the outer records. An envelope is the batches in it, each with a producible
-header; consecutive plain records are one re-encoded batch. A stock broker takes one batch per partition and
-request, so the items go out batch by batch (progress.py); order inside the partition is strict.
+The plan is a list of items in the order of the outer records. An envelope becomes its batches, each with a producible
+header; consecutive plain records become one re-encoded batch. A stock broker accepts one batch per partition and
+request, so the items are sent batch by batch (progress.py), strictly in order.
 
-A record set without an envelope is forwarded untouched, and so are look-alikes. Only tokens (token.py) are taken off
-its records, also those of a former process: in the same batch, which is encoded anew. To find
-that out costs two memory searches where the outer batch is uncompressed, and a bounded decompression where it is not.
-What cannot be looked into, or holds an envelope that cannot be opened, is refused: an envelope must never be passed on.
-Nothing has been appended of what is refused.
+A record set without an envelope is forwarded unchanged, also with keys that only look like one. Only tokens (token.py)
+are removed from its records, also those of an earlier process; that batch is encoded again. The check costs two memory
+searches if the outer batch is uncompressed, otherwise a limited decompression. A batch that cannot be read, or has an
+envelope that cannot be opened, is refused before anything of it is appended: an envelope must never be passed on.
 
-Damage is always the mirror's to retry: each envelope's value is checked against the checksum in its key, the plain
-records against that of their outer batch, and the inner batches keep a CRC that is patched, never recomputed.
+Damage makes the mirror retry: each envelope's value is checked against the checksum in its key, the plain records
+against that of their outer batch, and the CRC of inner batches is patched, never recomputed.
 """
 
 import re
@@ -59,27 +58,23 @@ __all__ = [
     "plan_record_set",
 ]
 
-# Bytes of a compressed outer batch, decompressed. max.request.size is 1 MiB by default and 1000 to 1 is what zstd makes
-# of the most monotonous JSON. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and
-# sends halves.
+# Decompressed bytes of an outer batch. max.request.size is 1 MiB by default, and zstd compresses the most repetitive
+# JSON 1000 to 1. Above it the answer is MESSAGE_TOO_LARGE: the Java producer then splits the batch and sends halves.
 MAX_OUTER_BYTES = 64 * 1024 * 1024
-# Records of an outer batch that seems to hold an envelope or a token: each is decoded here, 5 us, and nothing else in
-# the process goes on meanwhile. A mirror's batch has far fewer, since envelopes are large; a client that sends more is
-# answered as above.
+# Records of an outer batch that may have an envelope or a token: decoding one takes 5 us and blocks the process. A
+# mirror's batch has far fewer, because envelopes are large; above it the answer is the same.
 MAX_OUTER_RECORDS = 100_000
 
 _NEVER_WRAPPED = UNPRODUCIBLE | DELETE_HORIZON
 _LAST_CODEC = max(Codec)
-_COPIED_BELOW = 16 * 1024  # bytes of a batch, on average
+_COPIED_BELOW = 16 * 1024  # average bytes of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An envelope (`key`), or a row of plain records (`key` is None).
+    """An envelope (`key`), or consecutive plain records (`key` is None).
 
-    `identity` is equal in a retry of the same bytes only.
-
-    `headers`: those of the envelope's record (facts.py).
+    `identity` is equal only in a retry of the same bytes. `headers`: those of the envelope's record (facts.py).
     """
 
     identity: Hashable
@@ -89,7 +84,7 @@ class Item:
 
 
 class Returned(NamedTuple):
-    """A token that came back, and its record without it."""
+    """A token that came back, and the fingerprint of its record without it."""
 
     token: bytes
     timestamp: int
@@ -98,7 +93,7 @@ class Returned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stripped:
-    """No envelope, but tokens: the record set to go on with instead. A retry of the same bytes gives the same bytes."""
+    """No envelope, but tokens: `record_set` replaces the original. The same bytes always give the same result."""
 
     record_set: bytes
     tokens: tuple[Returned, ...]
@@ -106,34 +101,35 @@ class Stripped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`outer_records`: how many records the mirror's producer believes to send.
+    """`outer_records`: number of records for the mirror's producer.
 
-    With a `stamp` it is idempotent, and nothing may be sent before its batches are stamped (mirror_producers.py).
+    With a `stamp` the producer is idempotent, and its batches must be stamped before they are sent
+    (mirror_producers.py).
     """
 
     items: tuple[Item, ...]
     outer_records: int
     stamp: OuterStamp | None = None
     tokens: tuple[Returned, ...] = ()
-    opened: int = 0  # bytes that were decompressed, and are kept as long as the plan
+    opened: int = 0  # decompressed bytes, which live as long as the plan
 
     @property
     def identity(self) -> Hashable:
-        """Equal in a retry of the same outer batch only."""
+        """Equal only in a retry of the same outer batch."""
         return tuple(item.identity for item in self.items)
 
     @property
     def sender(self) -> Hashable:
-        """Whose sequence it goes in: the source cluster.
+        """The owner of the sequence: the source cluster.
 
-        Not the connection or its client: a mirror that was restarted, on whatever host, is the same sender, and fences
-        what its old life has in flight. Nor the source topic: a mirror may merge several into one.
+        Not the connection or its client: a restarted mirror, on any host, is the same sender, and fences what it had in
+        flight before. Nor the source topic: a mirror may merge several into one.
         """
         return next(item.key.cluster for item in self.items if item.key)
 
     @property
     def several(self) -> bool:
-        """More than one batch for the broker."""
+        """True if it has more than one batch for the broker."""
         return len(self.items) > 1 or len(self.items[0].batches) > 1
 
     @property
@@ -143,14 +139,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The partition is answered with this error; nothing of it may be sent on."""
+    """The partition is answered with this error; nothing of it may be sent to the broker."""
 
     error_code: int
     message: str
 
 
 class _Outer(NamedTuple):
-    """The outer batch: where it is, and the bytes of its records."""
+    """The outer batch: its position, and the bytes of its records."""
 
     frame: Buffer
     span: Span
@@ -167,11 +163,10 @@ def plan_record_set(
     limit: int = MAX_OUTER_BYTES,
     most_records: int = MAX_OUTER_RECORDS,
 ) -> Plan | Stripped | Refused | None:
-    """The plan for the record set `frame[start:end]`; None = no envelope in it, forward it untouched.
+    """The plan for the record set `frame[start:end]`; None: it has no envelope, forward it unchanged.
 
-    Plain records beside envelopes are encoded with `plain_codec` where their outer batch is uncompressed, else with the
-    outer batch's codec. At most `limit` bytes are decompressed per outer batch, and at most `most_records` are looked
-    at.
+    Plain records beside envelopes are encoded with the outer batch's codec, or with `plain_codec` if that is
+    uncompressed. Per outer batch, at most `limit` bytes are decompressed and at most `most_records` are decoded.
     """
     try:
         spans = split(frame, start, end)
@@ -196,7 +191,7 @@ def plan_record_set(
 def _plan_batch(
     frame: Buffer, span: Span, plain_codec: Codec | None, limit: int, most_records: int
 ) -> Plan | Stripped | Refused | None:
-    if span.magic != 2:  # no mirror that gets envelopes (they have headers) writes it, and Produce v3+ refuses it
+    if span.magic != 2:  # has no headers, so no envelopes; Produce v3+ refuses it
         return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
     try:
         outer = _open(frame, span, limit)
@@ -248,7 +243,7 @@ def _stripped(outer: _Outer) -> Stripped | Refused | None:
 
 
 def _unreadable(frame: Buffer, start: int, end: int, problem: str) -> Refused | None:
-    """The broker refuses it, too. But some brokers take what precedes the damage."""
+    """The broker would refuse it, too, but some brokers append what precedes the damage."""
     return Refused(error_code=ErrorCode.INVALID_RECORD, message=problem) if _holds_magic(frame, start, end) else None
 
 
@@ -261,7 +256,7 @@ def _open(frame: Buffer, span: Span, limit: int) -> _Outer:
 
 
 def _unopened(frame: Buffer, span: Span, error: RemoteProtocolError) -> Refused:
-    """The mirror sends a damaged batch again, and halves of one too large; one that it made wrong never gets better."""
+    """The mirror retries a damaged batch, and sends halves of one that is too large; retrying any other is useless."""
     if body_crc(frame, span.start, span.end) != int.from_bytes(frame[span.start + 17 : span.start + 21], "big"):
         return Refused(
             error_code=ErrorCode.CORRUPT_MESSAGE, message=f"damaged on its way from the mirror to Shoal: {error}"
@@ -279,7 +274,7 @@ def _blame(outer: _Outer, problem: str) -> Refused:
 
 
 def _vet(outer: _Outer) -> Refused | None:
-    """What the outer batch itself must be."""
+    """Check the outer batch itself."""
     header = outer.header
     if body_crc(outer.frame, outer.span.start, outer.span.end) != header.crc:
         return _blame(outer, "CRC mismatch")
@@ -305,11 +300,11 @@ def _holds_magic(buf: Buffer, start: int, end: int) -> bool:
 
 
 class _Damaged(Exception):
-    """The value of an envelope is not what its key says."""
+    """The value of an envelope does not match its key."""
 
 
 def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[list[Item], int]:
-    """Items in the order of the records, and the number of the records. Tokens are taken off plain ones."""
+    """-> items in the order of the records, and the number of records. Tokens are removed from plain records."""
     header, items, plain, count = outer.header, list[Item](), list[NewRecord](), 0
     codec = header.codec or plain_codec
     for record in read_records(outer.payload, header.record_count):
@@ -332,10 +327,9 @@ def _items(outer: _Outer, plain_codec: Codec, tokens: list[Returned]) -> tuple[l
 
 
 def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: int) -> Item:
-    """Consecutive records beside an envelope. The same place in the same outer batch's bytes: the same item, sent
-    again.
+    """Consecutive records beside an envelope. Its identity is the outer batch's bytes and the position `at` in it.
 
-    The place `at` counts: equal records may be on both sides of an envelope, and each is to be appended.
+    The position matters, because equal records may be on both sides of an envelope, and both must be appended.
     """
     batch = encode_batch(records, codec=codec)
     digest = blake2b(memoryview(outer.frame)[outer.span.start : outer.span.end], digest_size=16)
@@ -346,7 +340,7 @@ def _plain_item(outer: _Outer, records: Sequence[NewRecord], codec: Codec, at: i
 
 
 def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
-    """The batches of an envelope, checked against its key and against what a broker appends."""
+    """The batches of an envelope; they match its key, and a broker can append them."""
     value = memoryview(record.value or b"")
     if len(value) != key.payload or crc32c(value) != key.payload_crc:
         raise _Damaged(f"the envelope of {key} was damaged or changed on its way: {len(value)} bytes")
@@ -362,7 +356,7 @@ def _inner_batches(key: EnvelopeKey, record: Record) -> BatchSlice:
 
 
 def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
-    """Where each batch of a value begins, and where the last one ends; their headers."""
+    """-> the start of each batch of a value and the end of the last; their headers."""
     bounds, stored, at, end = [0], list[Stored](), 0, len(value)
     while at <= end - HEADER_SIZE:
         header = read_stored(value, at)
@@ -376,7 +370,7 @@ def _stored(value: memoryview, origin: str) -> tuple[list[int], list[Stored]]:
 
 
 def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
-    """RemoteProtocolError for the first batch that no Shoal wraps."""
+    """Raises RemoteProtocolError for the first batch that no Shoal would wrap."""
     if _are_wrappable(stored):
         return
     for base_offset, _, _, _, attributes, last_delta, _, _, count in stored:
@@ -387,7 +381,7 @@ def _require_wrappable(stored: Sequence[Stored], origin: str) -> None:
 
 
 def _are_wrappable(stored: Sequence[Stored]) -> bool:
-    """Is it clear at a glance that all of them are? Asked by column, as `eligible.are_plain`."""
+    """A fast check of all of them by column, like `eligible.are_plain`."""
     if not stored:
         return False
     offsets, _, _, _, attributes, deltas, _, _, counts = zip(*stored, strict=True)
@@ -402,9 +396,7 @@ def _are_wrappable(stored: Sequence[Stored]) -> bool:
 def _producible(
     value: memoryview, bounds: Sequence[int], stored: Sequence[Stored]
 ) -> Sequence[tuple[Buffer, ...]] | memoryview:
-    """The batches of a value with producible headers. Tiny ones in a copy: two buffers for each of them would cost
-    more.
-    """
+    """The batches of a value with producible headers. Tiny ones are copied, which costs less than two buffers each."""
     if len(value) >= _COPIED_BELOW * len(stored):
         spans = zip(stored, bounds, bounds[1:], strict=False)
         return [(produced_again(header), value[at + HEADER_SIZE : stop]) for header, at, stop in spans]

@@ -1,25 +1,23 @@
 """One partition's plan, sent record set by record set, until its outcome is known.
 
-The first error stops the sending; when all that is in flight is answered, it is decided:
+The first error stops the sending. When everything in flight is answered:
 
-    the first in doubt is too old by now, there or not          go on behind it
+    the first batch in doubt is now too old for the broker      continue after it
     nothing of it was appended, and it was in doubt before      all of it again, in a new epoch
-    ... and the set can be divided                              go on with the first half of it
-    ... and one batch is too large                              it is cut, deep, and its parts go on
-    ... and one batch is refused permanently                    go on behind it
+    ... and the set can be divided                              continue with its first half
+    ... and a single batch is too large                         cut its records into parts, continue with them
+    ... and a single batch is refused permanently               continue after it
     ... and the broker lost track of the sequence               a new epoch, once
     else                                                        the mirror gets the error; what may be appended
                                                                 is in doubt
 
-So a bad batch is found by bisection, and everything else is appended, as it is where each batch has a request of its
-own: a producer sends the next one whatever became of this one. The answer is the error then, once all is done, and so
-is that to a retry. A plan with a mirror's own stamps ends at the bad batch: behind a gap in the sequence the broker
-takes nothing.
+So a bad batch is found by bisection, and everything else is appended, as with one request per batch, where a producer
+sends the next batch whatever happens to this one. The answer, also to a retry, is then the error, when everything is
+done. A plan with a mirror's own stamps ends at the bad batch: the broker accepts nothing after a gap in the sequence.
 
-With stamps (`sequence.py`) up to five record sets are in flight. The first one goes alone: a broker that knows nothing
-of a producer id takes any sequence from it, also one behind a gap. Without stamps only one is in flight, and so it is
-with a mirror's own: what of those may have been sent before is then the first set that remains, whatever became of the
-process.
+With stamps (`sequence.py`) up to five record sets are in flight. The first one is sent alone, because a broker accepts
+any sequence of an unknown producer id, also after a gap. Without stamps only one is in flight. This also applies to a
+mirror's own stamps: then only the first remaining set may have been sent before, even after a restart of Shoal.
 """
 
 from collections import deque
@@ -59,10 +57,10 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["MAX_IN_DOUBT", "SET_BYTES", "PartitionProgress"]
 
-# A set must fit in a segment (segment.bytes, since 4.0 at least this) or it is refused as RECORD_LIST_TOO_LARGE.
+# A set must fit into a segment (segment.bytes, since 4.0 at least this); otherwise RECORD_LIST_TOO_LARGE.
 SET_BYTES = 1024 * 1024
-# At most so many batches of a partition are in doubt: each is sent again alone, which takes a broker a second or two,
-# and 64 round trips.
+# Most batches of a partition in doubt: each is sent again alone, which takes a broker one or two seconds and 64 round
+# trips.
 MAX_IN_DOUBT = 4096
 
 
@@ -70,8 +68,7 @@ MAX_IN_DOUBT = 4096
 class _Failure:
     """The first error, and the record sets from there on. `certain`: none of them was appended.
 
-    `lost_track`: the broker has lost the sequence, and all of them have to come again, whatever it answers to the later
-    ones.
+    `lost_track`: the broker lost the sequence, and all of them must be sent again, whatever it answers to later ones.
     """
 
     error_code: int
@@ -85,11 +82,11 @@ class _Failure:
 
 
 class PartitionProgress:
-    """`cut_due`/`cut` and `next_record_set`/`answered`, until there is an `outcome`; `abandon` where no answer comes.
+    """`cut_due`/`cut` and `next_record_set`/`answered`, until there is an `outcome`; `abandon` if no answer arrives.
 
-    `sequence`: the partition's stamps; None = one record set in flight. `sets` (it may be changed at any time): the
-    broker is proven to take several batches in one record set. `again`: the batches bear a mirror's own stamps, and may
-    have been sent before. What the broker shows beyond the outcome is returned as findings.
+    `sequence`: the partition's stamps; None: one record set in flight. `sets` (may change at any time): the broker is
+    proven to accept several batches in one record set. `again`: the batches have a mirror's own stamps, and may have
+    been sent before. Results other than the outcome are returned as findings.
     """
 
     def __init__(
@@ -106,8 +103,8 @@ class PartitionProgress:
         self.outcome: Outcome | None = None
         self.sets = sets
         self.cut_due: OutgoingBatch | None = None
-        self._cut_at = 0  # its number among the remaining batches
-        self._found = list[Finding]()  # since the last return of findings
+        self._cut_at = 0  # index among the remaining batches
+        self._found = list[Finding]()  # not returned yet
         self._plan = plan
         self._sequence = sequence
         self._appended = AppendedItems(partition, plan, ledger)
@@ -116,13 +113,13 @@ class PartitionProgress:
         self._failure: _Failure | None = None
         self._primed = False
         self._renewed = False
-        self._suspects = 0  # so many remaining batches were refused together
-        self._suspicion = 0  # with this error
+        self._suspects = 0  # number of remaining batches that were refused together
+        self._suspicion = 0  # their error
         self._set_bytes = SET_BYTES
-        self._most = MAX_IN_DOUBT  # batches in a set: few behind a refused one, for the next may be refused, too
+        self._most = MAX_IN_DOUBT  # batches in a set: few after a refused one, because the next may be refused, too
         self._replay = InDoubtReplay(self._usable_doubt())
         self._prepare()
-        self._is_stamped_replay = again  # until the first answer that leaves nothing of it open
+        self._is_stamped_replay = again  # until the first answer that resolves all of it
         self._replay_stamped()
 
     @property
@@ -131,7 +128,7 @@ class PartitionProgress:
 
     @property
     def repeats(self) -> int:
-        """Batches, or parts of one, that were appended before this began."""
+        """Batches, or parts of one, that were appended earlier."""
         return self._appended.repeats
 
     def _findings(self) -> list[Finding]:
@@ -141,7 +138,7 @@ class PartitionProgress:
     # -- before anything is sent -------------------------------------------------------------------------------------
 
     def _usable_doubt(self) -> InDoubt | None:
-        """What an earlier request for the same data left in doubt. Other data in doubt will not be asked for again."""
+        """What an earlier request left in doubt, if it had the same data. Other data will not be sent again."""
         sequence = self._sequence
         if sequence is None or sequence.doubt is None:
             return None
@@ -151,14 +148,12 @@ class PartitionProgress:
         return sequence.doubt
 
     def _replay_stamped(self) -> None:
-        """A set's worth of the remaining batches may have been sent before; counted anew when some are cut or taken
-        back.
-        """
+        """A set's worth of the remaining batches may have been sent before; counted again after cuts."""
         if self._is_stamped_replay and self._remaining:
             self._replay = InDoubtReplay(batches=self._remaining.fitting(SET_BYTES, MAX_IN_DOUBT))
 
     def _renew(self) -> None:
-        """Go on in a new epoch, or without stamps where there is none."""
+        """Continue in a new epoch, or without stamps if there is no other epoch."""
         if self._sequence is not None and not self._sequence.raise_epoch():
             self._go_on_without_id()
         self._primed = False
@@ -168,7 +163,7 @@ class PartitionProgress:
         self._found.append(ProducerIdStale(self.partition, self._plan.sender))
 
     def _prepare(self) -> None:
-        """Skip what is appended, in records, and cut what was cut before; then `cut_due` is None."""
+        """Skip appended records, and cut what was cut before; when done, `cut_due` is None."""
         if self.outcome is not None:
             return
         while self._remaining:
@@ -193,7 +188,7 @@ class PartitionProgress:
         self.cut_due, self._cut_at = self._remaining.batch(number), number
 
     def cut(self, parts: Row[OutgoingBatch] | RemoteProtocolError) -> list[Finding]:
-        """What `halves` made of `cut_due`. That may run in a thread; meanwhile no other method may be called."""
+        """The result of `halves` for `cut_due`. It may run in a thread; meanwhile call no other method."""
         batch, self.cut_due = self.cut_due, None
         assert batch is not None
         if isinstance(parts, RemoteProtocolError):
@@ -207,9 +202,8 @@ class PartitionProgress:
         return self._findings()
 
     def _refuse_for_size(self, what: str) -> None:
-        # A Java producer splits a batch of several records that is too large. The plain ones among them would have
-        # another outer batch then, and so be appended twice; nothing would be gained, since a single record is what is
-        # too large.
+        # On MESSAGE_TOO_LARGE a Java producer splits an outer batch of several records. Its plain records would then be
+        # in another outer batch, and be appended twice, for no gain, because a single record is too large.
         code = ErrorCode.MESSAGE_TOO_LARGE if self._plan.outer_records == 1 else ErrorCode.RECORD_LIST_TOO_LARGE
         limit = "segment.bytes" if self._suspicion == ErrorCode.RECORD_LIST_TOO_LARGE else "max.message.bytes"
         answered = f"the target broker answered {error_name(self._suspicion)}"
@@ -221,7 +215,7 @@ class PartitionProgress:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def next_record_set(self, room: int | None = None) -> OutgoingRecordSet | None:
-        """The next one to send, of at most `room` bytes; None: nothing now. Without `room` at least one batch."""
+        """The next one to send, at most `room` bytes; None: nothing now. Without `room` at least one batch."""
         if not self._may_send():
             return None
         count = 1 if self._replay.due else self._gather(self._set_bytes if room is None else room)
@@ -242,12 +236,12 @@ class PartitionProgress:
         in_flight = len(self._in_flight)
         if not in_flight:
             return True
-        if self._replay.unanswered:  # nothing new before all of that is decided
+        if self._replay.unanswered:  # nothing new until all of it is resolved
             return self._primed and self._replay.due > 0 and in_flight < MAX_REPLAYED_IN_FLIGHT
         return self._sequence is not None and self._primed and not self._suspects and in_flight < MAX_IN_FLIGHT
 
     def _gather(self, room: int) -> int:
-        """As many batches as may go together."""
+        """Number of batches that may be sent together."""
         if not self.sets:
             return 1
         in_doubt = sum(record_set.batches for record_set in self._in_flight)
@@ -257,7 +251,7 @@ class PartitionProgress:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def answered(self, error_code: int, base_offset: int) -> list[Finding]:
-        """The broker's partition response to the oldest record set in flight (base_offset -1: it states none)."""
+        """The broker's partition response to the oldest record set in flight (base_offset -1: unknown)."""
         record_set = self._in_flight.popleft()
         self._found.append(
             PartitionFailed(self.partition, error_code)
@@ -270,7 +264,7 @@ class PartitionProgress:
     def _judge(self, record_set: OutgoingRecordSet, error_code: int, base_offset: int) -> None:
         out_of_order = error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and not self._failure and self._replay.passes_over(record_set):
-            self._primed = True  # to call it that, the broker must know the producer id
+            self._primed = True  # this error implies that the broker knows the producer id
             return
         certain = error_code in (NEVER_APPENDED if self._replay.unanswered else NOT_APPENDED)
         offset = -1 if error_code else base_offset
@@ -293,7 +287,7 @@ class PartitionProgress:
 
     def _append(self, record_set: OutgoingRecordSet, base_offset: int) -> None:
         self._primed = True
-        for passed in self._replay.take_passed():  # there, or farther on: an answer too low skips nothing
+        for passed in self._replay.take_passed():  # at this offset or later: an answer that is too low skips nothing
             self._record(passed, self._sequence.end if self._sequence else -1)
         self._record(record_set, base_offset)
         self._clear(record_set.batches)
@@ -307,12 +301,12 @@ class PartitionProgress:
             self._sequence.end = base_offset + record_set.records if base_offset >= 0 else base_offset
 
     def _clear(self, taken: int) -> None:
-        """So many of the suspects are taken now."""
+        """`taken` of the suspects are appended now."""
         if not self._suspects:
             return
         self._suspects -= taken
         if not self._suspects and self._suspicion in CUTTABLE:
-            self._set_bytes //= 2  # it was the size of the whole
+            self._set_bytes //= 2  # the cause was the total size
         elif not self._suspects:
             reason = f"{error_name(self._suspicion)} to a set of batches that were then taken one by one"
             self._found.append(SetRefused(self.partition, reason))
@@ -325,9 +319,7 @@ class PartitionProgress:
         if again and code == ErrorCode.INVALID_TIMESTAMP and len(failure.record_sets) == 1:
             return self._refuse_aged(first)
         self._take_back(failure.record_sets)
-        if (
-            again
-        ):  # what is still under way on a lost connection could fit behind other record sets with the same stamps
+        if again:  # requests still in flight on a lost connection could follow other record sets with the same stamps
             return self._renew()
         if code in DIVISIBLE and first.batches > 1:
             return self._suspect(first.batches, code)
@@ -343,7 +335,7 @@ class PartitionProgress:
         return end(*self._answer_for(code, first))
 
     def _refuse_aged(self, record_set: OutgoingRecordSet) -> None:
-        """In doubt, and too old by now, there or not. What follows goes on with the stamps that the broker knows."""
+        """In doubt, and now too old for the broker, appended or not. Later batches continue with the known stamps."""
         self._remaining.put_back(list(record_set.ranges))
         self._refuse(*self._answer_for(ErrorCode.INVALID_TIMESTAMP, record_set))
         self._replay.answered(self._sequence)
@@ -359,7 +351,7 @@ class PartitionProgress:
         return None
 
     def _refuse(self, error_code: int, message: str) -> None:
-        """The first remaining batch, or part of one. It has taken no sequence, so what follows continues it."""
+        """The first remaining batch, or part of one, is refused. It has used no sequence, so the next one gets it."""
         (batch_range,) = self._remaining.peek(1)
         source = self._appended.source_of(batch_range)
         if source is not None:
@@ -372,7 +364,7 @@ class PartitionProgress:
         return None
 
     def _take_back(self, record_sets: Row[OutgoingRecordSet]) -> None:
-        """Nothing of these was appended."""
+        """None of these were appended."""
         self._remaining.put_back([batch_range for record_set in record_sets for batch_range in record_set.ranges])
         self._replay = InDoubtReplay()
         self._replay_stamped()
@@ -383,7 +375,7 @@ class PartitionProgress:
     def _leave_in_doubt(self, failure: _Failure) -> None:
         self._doubt(failure.record_sets)
         code, message = self._answer_for(failure.error_code, failure.record_sets[0])
-        # A batch that is refused is dealt with when it is known what became of those behind it.
+        # A refused batch is handled when the batches after it are answered.
         self._fail(TRY_AGAIN if code in NEVER_APPENDED else code, message)
 
     def _doubt(self, record_sets: Row[OutgoingRecordSet]) -> None:
@@ -394,11 +386,11 @@ class PartitionProgress:
 
     @property
     def unstamped(self) -> bool:
-        """Something is in flight that no retry can resolve."""
+        """True if something is in flight that no retry can resolve."""
         return any(record_set.stamp is None for record_set in self._in_flight) and self._plan.stamp is None
 
     def abandon(self) -> None:
-        """No more answers come."""
+        """No more answers will arrive."""
         if self.outcome is None:
             self._doubt([*(self._failure.record_sets if self._failure else ()), *self._in_flight])
             self._in_flight.clear()
@@ -407,7 +399,7 @@ class PartitionProgress:
 
     @staticmethod
     def _answer_for(error_code: int, record_set: OutgoingRecordSet) -> tuple[int, str]:
-        """The error for the mirror: stamps are Shoal's own business."""
+        """The error for the mirror, which does not know of Shoal's stamps."""
         code = TRY_AGAIN if error_code in OF_STAMPS and record_set.stamp else error_code
         return code, f"the target broker answered {error_name(error_code)} to {record_set}"
 

@@ -1,19 +1,17 @@
-"""Reconciliation at the target: what an envelope states, what was in it, and which offsets the target gave to its
-records.
+"""Reconciliation at the target: compares an envelope's facts, its content, and the target offsets of its records.
 
-    headers of the record     what the source side counted (facts.py) ─┐
-    its key                   compared with every batch of the value ──┼── the same?
+    headers of the record     counted on the source side (facts.py) ───┐
+    its key                   compared with every batch of the value ──┼── equal?
     the target's answers      offsets, request by request ─────────────┘
 
-That the value is the very bytes that were wrapped, and its batches the ones that the key states, is checked before
-anything is sent (plan.py); the broker checks each batch's CRC, which was patched, never computed anew. So what is left
-to reconcile is: the facts in the headers with the key; and for each envelope, once all of it is appended, the source's
-offset range with the target's. Its batches are dense at the source, so as many offsets as records must be between the
-first and the last at the target, and none below what was appended before. It costs a comparison of numbers per
-envelope, and no second look at a batch.
+Before anything is sent, `plan` checks that the value has the bytes that were wrapped, and the batches that the key
+states; the broker checks each batch's CRC, which is patched, never recomputed. What remains to compare: the facts in
+the headers with the key; and for each envelope, when it is completely appended, the source's offset range with the
+target's. Its batches are dense at the source, so the target's range must have as many offsets as records, and begin
+after everything appended before. This costs a comparison of numbers per envelope; no batch is read again.
 
-A mismatch never stops a copy: it is reported (log, report, `reason` in the capture). Where the broker did not state an
-offset (a repeat that it knew, acks 0), or a part was appended in an earlier request or refused, the range is not known.
+A mismatch never stops a copy; it is reported (log, report, `reason` in the capture). The range is unknown if the broker
+did not return an offset (a duplicate, acks 0), or if a part was appended in an earlier request or refused.
 """
 
 from collections import OrderedDict
@@ -28,11 +26,11 @@ from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["MAX_PARTITIONS", "Discrepancy", "Mismatch", "Reconciler", "mismatch"]
 
-MAX_PARTITIONS = 100_000  # whose end is known; some 200 bytes each
+MAX_PARTITIONS = 100_000  # with known ends; about 200 bytes each
 
 
 class Mismatch(StrEnum):
-    """As the operator reads it."""
+    """Texts for the operator."""
 
     REFUSED = "an envelope was not appended, since it is not what its key says"
     FACTS = "an envelope's headers state other facts than its batches"
@@ -47,7 +45,7 @@ class Discrepancy(NamedTuple):
 
 
 def mismatch(headers: Headers, key: EnvelopeKey) -> Discrepancy | None:
-    """Before an envelope is appended: what its headers state otherwise than its key. No headers state nothing."""
+    """How the headers of an envelope differ from its key; call it before it is appended. Missing headers agree."""
     if agrees(headers, key):
         return None
     facts = read_facts(headers)
@@ -56,18 +54,18 @@ def mismatch(headers: Headers, key: EnvelopeKey) -> Discrepancy | None:
 
 
 class Reconciler:
-    """One for each unwrapping listener: where each partition ends, as far as envelopes were appended."""
+    """One for each unwrapping listener: the end of each partition, by the appended envelopes."""
 
     def __init__(self) -> None:
         self._ends = OrderedDict[TopicPartition, int]()
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted: its offsets begin again."""
+        """The topic was deleted: its offsets start again at 0."""
         for partition in [partition for partition in self._ends if partition.topic == topic]:
             del self._ends[partition]
 
     def appended(self, envelope: EnvelopeAppended) -> Discrepancy | None:
-        """An envelope whose offsets are known. None: it reconciles."""
+        """An envelope is appended. None: its offsets agree, or are unknown."""
         end, partition = self._ends.get(envelope.partition, 0), envelope.partition
         self._ends[partition] = envelope.last + 1
         self._ends.move_to_end(partition)

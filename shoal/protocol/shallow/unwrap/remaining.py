@@ -1,6 +1,6 @@
-"""What of a plan is still to be sent, in order. Adjacent whole batches of one item are one `BatchRange`.
+"""The unsent part of a plan, in order. Adjacent whole batches of one item are one `BatchRange`.
 
-A number of a batch counts the remaining batches from 0, across ranges. Most calls are about the first ones.
+Batch numbers count the remaining batches from 0, across ranges. Most calls are about the first ones.
 """
 
 from collections import deque
@@ -13,9 +13,7 @@ __all__ = ["BatchRange", "Remaining"]
 
 
 class BatchRange(NamedTuple):
-    """Adjacent batches of item `item`, from its batch `batch` on; or a part of that one batch, from its record `first`
-    on.
-    """
+    """Adjacent batches of an item, from its batch `batch` on; or a part of that batch, from its record `first` on."""
 
     item: int
     batch: int
@@ -31,7 +29,7 @@ class BatchRange(NamedTuple):
         return sum(self.batches.records)
 
     def until(self, at: int) -> "BatchRange":
-        """The first `at` batches of several."""
+        """The first `at` batches."""
         return BatchRange(self.item, self.batch, self.first, self.batches.window(0, at))
 
     def since(self, at: int) -> "BatchRange":
@@ -48,15 +46,15 @@ class Remaining:
 
     @property
     def first(self) -> BatchRange:
-        """The range with the first batch: there must be one."""
+        """The range with the first batch, which must exist."""
         return self._ranges[0]
 
     def single(self) -> Iterator[tuple[BatchRange, int]]:
-        """Each batch: its range, and its index in that."""
+        """Per batch: its range, and its index in it."""
         return ((batch_range, at) for batch_range in self._ranges for at in range(len(batch_range.batches)))
 
     def fitting(self, room: int, most: int) -> int:
-        """How many of the first batches may go together: at least one, at most `most`, at most `room` bytes."""
+        """How many of the first batches may be sent together: at least one, at most `most`, at most `room` bytes."""
         count = 0
         for batch_range in self._ranges:
             taken = min(batch_range.batches.fitting(room), most - count)
@@ -94,7 +92,7 @@ class Remaining:
         return self._ranges[index].batches[at]
 
     def replace(self, number: int, parts: Sequence[OutgoingBatch]) -> None:
-        """Put the parts of a batch where the batch is."""
+        """Replace a batch by its parts."""
         index, at = self._find(number)
         whole = self._ranges[index]
         ranges, first = [whole.until(at)] if at else [], whole.first

@@ -1,19 +1,19 @@
-"""What is in doubt is sent again batch by batch, in order, cut as it was, each with the stamp it had.
+"""Batches in doubt are sent again one by one, in order, with the same cuts and stamps.
 
-The broker decides what of it is new:
+The broker decides which are new:
 
-    it remembers the batch (one of its last five)     known: it answers as it did the first time
+    it remembers the batch (one of its last five)     known: it answers as at the first time
     the batch is the next one                         appended
-    anything else                                     out of order (45): appended long ago, or not at all
+    anything else                                     out of order (45): appended earlier, or not at all
 
-The leader may hold any number of the batches: what it received before the connection was lost, or, as a new leader,
-what it had fetched by then, down to a part of a set. A broker that was stopped in an orderly way remembers only the
-last batch of a producer (the snapshot in ProducerStateManager has no more). So a batch that is out of order is passed
-over: where a batch behind it is known or follows, it is appended, too, at an unknown offset; where none is, the broker
-has lost track. It has also lost track where the offsets leave no room for what was passed over: then a late request
-reached a broker that knew nothing of the id.
+The leader may have any number of the batches: those received before the connection was lost or, as a new leader, those
+that it had fetched by then, which may be a part of a set. After an orderly restart a broker remembers only the last
+batch of a producer (the snapshot of ProducerStateManager has no more). So a batch that is out of order is skipped: if a
+later batch is known or is the next one, the skipped batch is appended, too, at an unknown offset; otherwise the broker
+has lost track. It has also lost track if the offsets leave no room for the skipped batches: then a late request reached
+a broker that did not know the id.
 
-A late copy of a set does no harm: its first batch is known or out of order by then, or it precedes all of this.
+A late copy of a set does no harm: its first batch is then known or out of order, or the set precedes all of this.
 """
 
 from collections import deque
@@ -24,28 +24,27 @@ from shoal.protocol.shallow.unwrap.sequence import InDoubt, Sequence, Shape, Sta
 
 __all__ = ["MAX_REPLAYED_IN_FLIGHT", "InDoubtReplay"]
 
-# Batches, once the broker is seen to know the producer id. They are in doubt already, so it does not matter how many
-# are in doubt when the connection is lost again; and thousands of tiny ones, five at a time, would outlast a mirror's
-# patience on a distant broker.
+# Batches in flight, when the broker is known to have the producer id. They are already in doubt, so their number does
+# not matter if the connection is lost again; and thousands of tiny ones, five at a time, would take longer than a
+# mirror waits on a distant broker.
 MAX_REPLAYED_IN_FLIGHT = 64
 
 
 class InDoubtReplay:
-    """`prepare` until it returns None; then `take` for each batch until none is `due`.
+    """Call `prepare` until it returns None; then `take` for each batch until none is `due`.
 
-    `batches`: so many of the first remaining ones may have been sent before, with the stamps that they bear (a mirror's
-    own).
+    `batches`: number of the first remaining ones that may have been sent before, with a mirror's own stamps.
     """
 
     def __init__(self, doubt: InDoubt | None = None, *, batches: int = 0) -> None:
         self._shapes = deque(doubt.shapes if doubt else ())
         self.due = batches + sum(len(shape.records) for shape in self._shapes)
-        self.unanswered = self.due  # of all these, not known to be appended
+        self.unanswered = self.due  # those not known to be appended
         self._passed = list[OutgoingRecordSet]()
-        self.failed = False  # what is in doubt is not what remains
+        self.failed = False  # the batches in doubt do not match the remaining ones
 
     def prepare(self, remaining: Remaining) -> int | None:
-        """-> the number of the remaining batch that was cut before, and has to be cut again."""
+        """-> the number of the remaining batch that was cut before, and must be cut again."""
         batches, singles = enumerate(remaining.single()), deque[Shape]()
         for shape in self._shapes:
             stamp = shape.stamp
@@ -66,26 +65,24 @@ class InDoubtReplay:
         return None
 
     def take(self) -> Stamp | None:
-        """The next batch is sent again; -> its stamp, where it does not bear it."""
+        """The next batch is sent again; -> its stamp, unless it already has it."""
         self.due -= 1
         return self._shapes.popleft().stamp if self._shapes else None
 
     def passes_over(self, record_set: OutgoingRecordSet) -> bool:
-        """The broker says out of order; -> whether a record set behind it may still show that it is appended."""
+        """The broker answered out of order; -> whether a later record set may still show that it is appended."""
         passes = self.unanswered > len(self._passed) + 1
         if passes:
             self._passed.append(record_set)
         return passes
 
     def leaves_room(self, end: int, base_offset: int) -> bool:
-        """For what was passed over, between `end`, behind the last acknowledged record, and `base_offset` (-1:
-        unknown).
-        """
+        """For skipped batches, between `end` (after the last acknowledged record) and `base_offset` (-1: unknown)."""
         passed = sum(record_set.records for record_set in self._passed)
         return not passed or base_offset - max(end, 0) >= passed
 
     def take_passed(self) -> list[OutgoingRecordSet]:
-        """What was passed over, in order: it shares the fate of the next one."""
+        """The skipped record sets, in order: they share the fate of the next one."""
         passed, self._passed = self._passed, []
         return passed
 
@@ -102,5 +99,5 @@ class InDoubtReplay:
 
 
 def _start(batch_range: BatchRange, at: int) -> tuple[int, int, int]:
-    """Where in the plan the batch at this index of the range begins: item, batch, record."""
+    """Position in the plan of the batch at this index of the range: item, batch, record."""
     return batch_range.item, batch_range.batch + at, batch_range.first

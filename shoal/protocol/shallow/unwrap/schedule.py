@@ -1,13 +1,12 @@
-"""All partitions of one produce request: which record sets share a request to the broker, and what became of them.
+"""All partitions of one produce request: which record sets share a request to the broker, and their results.
 
     next_request -> Request, which the caller sends       until it returns None and every request is answered;
     answered     -> findings                              `cuts_due`, `cut_due` and `cut` before each
 
-Nothing is sent or awaited here. A broker takes a partition once per request, so a request holds at most one record set
-of each. Its record sets together are not larger than the mirror's own request was, or than the largest that a mirror
-sends by default: what the mirror could have sent, the broker takes (socket.request.max.bytes; above it brokers close
-the connection). A partition without envelopes is in the first request, and in a later one only where a broker refused
-all of a request.
+Nothing is sent or awaited here. A broker accepts a partition once per request, so a request has at most one record set
+of each. Its record sets together are at most as large as the mirror's own request, or as the largest request that a
+mirror sends by default: the broker accepts this size (socket.request.max.bytes; above it brokers close the connection).
+A partition without envelopes is in the first request, and again only if a broker refused a whole request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,22 +66,22 @@ class Schedule:
         return {partition: progress.items for partition, progress in self._partitions.items()}
 
     def cuts_due(self) -> list[TopicPartition]:
-        """Partitions with a batch that has to be cut before they go on. A pass over all: ask once per answer."""
+        """Partitions with a batch that must be cut before they continue. Scans all: call it once per answer."""
         return [partition for partition, progress in self._partitions.items() if progress.cut_due is not None]
 
     def cut_due(self, partition: TopicPartition) -> OutgoingBatch | None:
-        """The batch of a partition that has to be cut next."""
+        """The next batch of a partition to cut."""
         return self._partitions[partition].cut_due
 
     def cut(self, partition: TopicPartition, parts: Sequence[OutgoingBatch] | RemoteProtocolError) -> list[Finding]:
-        """What `halves` made of the batch that was due."""
+        """The result of `halves` for the batch that was due."""
         return self._partitions[partition].cut(parts)
 
     def next_request(self, *, sets: bool = True) -> Request | None:
-        """None: an answer has to come first, or all is done. `sets`: the broker is still proven to take them."""
+        """None: an answer must arrive first, or all is done. `sets`: the broker is still proven to accept them."""
         room, record_sets = self._room, dict[TopicPartition, OutgoingRecordSet]()
         for partition, progress in self._partitions.items():
-            # This only takes away: a partition that was begun without sets is stamped, or not, for single batches.
+            # Only withdrawn, never granted: a partition that began without sets is stamped, or not, for single batches.
             progress.sets = progress.sets and sets
             record_set = progress.next_record_set(room if record_sets else None)
             if record_set is not None:
@@ -94,11 +93,9 @@ class Schedule:
         return Request(plain, record_sets)
 
     def answered(self, request: Request, answers: Mapping[TopicPartition, tuple[int, int]]) -> list[Finding]:
-        """The answer to the oldest request: error code and base offset by partition. What it leaves out stays in
-        flight.
-        """
+        """The answer to the oldest request: per partition (error code, base offset). Missing ones remain in flight."""
         findings = list[Finding]()
-        # Brokers before 3.0 refuse the whole request for a stamp that the client may not use.
+        # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
         is_stamped = any(record_set.stamp for record_set in request.record_sets.values())
         for partition in request.plain:
             if partition not in answers:
@@ -114,12 +111,12 @@ class Schedule:
         return findings
 
     def abandon(self) -> None:
-        """No more answers come: what is in flight is in doubt."""
+        """No more answers will arrive: what is in flight is in doubt."""
         for progress in self._partitions.values():
             progress.abandon()
 
     def unstamped(self) -> list[TopicPartition]:
-        """Where something is in flight that no retry can resolve."""
+        """Partitions with something in flight that no retry can resolve."""
         return [partition for partition, progress in self._partitions.items() if progress.unstamped]
 
     def outcomes(self) -> Mapping[TopicPartition, Outcome]:

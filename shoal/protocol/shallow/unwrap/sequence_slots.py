@@ -1,11 +1,11 @@
-"""The sequence map as bytes in a buffer of fixed slots, which may be kept in a file.
+"""The sequence map as bytes in a buffer of fixed slots, which may be stored in a file.
 
-A process may be killed at any instruction, in the middle of a write, too. So a slot holds two versions of its row, each
-with a number that only grows and a checksum, and the older one is overwritten. Half a version is never read: then the
-other one counts, which is what held before. Of two rows with one key the higher number counts.
+A process may be killed at any instruction, also during a write. So a slot has two versions of its row, each with a
+checksum and an increasing number, and the older one is overwritten. An incomplete version is never used: then the other
+one counts, which is the previous state. Of two rows with one key the higher number counts.
 
     slot     2 versions of 256 bytes
-    version  CRC-32C of all that follows; number; key; epoch; where the numbers diverged; up to 5 outer batches; zeros
+    version  CRC-32C of the rest; number; key; epoch; where the numbers diverged; up to 5 outer batches; zeros
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from shoal.protocol.wire.types import TopicPartition
 __all__ = ["SLOT_SIZE", "Keep", "Lineage", "Outer", "SlotTable", "slot_key"]
 
 Keep = Callable[[int, Buffer], None]
-"""Gets each version: where in the buffer it is, and its bytes."""
+"""Gets each version: its position in the buffer, and its bytes."""
 
 _KEY_SIZE = 16
 _VERSION_SIZE = 256
@@ -50,9 +50,8 @@ _OUTER = Struct(
 
 
 class Outer(NamedTuple):
-    """An outer batch: its own sequence and records; the first inner sequence and the inner records, and how many of
-    these are appended. `base_offset`: of the answer to the mirror, -1 = not known. `crc` and `size` say which bytes it
-    is.
+    """An outer batch: its own sequence and records; the first inner sequence, the inner records, and how many of them
+    are appended. `base_offset`: of the mirror's answer; -1: unknown. `crc` and `size` identify its bytes.
     """
 
     base: int
@@ -67,7 +66,7 @@ class Outer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """One producer id in one partition: its newest epoch, where its first envelope came, and the last outer batches."""
+    """One producer id in one partition: its newest epoch, where its first envelope is, the last outer batches."""
 
     epoch: int
     diverged_at: int = -1
@@ -88,18 +87,18 @@ class _Row(NamedTuple):
 
 
 class SlotTable:
-    """`buffer` holds a whole number of slots; each key has one while it is known."""
+    """`buffer` has a whole number of slots; each known key has one."""
 
     def __init__(self, buffer: bytearray | memoryview, keep: Keep | None = None) -> None:
         self._buffer = memoryview(buffer)
         self._keep = keep
         self.count = len(self._buffer) // SLOT_SIZE
-        self._places: dict[bytes, tuple[int, int]] = {}  # slot, and its newer version
+        self._places: dict[bytes, tuple[int, int]] = {}  # slot, index of its newer version
         self._free = list(range(self.count))
         self._number = 0
 
     def load(self) -> list[tuple[bytes, Lineage]]:
-        """All rows, those written last at the end. To be called once, before anything else."""
+        """All rows, the last written ones at the end. Call it once, before anything else."""
         found: dict[bytes, tuple[_Row, int, int]] = {}
         for slot in self._used():
             row, half = self._newer(slot)
@@ -116,14 +115,14 @@ class SlotTable:
         return (second, 1) if second and (first is None or second.number > first.number) else (first, 0)
 
     def _used(self) -> Iterator[int]:
-        """Slots that may hold a row: most of a young file is zeros."""
+        """Slots that may have a row: most of a new file is zeros."""
         for first in range(0, self.count, _LOOKED_AT):
             last = min(first + _LOOKED_AT, self.count)
             if bytes(self._buffer[first * SLOT_SIZE : last * SLOT_SIZE]).strip(b"\0"):
                 yield from range(first, last)
 
     def write(self, key: bytes, lineage: Lineage) -> None:
-        """Raises IndexError when no slot is free: `release` one before."""
+        """Raises IndexError if no slot is free: `release` one before."""
         known = self._places.get(key)
         if known is None:
             slot = self._free.pop()
@@ -137,7 +136,7 @@ class SlotTable:
         self._places[key] = slot, 1 - newer
 
     def release(self, key: bytes) -> None:
-        """The row may be read again after a restart, until another takes its slot."""
+        """After a restart the row may be read again, until another one uses its slot."""
         self._free.append(self._places.pop(key)[0])
 
     def _version(self, slot: int, half: int) -> memoryview:
