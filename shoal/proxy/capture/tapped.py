@@ -21,7 +21,7 @@ from shoal.protocol.capture.index.stream import is_whole, size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.capture.index.again import Frame
+    from shoal.protocol.capture.index.produce_template import Frame
     from shoal.protocol.capture.index.tap import Tap
     from shoal.proxy.capture.backlog import Backlog
     from shoal.proxy.net.transport import Buffer, Transport
@@ -118,8 +118,8 @@ class TappedTransport:
 
     def _keep(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> None:
         """Defer a repeated request with one batch: only its part before the records is kept."""
-        for form in tap.forms:
-            kept = form.keep(chunk, size)
+        for template in tap.templates:
+            kept = template.keep(chunk, size)
             if kept is not None:
                 waiting = self._waiting
                 waiting.append((tap, self._held, now_ns, kept, 0))

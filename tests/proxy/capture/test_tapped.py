@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from shoal.protocol.capture.index.again import Frame
+    from shoal.protocol.capture.index.produce_template import Frame
 
 
 PLACE = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)

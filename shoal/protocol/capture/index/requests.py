@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
-from shoal.protocol.capture.index.again import FORMS, ProduceTemplate, form_of
 from shoal.protocol.capture.index.ahead import MOST_KNOWN, AheadReader, Begun, known_of
 from shoal.protocol.capture.index.columns import HEADER_SIZE
 from shoal.protocol.capture.index.pending import TOKEN, Request
+from shoal.protocol.capture.index.produce_template import MOST_TEMPLATES, ProduceTemplate, template_of
 from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalker, as_rows
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.index.stream import read_length, read_name, read_tags
@@ -41,7 +41,7 @@ _CODEC: Final = 7
 class RequestWalker(RecordSetWalker):
     """Calls `sent(request)` for each complete request. `tokens`: expected SASL tokens, which have no header."""
 
-    __slots__ = ("_forms", "_head", "_request", "_sent", "ahead", "number", "software", "tokens", "unknown")
+    __slots__ = ("_head", "_request", "_sent", "_templates", "ahead", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
         super().__init__(_PREFIX.size)
@@ -51,7 +51,7 @@ class RequestWalker(RecordSetWalker):
         self.unknown = 0  # Produce requests of an unknown version
         self.software = ""
         self._request = Request(TOKEN, 0, 0, 0, 0)
-        self._forms: list[ProduceTemplate] = []
+        self._templates: list[ProduceTemplate] = []
         self.ahead = AheadReader()
         self._head = b""  # of a Produce request unlike those before
 
@@ -75,7 +75,7 @@ class RequestWalker(RecordSetWalker):
     @property
     def known(self) -> Sequence[ProduceTemplate]:
         """Templates that may read the next frame; none while the walker must be fed."""
-        return self._forms if self.is_between else ()
+        return self._templates if self.is_between else ()
 
     def feed(self, chunk: memoryview) -> None:
         super().feed(chunk)
@@ -92,13 +92,13 @@ class RequestWalker(RecordSetWalker):
     def _learn(self, frame: memoryview) -> None:
         """Feed a whole Produce request, or its kept part."""
         if len(self.partitions) == 1 and self.batches == 1:
-            form = form_of(frame, self._request, as_rows(self.partitions[0]))
-            if form is not None:
-                self._forms = [form, *self._forms[: FORMS - 1]]
+            template = template_of(frame, self._request, as_rows(self.partitions[0]))
+            if template is not None:
+                self._templates = [template, *self._templates[: MOST_TEMPLATES - 1]]
 
     def forget(self) -> None:
-        """All forms."""
-        self._forms = []
+        """All templates."""
+        self._templates = []
 
     def expect_tokens(self, count: int) -> None:
         self.tokens = count

@@ -6,7 +6,6 @@ from itertools import zip_longest
 from struct import Struct
 from typing import Final, NamedTuple
 
-from shoal.protocol.capture.index.again import Lane
 from shoal.protocol.capture.index.columns import (
     BATCH,
     CONTEXT,
@@ -18,6 +17,7 @@ from shoal.protocol.capture.index.columns import (
     Kind,
 )
 from shoal.protocol.capture.index.pending import FetchOutcome, Request, Source, Treatment
+from shoal.protocol.capture.index.produce_template import PartitionTemplate
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
 from shoal.protocol.schema.api import ApiKey
@@ -94,14 +94,16 @@ class RowMaker:
         self._elsewhere = _NO_SOURCE.pack(0, 0, -1, place.node)
         self.software = ""
 
-    def name(self, lane: Lane) -> None:
+    def name(self, partition: PartitionTemplate) -> None:
         """Pack the common part again: the sink's `epoch` has changed, or a topic's name was unknown."""
-        form, place, number, sink = lane.form, self._place, self._number, self._sink
-        names = (str(form.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
-        topic = sink.topic(place.cluster, form.topic) if form.topic else 0
-        lane.connection = place.connection
-        lane.names = _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(lane.partition, 0)
-        lane.epoch = sink.epoch if sink.knows(place.cluster, form.topic) else -1
+        produce, place, number, sink = partition.produce, self._place, self._number, self._sink
+        names = (str(produce.client, "utf-8", "replace"), self.software, place.listener, place.cluster)
+        topic = sink.topic(place.cluster, produce.topic) if produce.topic else 0
+        partition.connection = place.connection
+        partition.names = (
+            _NAMES.pack(*map(number, names), topic) + self._elsewhere + _PARTITION.pack(partition.index, 0)
+        )
+        partition.epoch = sink.epoch if sink.knows(place.cluster, produce.topic) else -1
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
         """One without records."""

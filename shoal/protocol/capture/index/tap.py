@@ -12,9 +12,9 @@ A row of a Produce request waits for the answer (base offset, error, throttle, l
 a Fetch answer that Shoal may wrap waits for its outcome. Requests and answers are one to one and in order. Waiting rows
 are bounded: MAX_WAITING batches per connection; those of further requests are dropped and counted.
 
-A repeated request and its answer are read by a template (again.py), others by the walkers. While a tap is `quick`, its
-feeder may lag behind: the tap asks it to `catch_up` before any annotation or query of the connection. Long requests are
-read ahead (ahead.py, or what a template keeps), and reported in their order.
+A repeated request and its answer are read by a template (produce_template.py), others by the walkers. While a tap is
+`quick`, its feeder may lag behind: the tap asks it to `catch_up` before any annotation or query of the connection. Long
+requests are read ahead (ahead.py, or what a template keeps), and reported in their order.
 
 Never raises; the traffic does not depend on it. It skips what it cannot read (stream.py).
 """
@@ -23,12 +23,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from shoal.protocol.capture.index.again import Frame, ProduceTemplate, Sent, as_request
 from shoal.protocol.capture.index.ahead import Read
 from shoal.protocol.capture.index.ahead import as_request as read_request
 from shoal.protocol.capture.index.answers import AnswerWalker, Said, read_produced, read_whole
 from shoal.protocol.capture.index.columns import Direction, Handling
 from shoal.protocol.capture.index.pending import NO_NOTE, FetchOutcome, Request, RequestAnnotation, Treatment
+from shoal.protocol.capture.index.produce_template import Frame, ProduceTemplate, Sent, as_request
 from shoal.protocol.capture.index.record_sets import PartitionRows, as_rows
 from shoal.protocol.capture.index.requests import RequestWalker
 from shoal.protocol.capture.index.rows import NO_ANSWER, UNKNOWN_ERROR, Answered, ConnectionInfo, RowMaker
@@ -73,7 +73,7 @@ class Tap:
         self._notes: dict[int, RequestAnnotation] = {}
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
-        self.forms: Sequence[ProduceTemplate] = ()
+        self.templates: Sequence[ProduceTemplate] = ()
         """By which the next request may be read."""
         self._is_between = True  # two answers
 
@@ -87,14 +87,14 @@ class Tap:
     def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
         """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be
         needed."""
-        for form in self.forms:
-            kept = form.keep(frame, size)
+        for template in self.templates:
+            kept = template.keep(frame, size)
             if kept is not None:
                 return kept
         return None
 
     def held(self, kept: tuple[bytes], now_ns: int) -> None:
-        """What a form has kept of a frame."""
+        """What a template has kept of a frame."""
         [frame] = kept
         size = size_of(frame)
         if not self._sent_again(frame, size, now_ns):
@@ -105,8 +105,8 @@ class Tap:
     def _sent_again(self, frame: Frame, size: int, now_ns: int) -> bool:
         requests = self._requests
         number = requests.number + 1
-        for form in self.forms:
-            found = form.read(frame, size, now_ns, number)
+        for template in self.templates:
+            found = template.read(frame, size, now_ns, number)
             if found is not None:
                 requests.number = number
                 self.quick = True
@@ -137,7 +137,7 @@ class Tap:
             self._requests.take_over(begun)
 
     def _sent_otherwise(self, chunk: Frame, now_ns: int) -> None:
-        if self.forms and is_several(chunk):
+        if self.templates and is_several(chunk):
             for frame in whole_frames(chunk):
                 self.sent(frame, now_ns)
             return
@@ -147,16 +147,16 @@ class Tap:
 
     def _is_fed(self) -> None:
         self.quick = self.quick and self._requests.is_between and not self._notes
-        self.forms = () if self._notes else self._requests.known
+        self.templates = () if self._notes else self._requests.known
 
     def received(self, chunk: Frame, now_ns: int) -> None:
         """The broker has given these bytes."""
         waiting = self._waiting
         if waiting and type(first := waiting[0]) is tuple and self._is_between:
-            lane = first[0]
-            if lane.epoch != self._sink.epoch:
-                self._make.name(lane)
-            row = lane.row(first, chunk, now_ns)
+            partition = first[0]
+            if partition.epoch != self._sink.epoch:
+                self._make.name(partition)
+            row = partition.row(first, chunk, now_ns)
             if row is not None:
                 waiting.popleft()
                 self._room += 1
@@ -186,7 +186,7 @@ class Tap:
         """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
         self._see_all()
         self._requests.expect_tokens(count)
-        self.forms = ()
+        self.templates = ()
 
     def close(self) -> None:
         """The connection has ended: what waits will not be answered."""
@@ -204,7 +204,7 @@ class Tap:
         if len(self._notes) >= _MAX_NOTES:
             self._notes.clear()
         self._notes[correlation_id] = note
-        self.forms = ()
+        self.templates = ()
 
     def judge(
         self,

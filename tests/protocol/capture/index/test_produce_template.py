@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import frames
-from shoal.protocol.capture.index.again import MOST_LANES, Lane
 from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
+from shoal.protocol.capture.index.produce_template import MOST_PARTITIONS, PartitionTemplate
 from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.wire.compression import Codec
 from tests.support.captures.produced import a_batch, answer, request
@@ -43,16 +43,16 @@ def same(exchanges: list[tuple[bytes, bytes]]) -> Kept:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each answer was read by a form."""
+    """Whether each answer was read by a template."""
     found: list[bool] = []
-    row = Lane.row
+    row = PartitionTemplate.row
 
-    def usual(self: Lane, *given_: Any) -> Any:
+    def usual(self: PartitionTemplate, *given_: Any) -> Any:
         made = row(self, *given_)
         found.append(made is not None)
         return made
 
-    monkeypatch.setattr(Lane, "row", usual)
+    monkeypatch.setattr(PartitionTemplate, "row", usual)
     return found
 
 
@@ -183,12 +183,12 @@ def test_frames_that_share_a_chunk_are_read_by_a_form(reads: list[bool]) -> None
 
 
 def test_more_partitions_than_are_remembered(reads: list[bool]) -> None:
-    order = [*range(MOST_LANES + 1), 2, 1, 0]
+    order = [*range(MOST_PARTITIONS + 1), 2, 1, 0]
     exchanges = [(request(9, at, a_batch(), index=index), answer(9, at, index=index)) for at, index in enumerate(order)]
     assert [row["partition"] for row in same(exchanges).rows] == order
     assert reads == [True] * (len(order) - 1)
-    (template,) = seen(exchanges, cut=None)[0].forms
-    assert len(template._lanes) == 4
+    (template,) = seen(exchanges, cut=None)[0].templates
+    assert len(template._partitions) == 4
 
 
 def test_a_topic_id_has_its_name_from_the_row_on_at_which_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,14 @@
 
 After the walkers have read a request with one batch, its *template* is kept: all bytes between its correlation id and
 the index of its partition (client id, acks, topic). A later frame with these bytes is read in one step, and so is its
-answer. The common part of all rows of a partition is packed once and kept in a *lane*:
+answer. What the answers and the rows of a partition have in common is packed once, in a `PartitionTemplate`:
 
-    size  api  correlation id  [form]  index  length  [header of the batch ... records]  [no tags]
+    size  api  correlation id  [template]  index  length  [header of the batch ... records]  [no tags]
     size  correlation id  [topic  index  no error]  base offset  ...  [no errors  no throttle  no tags]
 
 Every byte except those numbers and the records is compared. A frame with any difference (two batches, a codec that
 states its size elsewhere, tags, an error with a text) is left to the walkers. So the result is the same, in a twentieth
-of the time. Each connection keeps FORMS templates, for a producer of some topics.
+of the time. Each connection keeps MOST_TEMPLATES, for a producer of some topics.
 
 Only the part before the records of a long frame is kept for later, if the lengths show that it has one batch.
 
@@ -29,12 +29,21 @@ from shoal.protocol.capture.index.sizes import UNKNOWN, gzip_size, snappy_size, 
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import Topic, write_uvarint
 
-__all__ = ["FORMS", "MOST_LANES", "Frame", "Lane", "ProduceTemplate", "Sent", "as_request", "form_of"]
+__all__ = [
+    "MOST_PARTITIONS",
+    "MOST_TEMPLATES",
+    "Frame",
+    "PartitionTemplate",
+    "ProduceTemplate",
+    "Sent",
+    "as_request",
+    "template_of",
+]
 
 Frame = bytes | bytearray | memoryview
 
-FORMS: Final = 4
-MOST_LANES: Final = 256
+MOST_TEMPLATES: Final = 4
+MOST_PARTITIONS: Final = 256
 """Maximum partitions per template; beyond it all are forgotten."""
 _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _NEWEST = 3, 13
@@ -69,32 +78,32 @@ _WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 assert Struct("<qqII44si16sq16sib61s").size == ROW_SIZE
 assert Struct("<qqII44si16s").size == CONTEXT.size
 
-Sent = tuple["Lane", int, int, int, int, int, bytes]
-"""A request that waits for its answer: lane, correlation id, time (ns), number, frame size, uncompressed size of the
-records, batch header. Not a NamedTuple: creating one takes three times as long."""
+Sent = tuple["PartitionTemplate", int, int, int, int, int, bytes]
+"""A request that waits for its answer: template, correlation id, time (ns), number, frame size, uncompressed size of
+the records, batch header. Not a NamedTuple: creating one takes three times as long."""
 
 
 def as_request(sent: Sent) -> Request:
     """The request as an object, for the walkers of its answer."""
-    lane, correlation_id, sent_ns, number, size, raw, header = sent
-    form = lane.form
-    request = Request(_PRODUCE, form.version, correlation_id, size, number)
-    request.client, request.acks, request.sent_ns = form.client, form.acks, sent_ns
+    partition, correlation_id, sent_ns, number, size, raw, header = sent
+    produce = partition.produce
+    request = Request(_PRODUCE, produce.version, correlation_id, size, number)
+    request.client, request.acks, request.sent_ns = produce.client, produce.acks, sent_ns
     tail = _BATCH_REST.pack(0, -1, -1, raw, _NOT_LOOKED) + header
-    request.partitions = [PartitionRows(form.topic, lane.partition, 0, [tail])]
+    request.partitions = [PartitionRows(produce.topic, partition.index, 0, [tail])]
     return request
 
 
-class Lane:
-    """A partition of a template. `RowMaker.name` sets `names` and `connection`, valid while `epoch` is the sink's."""
+class PartitionTemplate:
+    """A partition of a ProduceTemplate. `RowMaker.name` sets `names` and `connection`, valid in the sink's `epoch`."""
 
-    __slots__ = ("_always", "_end", "_length", "_start", "_unpack", "connection", "epoch", "form", "names", "partition")
+    __slots__ = ("_always", "_end", "_length", "_start", "_unpack", "connection", "epoch", "index", "names", "produce")
 
-    def __init__(self, form: "ProduceTemplate", partition: int, answer: Struct, around: tuple[bytes, bytes]) -> None:
-        self.form, self.partition = form, partition
+    def __init__(self, produce: "ProduceTemplate", index: int, answer: Struct, around: tuple[bytes, bytes]) -> None:
+        self.produce, self.index = produce, index
         self._unpack, self._length = answer.unpack, answer.size
         self._start, self._end = around
-        self._always = _ALWAYS.pack(answer.size, form.api, 0, _WHAT)
+        self._always = _ALWAYS.pack(answer.size, produce.api, 0, _WHAT)
         self.epoch, self.connection, self.names = -1, 0, b""
 
     def row(self, sent: Sent, frame: Frame, now_ns: int) -> bytes | None:
@@ -130,13 +139,13 @@ class ProduceTemplate:
         "_api",
         "_around",
         "_encoded",
-        "_lanes",
         "_layouts",
         "_long",
         "_long_from",
         "_longer",
         "_longer_from",
         "_middle",
+        "_partitions",
         "_records_at",
         "_tail",
         "_usual",
@@ -164,7 +173,7 @@ class ProduceTemplate:
         self._records_at = _HEAD + len(self._middle) + _INT32.size + HEADER_SIZE  # and the width
         self._answer_start, self._answer_end = _around(version, self.topic)
         self._usual = _answer_layout(version, len(self._answer_start), len(self._answer_end))
-        self._lanes: dict[int, Lane] = {}
+        self._partitions: dict[int, PartitionTemplate] = {}
 
     def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
         """The part of a long frame of `size` bytes that `read` needs. None: all of it may be needed.
@@ -188,7 +197,7 @@ class ProduceTemplate:
         if room < _LEAST:
             return None
         unpack, width = self._layouts[0 if room <= _ROOM_OF_1 else 1 if room <= _ROOM_OF_2 else 2]
-        if len(frame) < self._records_at + width:  # kept by another form
+        if len(frame) < self._records_at + width:  # kept by another template
             return None
         length, api, correlation_id, middle, index, records_length, header = unpack(frame)
         if length + 4 != size or middle != self._middle or api != self._api:
@@ -203,19 +212,19 @@ class ProduceTemplate:
         if codec:
             pos, said = self._records_at + width, _SAID.get(codec)
             raw = said(frame, pos, pos + raw) if said else UNKNOWN
-        lane = self._lanes.get(index) or self._lane(index)
-        return lane, correlation_id, now_ns, number, size, raw, header
+        partition = self._partitions.get(index) or self._partition(index)
+        return partition, correlation_id, now_ns, number, size, raw, header
 
-    def _lane(self, partition: int) -> Lane:
-        if len(self._lanes) >= MOST_LANES:
-            self._lanes.clear()
-        start = self._answer_start + _INT32.pack(partition) + _NO_ERROR
+    def _partition(self, index: int) -> PartitionTemplate:
+        if len(self._partitions) >= MOST_PARTITIONS:
+            self._partitions.clear()
+        start = self._answer_start + _INT32.pack(index) + _NO_ERROR
         end = self._answer_end + bytes(_INT32.size) + self._tail[:1]
-        lane = self._lanes[partition] = Lane(self, partition, self._usual, (start, end))
-        return lane
+        partition = self._partitions[index] = PartitionTemplate(self, index, self._usual, (start, end))
+        return partition
 
 
-def form_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceTemplate | None:
+def template_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceTemplate | None:
     """The template of a Produce request with one batch; `frame` is whole or the kept part. None: not possible."""
     [tail] = only.tails
     if not _OLDEST <= request.api_version <= _NEWEST or not request.acks:
@@ -226,9 +235,9 @@ def form_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceTempl
     at -= (len(write_uvarint(records + 1)) if is_compact else 4) + _INT32.size
     if at < _HEAD:
         return None
-    form = ProduceTemplate(frame, at, request, only.topic)
-    found = form.read(frame, request.size, 0, 0)
-    return form if found is not None and found[0].partition == only.partition else None
+    template = ProduceTemplate(frame, at, request, only.topic)
+    found = template.read(frame, request.size, 0, 0)
+    return template if found is not None and found[0].index == only.partition else None
 
 
 @lru_cache(maxsize=_ROOM_OF_2)
@@ -241,7 +250,7 @@ def _plain_length(records: int) -> bytes:
 
 
 def _layout(middle: int, width: int) -> Callable[[Frame], tuple[int, bytes, int, bytes, int, bytes, bytes]]:
-    """Size, API, correlation id, the form, index, length of the records, header of the batch."""
+    """Size, API, correlation id, the template, index, length of the records, header of the batch."""
     return Struct(f">i4si{middle}si{width}s{HEADER_SIZE}s").unpack_from
 
 
