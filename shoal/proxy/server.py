@@ -25,7 +25,7 @@ from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
-from shoal.proxy.connection.timeouts import watch
+from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.fast_lane import FastLane
@@ -47,7 +47,7 @@ Paths = "Mapping[Mode, Callable[[Listener], Path]]"
 
 
 class Server:
-    """Binds all ports when it is made. Raises OperatorError."""
+    """Binds all ports when it is made. `check_seconds`: between two checks of all timeouts. Raises OperatorError."""
 
     def __init__(
         self,
@@ -55,10 +55,12 @@ class Server:
         paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
         *,
         learn: bool = True,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         require_state_dir(settings.state_dir)
         self.settings = settings
         self._learns = learn
+        self._check_seconds = check_seconds
         self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
         self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
         for cluster in self.clusters.values():
@@ -104,7 +106,7 @@ class Server:
     async def _serve(self, task_status: trio.TaskStatus[Server]) -> None:
         """Run the services until the last listener has ended."""
         async with trio.open_nursery() as services:
-            services.start_soon(watch, self.connections)
+            services.start_soon(watch, self.connections, self._check_seconds)
             if self.capture is not None:
                 services.start_soon(self.capture.run)
             for listener in self.listeners.values() if self._learns else ():

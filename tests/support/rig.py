@@ -27,6 +27,7 @@ from shoal.proxy.config.settings import (
     PortRange,
     Settings,
 )
+from shoal.proxy.connection.timeouts import CHECK_SECONDS
 from shoal.proxy.server import Server
 from shoal.scenarios.kafka.ports import free_port_block
 
@@ -215,6 +216,7 @@ async def rig(
     broker: FakeBroker | None = None,
     raw_capture: RawCaptureSettings | None = None,
     capture: CaptureSettings | None = None,
+    check_seconds: float = CHECK_SECONDS,
 ) -> AsyncIterator[Rig]:
     """Ends by force whatever is left; afterwards nothing may be."""
     broker = broker or FakeBroker(answer)
@@ -234,7 +236,7 @@ async def rig(
             raw_capture=raw_capture,
             capture=capture,
         )
-        server = Server(settings, {listener.mode: path} if path else None, learn=False)
+        server = Server(settings, {listener.mode: path} if path else None, learn=False, check_seconds=check_seconds)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:

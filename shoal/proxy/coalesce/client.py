@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.produce import encode_produce_response
+from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CoalescedClient", "TakenRequest"]
 
-
 MAX_TAKEN = 1000  # unanswered requests of one client; a client's default is 5
+_QUIET_SECONDS = 120.0  # for a client's unused connection: connections.max.idle.ms of a broker is 600 s
 
 
 class TakenRequest:
@@ -87,8 +88,7 @@ class CoalescedClient:
         self.lane: object | None = None  # the lane with its unanswered requests; only its identity counts
         self.asked_names = False  # for the topics of its next request
         self.ended = False
-        self.heard = -1  # bytes that its own broker connection has received,
-        self.heard_at = 0.0  # and when that last changed
+        self.keep_alive = KeepAlive(connection, quiet=_QUIET_SECONDS)
         self._taken: deque[TakenRequest] = deque()
         self._sending = False
         self._moved = trio.Event()

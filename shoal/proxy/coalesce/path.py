@@ -38,17 +38,16 @@ from shoal.protocol.coalesce.policy import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import read_request_header, write_request_header
+from shoal.protocol.schema.headers import read_request_header
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire.error_codes import error_name
-from shoal.protocol.wire.types import PartitionRef, write_int32
-from shoal.proxy.capture.annotations import OWN, raw
+from shoal.protocol.wire.types import PartitionRef
+from shoal.proxy.capture.annotations import raw
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.coalesce.client import CoalescedClient
 from shoal.proxy.coalesce.counters import CoalesceTally
 from shoal.proxy.coalesce.lane import Lane
 from shoal.proxy.coalesce.sets import ProvenSets
-from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
 from shoal.proxy.listener.plain import PLAIN_ROUTES
@@ -88,7 +87,6 @@ _SETTLE_SECONDS = (
     15.0  # a client's requests may be retries for this long: reconnect.backoff.max.ms is at most 10 s by default
 )
 _MAX_UNSETTLED = 10_000
-_KEEP_ALIVE_SECONDS = 120.0  # for a client's unused connection: connections.max.idle.ms of a broker is 600 s
 
 RETRY = "possible retry"
 LARGE = "large"
@@ -169,28 +167,8 @@ class CoalescePath:
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
-        for connection, member in self._members.items():
-            used = connection.responses.received
-            if used != member.heard:
-                member.heard, member.heard_at = used, now
-            elif now - member.heard_at >= _KEEP_ALIVE_SECONDS and self._may_ask(connection):
-                member.heard_at = now
-                self._keep_alive(connection)
-
-    @staticmethod
-    def _may_ask(connection: Connection) -> bool:
-        requests = connection.requests
-        return connection.responses.quiet and requests.waiting and not requests.mid_frame
-
-    @staticmethod
-    def _keep_alive(connection: Connection) -> None:
-        header = write_request_header(ApiKey.API_VERSIONS, 0, 0, connection.client_id)
-        connection.in_flight.append(PendingAnswer(0, ApiKey.API_VERSIONS, 0, OwnRequest()))
-        connection.asked += 1
-        if connection.tap is not None:
-            connection.tap.note(0, OWN)
-        if connection.upstream_out.gather_now([write_int32(len(header)), header]):
-            connection.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
+        for member in self._members.values():
+            member.keep_alive.tick(now)
 
     # -- requests --------------------------------------------------------------------------------------------------
 

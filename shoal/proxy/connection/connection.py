@@ -316,6 +316,23 @@ class Connection:
         await self._send_upstream(buffers, note)
         return asked
 
+    @property
+    def is_between_requests(self) -> bool:
+        """The client has no request in progress, and the broker owes no answer."""
+        requests = self.requests
+        return self.responses.quiet and requests.waiting and not requests.mid_frame
+
+    def post_now(self, frame: bytes) -> None:
+        """Where `is_between_requests`: `post`, without waiting, and without regard to the answer."""
+        self._expect([frame], OwnRequest())
+        self.asked += 1
+        self._note_for_index(frame, OWN)
+        try:
+            if self.upstream_out.gather_now([frame]):
+                self.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
+        except PeerLost as error:
+            self.abort(CloseCause.UPSTREAM_LOST, str(error))
+
     async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
         """From a handler: `post`, and wait for the answer, which follows all earlier ones. Raises UpstreamLost."""
         return await (await self.post(buffers)).frame()
@@ -334,12 +351,15 @@ class Connection:
     async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
         if self.requests.without_answers:  # not the state: an abort of our own shows nothing of the broker
             raise UpstreamLost("the connection to the broker has ended")
-        if self.tap is not None and note is not None:
-            self.tap.note(_REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)[2], note)
+        self._note_for_index(buffers[0], note)
         try:
             await self.upstream_out.send_all(buffers)
         except PeerLost as error:
             raise UpstreamLost(str(error)) from error
+
+    def _note_for_index(self, frame: Buffer, note: RequestAnnotation | None) -> None:
+        if self.tap is not None and note is not None:
+            self.tap.note(_REQUEST_IDS.unpack_from(frame, _REQUEST_IDS_AT)[2], note)
 
     # -- timeouts and statistics -----------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Limits
 
-__all__ = ["Progress", "Timeouts", "watch"]
+__all__ = ["CHECK_SECONDS", "Progress", "Timeouts", "watch"]
 
-_PERIOD = 1.0
+CHECK_SECONDS = 1.0
 
 
 class Progress(NamedTuple):
@@ -93,10 +93,10 @@ class Watched(Protocol):
         """End the connection if it makes no progress."""
 
 
-async def watch(connections: Callable[[], Iterable[Watched]]) -> None:
-    """Runs until cancelled."""
+async def watch(connections: Callable[[], Iterable[Watched]], period: float = CHECK_SECONDS) -> None:
+    """Runs until cancelled. `period`: in seconds."""
     while True:
-        await trio.sleep(_PERIOD)
+        await trio.sleep(period)
         now = trio.current_time()
         for connection in list(connections()):
             connection.check_progress(now)

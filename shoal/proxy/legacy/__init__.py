@@ -7,6 +7,5 @@
     session -> leased (record sets under conversion, paid for from budget) -> conversion (one record set) -> answer ->
     client
 
-`rotation` decides which partition is next, `keep_alive` keeps the broker's connection open for a slow client. `clients`
-logs clients with old versions; `counters` are the statistics.
+`rotation` decides which partition is next. `clients` logs clients with old versions; `counters` are the statistics.
 """

@@ -43,7 +43,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Budget", "BudgetStatistics", "Lease"]
+__all__ = ["GRACE", "Budget", "BudgetStatistics", "Lease"]
 
 GRACE = 0.05  # seconds: far above a client's round trip, far below its request timeout
 
@@ -118,10 +118,10 @@ class _Wait:
 
 
 class Budget:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, grace: float = GRACE) -> None:
         self.size = size
         self.free = size
-        self._grace = GRACE
+        self.grace = grace  # seconds
         self._waiting: dict[_Wait, None] = {}  # in order
         self._idle: dict[Lease, float] = {}  # lease -> idle since; the longest first
         self._waits = self._evictions = 0
@@ -199,7 +199,7 @@ class Budget:
             lease._take()
 
     def _next_taking(self) -> float:
-        return next(iter(self._idle.values())) + self._grace if self._idle else inf
+        return next(iter(self._idle.values())) + self.grace if self._idle else inf
 
     # -- called by leases --------------------------------------------------------------------------------------------
 

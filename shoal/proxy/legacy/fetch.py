@@ -34,19 +34,32 @@ __all__ = ["LegacyFetches"]
 
 
 class LegacyFetches:
-    """The fetches of one listener, whose clients share one budget. `shown`: a connection's oldest possible release."""
+    """The fetches of one listener, whose clients share one budget. `shown`: a connection's oldest possible release.
 
-    def __init__(self, settings: LegacySettings, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
+    `grace`: of the budget; `quiet`: of each connection's KeepAlive; both in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: LegacySettings,
+        tally: LegacyTally,
+        shown: Callable[[Connection], Release],
+        *,
+        grace: float,
+        quiet: float,
+    ) -> None:
         self.settings = settings
         self.tally = tally
         self._shown = shown
-        self.budget = Budget(settings.budget_bytes)
+        self.budget = Budget(settings.budget_bytes, grace=grace)
+        self._quiet = quiet
         self._readers: dict[Connection, FetchSession] = {}
 
     async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         reader = self._readers.get(connection)
         if reader is None:
-            reader = self._readers[connection] = FetchSession(connection, self.settings, self.budget, self.tally)
+            reader = FetchSession(connection, self.settings, self.budget, self.tally, quiet=self._quiet)
+            self._readers[connection] = reader
         with suppress(ClientLeft):
             await reader.serve(read_legacy_fetch(frame, header), header, self._shown(connection))
 

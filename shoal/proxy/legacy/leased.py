@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.legacy.budget import GRACE
-
 if TYPE_CHECKING:
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.legacy.budget import Budget, Lease
     from shoal.proxy.legacy.conversion import PartitionConversion
 
 __all__ = ["LeasedAnswer"]
-
-_LONG_ENOUGH = 2 * GRACE
 
 
 class LeasedAnswer:
@@ -76,7 +72,7 @@ class LeasedAnswer:
     async def give_way(self) -> None:
         """Stay idle long enough that a waiting connection can get the lease."""
         self.idle()
-        with trio.move_on_after(_LONG_ENOUGH):
+        with trio.move_on_after(2 * self._budget.grace):
             await self._dropped.wait()
 
     def settle(self) -> None:

@@ -24,10 +24,12 @@ from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
+from shoal.proxy.legacy.budget import GRACE
 from shoal.proxy.legacy.clients import LegacyClients
 from shoal.proxy.legacy.counters import LegacyTally
 from shoal.proxy.legacy.fetch import LegacyFetches
-from shoal.proxy.legacy.produce import LegacyProduces
+from shoal.proxy.legacy.produce import MAX_PLAIN, LegacyProduces
+from shoal.proxy.legacy.session import QUIET_SECONDS
 from shoal.proxy.legacy.translated import answer_translated
 from shoal.proxy.listener.plain import PlainPath
 
@@ -52,18 +54,29 @@ _SERVED_BELOW = {**UPSTREAM_VERSION, ApiKey.FETCH: 4}
 
 
 class LegacyPath:
-    """`base` (default: the plain path) serves requests without translation; `settings`: `[listener.legacy-options]`."""
+    """`base` (default: the plain path) serves requests without translation; `settings`: `[listener.legacy-options]`.
 
-    def __init__(self, listener: Listener, base: Path | None = None) -> None:
+    `grace`: seconds, of the budget; `quiet`: seconds, of a connection's KeepAlive; `max_plain`: bytes of a message set.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        base: Path | None = None,
+        *,
+        grace: float = GRACE,
+        quiet: float = QUIET_SECONDS,
+        max_plain: int = MAX_PLAIN,
+    ) -> None:
         self.listener = listener
         self.base: Path = base or PlainPath(listener)
         self.settings = listener.settings.legacy_options
         self.clients = LegacyClients(listener.name)
         self.tally = LegacyTally()
-        self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown)
+        self.fetches = LegacyFetches(self.settings, self.tally, self.clients.shown, grace=grace, quiet=quiet)
         self._handles = {
             ApiKey.FETCH: self.fetches.handle,
-            ApiKey.PRODUCE: LegacyProduces(self.tally, self.clients.shown).handle,
+            ApiKey.PRODUCE: LegacyProduces(self.tally, self.clients.shown, max_plain=max_plain).handle,
             **dict.fromkeys(TRANSLATIONS, self._translate),
         }
         own = {key: self._spoken(key) for key in CLIENT_VERSIONS}

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     Conversion = Mapping[TopicPartition, UpConverted | Refused]
     Sets = Mapping[TopicPartition, Sequence[Buffer]]
 
-__all__ = ["LegacyProduces"]
+__all__ = ["MAX_PLAIN", "LegacyProduces"]
 
 log = logging.getLogger("shoal.legacy")
 
-MAX_PLAIN = MAX_DECOMPRESSED
+MAX_PLAIN = MAX_DECOMPRESSED  # bytes of a set
 _BYTES_HERE = 32 * 1024  # limit of a request that is converted at once: about 2 ms of small messages
 _PLAIN_HERE = 64 * 1024  # limit per set
 _LARGE = 256 * 1024  # a batch that may exceed a topic's max.message.bytes (default 1 MiB)
@@ -78,9 +78,10 @@ T = TypeVar("T")
 class LegacyProduces:
     """Produce requests of one listener. `shown`: a connection's oldest possible release, for error codes."""
 
-    def __init__(self, tally: LegacyTally, shown: Callable[[Connection], Release]) -> None:
+    def __init__(self, tally: LegacyTally, shown: Callable[[Connection], Release], *, max_plain: int) -> None:
         self._tally = tally
         self._shown = shown
+        self._max_plain = max_plain
 
     async def handle(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         request = read_legacy_produce(frame, header)
@@ -89,7 +90,7 @@ class LegacyProduces:
         _tell_refused(connection, header, conversion)
         sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
         own = {place: _said_by_shoal(one) for place, one in conversion.items()}
-        await _Request(connection, header, request, own, self._shown(connection)).run(sets)
+        await _Request(connection, header, request, own, self._shown(connection), self._max_plain).run(sets)
 
     async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
         if len(frame) <= _BYTES_HERE:
@@ -100,7 +101,7 @@ class LegacyProduces:
                 isinstance(one, Refused) and one.error_code == ErrorCode.MESSAGE_TOO_LARGE for one in here.values()
             ):
                 return here
-        there, seconds = await _in_thread(partial(_timed, frame, request, MAX_PLAIN))
+        there, seconds = await _in_thread(partial(_timed, frame, request, self._max_plain))
         self._tally.up_seconds += seconds
         return there
 
@@ -155,12 +156,14 @@ class _Request:
         request: ProduceRequest,
         own: Mapping[TopicPartition, Produced | None],
         at_least: Release,
+        max_plain: int,
     ) -> None:
         self._connection = connection
         self._header = header
         self._request = request
         self._own = own
         self._at_least = at_least
+        self._max_plain = max_plain
         self._is_refused = any(one is not None and one.error_code for one in own.values())
 
     async def run(self, sets: Sets) -> None:
@@ -188,7 +191,7 @@ class _Request:
             raise RemoteProtocolError("a message set that cannot be appended, produced with acks = 0")
 
     async def _run_cutting(self, sets: Sets) -> None:
-        left = _Left(sets)
+        left = _Left(sets, self._max_plain)
         throttle_ms = 0
         while turn := left.next_sets():
             frame = await self._connection.ask([self._encode(turn)])
@@ -220,7 +223,8 @@ class _Request:
 class _Left:
     """The unsent batches of a request, per partition in order, and the results of the sent ones."""
 
-    def __init__(self, sets: Sets) -> None:
+    def __init__(self, sets: Sets, max_plain: int) -> None:
+        self._max_plain = max_plain
         self._batches = {place: deque(bytes(part) for part in parts) for place, parts in sets.items()}
         self.said: dict[TopicPartition, Produced] = {}
 
@@ -230,7 +234,7 @@ class _Left:
     async def take(self, place: TopicPartition, said: Produced) -> None:
         """The broker's answer for the first batch of a partition."""
         batches = self._batches[place]
-        if said.error_code == ErrorCode.MESSAGE_TOO_LARGE and (halves := await _halves(batches[0])):
+        if said.error_code == ErrorCode.MESSAGE_TOO_LARGE and (halves := await _halves(batches[0], self._max_plain)):
             batches.popleft()
             batches.extendleft(reversed(halves))
             return
@@ -244,9 +248,9 @@ class _Left:
             del self._batches[place]
 
 
-async def _halves(batch: bytes) -> list[bytes]:
+async def _halves(batch: bytes, max_plain: int) -> list[bytes]:
     """Empty if it is one record."""
-    cut = partial(split_batch, batch, 0, len(batch), limit=len(batch), max_decompressed=2 * MAX_PLAIN)
+    cut = partial(split_batch, batch, 0, len(batch), limit=len(batch), max_decompressed=2 * max_plain)
     try:
         halves = await _in_thread(cut)
     except RemoteProtocolError:

@@ -25,12 +25,12 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.capture.annotations import CONVERTED
 from shoal.proxy.config.settings import Isolation, SetCompression
+from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.connection.state import State
 from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.legacy.answer import AnswerWriter, Part, fill
 from shoal.proxy.legacy.conversion import PartitionConversion
-from shoal.proxy.legacy.keep_alive import KeepAlive
 from shoal.proxy.legacy.leased import LeasedAnswer
 from shoal.proxy.legacy.rotation import PartitionRotation, place_of
 
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from shoal.proxy.legacy.budget import Budget
     from shoal.proxy.legacy.counters import LegacyTally
 
-__all__ = ["FetchSession"]
+__all__ = ["QUIET_SECONDS", "FetchSession"]
 
+QUIET_SECONDS = 60.0  # load balancers may close idle connections earlier than brokers
 _MILLISECONDS = 1000
 _WINDOW = 256 * 1024
 _RECEIVED = 128 * 1024  # below two segments of 64 KiB (loopback) TCP waits for its timers
@@ -70,9 +71,17 @@ _WAYS_OUT = {
 
 
 class FetchSession:
-    """One connection of a client that has fetched."""
+    """One connection of a client that has fetched. `quiet`: of its KeepAlive, in seconds."""
 
-    def __init__(self, connection: Connection, settings: LegacySettings, budget: Budget, tally: LegacyTally) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: LegacySettings,
+        budget: Budget,
+        tally: LegacyTally,
+        *,
+        quiet: float,
+    ) -> None:
         self._connection = connection
         self._settings = settings
         self._tally = tally
@@ -81,7 +90,7 @@ class FetchSession:
         self._hurries = False
         self._in_a_row = 0  # answers without a request to the broker
         self.held = LeasedAnswer(budget, _working_bytes(settings))
-        self._staying = KeepAlive(connection)
+        self._keep_alive = KeepAlive(connection, quiet=quiet)
         self._header: RequestHeader
         self._client: Release
         _bound_the_kernel(connection.client, connection.upstream, settings.chunk_bytes)
@@ -227,7 +236,7 @@ class FetchSession:
         """Afterwards `held` has exactly the broker's answer. Raises UpstreamLost, UpstreamFault."""
         self.held.release()
         self._in_a_row = 0
-        await self._staying.asking()
+        await self._keep_alive.until_answered()
         most = self._settings.fetch_bytes
         limited = replace(
             question,
@@ -269,7 +278,7 @@ class FetchSession:
         return PartitionConversion(conversion, magic, settings.chunk_bytes, self.held, self._tally)
 
     async def stay(self) -> None:
-        await self._staying.stay()
+        await self._keep_alive.stay()
 
     async def again(self, part: Part) -> PartitionConversion | None:
         before, place = part.source, place_of(part.wanted)

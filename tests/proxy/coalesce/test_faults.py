@@ -230,3 +230,15 @@ async def test_a_clients_own_unused_connection_is_kept_alive() -> None:
         await until(lambda: r.broker.others == [18])
         await client.send_only({0: batch("v")})
         assert await client.answers() == {0: (NONE, 1)}
+
+
+async def test_a_keep_alive_that_finds_its_broker_lost_ends_that_connection_only() -> None:
+    async with coalesce_rig() as r:
+        client = await r.producer()
+        await client.send_only({0: batch("v")})
+        await client.answers()
+        (connection,) = r.server.listeners["test"].connections
+        connection.upstream.shutdown(socket.SHUT_WR)  # nothing can be sent, as after a reset that no task has seen
+        for now in (0.0, 120.0):
+            r.path.tick(now)
+        assert await r.closed() == {CloseCause.UPSTREAM_LOST: 1}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.config.settings import KIB
 from tests.support.legacy.rig import PLACE, LegacyRig, Message, as_messages, legacy_rig, records
-
-if TYPE_CHECKING:
-    import pytest
 
 API_VERSIONS = 18
 
@@ -20,11 +15,8 @@ def filled(r: LegacyRig) -> list[Message]:
     return as_messages(0, made)
 
 
-async def test_the_broker_is_asked_something_between_two_portions_when_it_was_quiet_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
-    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+async def test_the_broker_is_asked_something_between_two_portions_when_it_was_quiet_for_long() -> None:
+    async with legacy_rig(quiet=0.0, chunk_bytes=16 * KIB) as r:
         sent, slow = filled(r), await r.slow_consumer()
         await slow.ask({PLACE: 0})
         await r.blocked(slow)
@@ -40,9 +32,8 @@ async def test_the_broker_is_asked_something_between_two_portions_when_it_was_qu
         assert [one.offset for one in (await slow.fetch({PLACE: 1400}))[PLACE].messages] == [1400]
 
 
-async def test_nobody_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
-    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+async def test_nobody_waits_for_its_answer() -> None:
+    async with legacy_rig(quiet=0.0, chunk_bytes=16 * KIB) as r:
         r.broker.deaf = True
         sent, slow = filled(r), await r.slow_consumer()
         await slow.ask({PLACE: 0})
@@ -52,9 +43,8 @@ async def test_nobody_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> N
         assert r.broker.others == [API_VERSIONS]
 
 
-async def test_what_is_left_over_is_given_while_the_broker_is_asked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.keep_alive._QUIET_SECONDS", 0.0)
-    async with legacy_rig(chunk_bytes=16 * KIB) as r:
+async def test_what_is_left_over_is_given_while_the_broker_is_asked_too() -> None:
+    async with legacy_rig(quiet=0.0, chunk_bytes=16 * KIB) as r:
         sent, consumer = filled(r), await r.consumer()
         got = await consumer.consume({PLACE: 0}, {PLACE: len(sent)}, most=20_000)
         assert got[PLACE] == sent

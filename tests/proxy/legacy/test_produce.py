@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -14,8 +15,8 @@ from shoal.protocol.legacy.message import Message
 from shoal.protocol.legacy.produce.up import UpConverted
 from shoal.protocol.messages.produce import encode_produce_response, read_produce_request
 from shoal.protocol.wire.compression import Codec
-from shoal.proxy.legacy import produce
 from shoal.proxy.legacy.path import LegacyPath
+from shoal.proxy.legacy.produce import MAX_PLAIN
 from shoal.proxy.statistics import CloseCause
 from tests.support.batches import consumed, damaged
 from tests.support.legacy.produce_frames import Said, produce_frame, said
@@ -68,8 +69,8 @@ class Broker:
         return struct.pack(">ihqq", place[1], 0, len(log) - len(consumed(batch)), STAMP)
 
 
-def legacy(broker: Broker) -> AbstractAsyncContextManager[Rig]:
-    return rig(broker, path=LegacyPath)
+def legacy(broker: Broker, *, max_plain: int = MAX_PLAIN) -> AbstractAsyncContextManager[Rig]:
+    return rig(broker, path=partial(LegacyPath, max_plain=max_plain))
 
 
 def told(*values: bytes | None) -> list[Message]:
@@ -285,11 +286,10 @@ async def test_many_messages_are_converted_in_a_thread(codec: Codec) -> None:
     assert values(broker) == many
 
 
-async def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "MAX_PLAIN", 1 << 20)
+async def test_a_bomb_is_refused() -> None:
     bomb = a_set(bytes(2 << 20))
     assert len(bomb) < 32 * 1024
     broker = Broker()
-    async with legacy(broker) as r:
+    async with legacy(broker, max_plain=1 << 20) as r:
         found = await produced(await r.client(), 2, {"t": [(0, bomb), (1, a_set(b"a"))]})
     assert found == {("t", 0): Said(10, -1, -1), ("t", 1): Said(0, 0, STAMP)}

@@ -103,10 +103,9 @@ async def test_newcomers_in_a_crowd_get_something_each_before_anybody_gets_much(
         assert max(made) < 60
 
 
-async def test_many_slow_readers_share_a_budget_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.budget.GRACE", 0.005)
+async def test_many_slow_readers_share_a_budget_for_two() -> None:
     rng = random.Random(6)
-    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=1500 * KIB) as r:
+    async with legacy_rig(grace=0.005, chunk_bytes=CHUNK, budget_bytes=1500 * KIB) as r:
         sent = filled(r, batches=4)
         done: list[bool] = []
 
@@ -202,10 +201,9 @@ def _with_holes(made: list[NewRecord], rng: random.Random) -> list[NewRecord]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_is_taken_whenever_the_records_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.budget.GRACE", 0.0)
+async def test_whatever_is_taken_whenever_the_records_are_the_same(seed: int) -> None:
     rng = random.Random(seed)
-    async with legacy_rig(chunk_bytes=CHUNK, fetch_bytes=rng.choice((32, 128, 500)) * KIB) as r:
+    async with legacy_rig(grace=0.0, chunk_bytes=CHUNK, fetch_bytes=rng.choice((32, 128, 500)) * KIB) as r:
         sent = mixed(r, rng)
         budget = r.path.fetches.budget
 
@@ -262,11 +260,8 @@ async def brought_into(r: LegacyRig, state: str) -> OldConsumer:
 
 @pytest.mark.parametrize("who", ["client", "broker", "drain"])
 @pytest.mark.parametrize("state", STATES)
-async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(
-    state: str, who: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.proxy.connection.timeouts._PERIOD", 0.02)
-    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=900 * KIB, limits=HASTY) as r:
+async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(state: str, who: str) -> None:
+    async with legacy_rig(check_seconds=0.02, chunk_bytes=CHUNK, budget_bytes=900 * KIB, limits=HASTY) as r:
         client = await brought_into(r, state)
         if who == "client":
             await client.stream.aclose()
@@ -282,10 +277,9 @@ async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(
         assert (r.budget.waiting, r.budget.idle) == (0, 0)
 
 
-async def test_random_clients_that_come_read_and_go_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.budget.GRACE", 0.001)
+async def test_random_clients_that_come_read_and_go_leave_nothing() -> None:
     rng = random.Random(11)
-    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=1000 * KIB, limits=HASTY) as r:
+    async with legacy_rig(grace=0.001, chunk_bytes=CHUNK, budget_bytes=1000 * KIB, limits=HASTY) as r:
         sent = filled(r)
         checked = []
 

@@ -62,11 +62,10 @@ async def test_what_opening_takes_is_leased_where_it_is_free() -> None:
 
 @pytest.mark.parametrize("compression", SetCompression)
 async def test_what_is_not_free_is_waited_for_with_nothing_in_hand(
-    monkeypatch: pytest.MonkeyPatch, compression: SetCompression
+    compression: SetCompression,
 ) -> None:
     """Ten clients, and room for one block and a half."""
-    monkeypatch.setattr("shoal.proxy.legacy.budget.GRACE", 0.005)
-    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=6 * MIB, compression=compression) as r:
+    async with legacy_rig(grace=0.005, chunk_bytes=CHUNK, budget_bytes=6 * MIB, compression=compression) as r:
         watch = Watch(r)
         sent = with_raw_blocks(r, 3)
         equal: list[bool] = []
@@ -143,9 +142,8 @@ async def test_of_a_large_message_a_part_is_given_and_the_rest_can_be_taken(code
         assert r.path.tally.resumed == 1
 
 
-async def test_a_large_message_taken_again_and_again_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.proxy.legacy.budget.GRACE", 0.0)
-    async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=30 * MIB) as r:
+async def test_a_large_message_taken_again_and_again_is_the_same() -> None:
+    async with legacy_rig(grace=0.0, chunk_bytes=CHUNK, budget_bytes=30 * MIB) as r:
         sent = with_large_message(r, Codec.GZIP, MIB)
         budget = r.path.fetches.budget
 

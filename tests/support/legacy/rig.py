@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +34,10 @@ from shoal.proxy.config.settings import (
     Mode,
     Settings,
 )
+from shoal.proxy.connection.timeouts import CHECK_SECONDS
+from shoal.proxy.legacy.budget import GRACE
 from shoal.proxy.legacy.path import LegacyPath
+from shoal.proxy.legacy.session import QUIET_SECONDS
 from shoal.proxy.server import Server
 from tests.support.rig import (
     BrokerSide,
@@ -417,21 +419,27 @@ class LegacyRig:
 
 @asynccontextmanager
 async def legacy_rig(
-    *, limits: Limits | None = None, capture: CaptureSettings | None = None, **options: object
+    *,
+    limits: Limits | None = None,
+    capture: CaptureSettings | None = None,
+    check_seconds: float = CHECK_SECONDS,
+    grace: float = GRACE,
+    quiet: float = QUIET_SECONDS,
+    **options: object,
 ) -> AsyncIterator[LegacyRig]:
     """`options`: of LegacySettings. At the end nothing may be leased."""
     broker = LogBroker()
-    made = partial(_path, LegacySettings(**options))  # type: ignore[arg-type]
-    async with rig(broker.answer, path=made, limits=limits, capture=capture) as inner:
+    settings = LegacySettings(**options)  # type: ignore[arg-type]
+
+    def path(listener: Listener) -> LegacyPath:
+        listener.settings = replace(listener.settings, legacy=True, legacy_options=settings)
+        return LegacyPath(listener, grace=grace, quiet=quiet)
+
+    async with rig(broker.answer, path=path, limits=limits, capture=capture, check_seconds=check_seconds) as inner:
         made_rig = LegacyRig(inner, broker)
         yield made_rig
     budget = made_rig.path.fetches.budget.statistics()
     assert (budget.leased, budget.idle, budget.waiting) == (0, 0, 0)
-
-
-def _path(settings: LegacySettings, listener: Listener) -> LegacyPath:
-    listener.settings = replace(listener.settings, legacy=True, legacy_options=settings)
-    return LegacyPath(listener)
 
 
 def records(first: int, number: int, size: int = 100, *, seed: int = 0) -> list[NewRecord]:
