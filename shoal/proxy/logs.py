@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -15,17 +16,20 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+import trio
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from shoal.proxy.config.settings import LogSettings
 
-__all__ = ["HumanFormatter", "JsonFormatter", "event", "fields", "set_up_logs"]
+__all__ = ["HumanFormatter", "JsonFormatter", "LogThrottle", "event", "fields", "set_up_logs"]
 
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
+_MOST_RECENT = 100  # subjects of a throttle: ~200 bytes each
 
 
 def fields(**values: object) -> dict[str, object]:
@@ -36,6 +40,25 @@ def fields(**values: object) -> dict[str, object]:
 def event(text: str, /, **values: object) -> dict[str, object]:
     """The `extra` of a log call whose human form is a sentence."""
     return {_TEXT: text, _FIELDS: values}
+
+
+class LogThrottle:
+    """Which subjects were logged lately: a client that cannot be served reconnects many times a second."""
+
+    def __init__(self, most: int = _MOST_RECENT) -> None:
+        self._most = most
+        self._logged_at: dict[Hashable, float] = {}  # the oldest first
+
+    def is_news(self, subject: Hashable, seconds: float) -> bool:
+        """Whether it was not logged in the last `seconds`; if so, it counts as logged now."""
+        now = trio.current_time()
+        if now < self._logged_at.get(subject, -math.inf) + seconds:
+            return False
+        self._logged_at.pop(subject, None)
+        self._logged_at[subject] = now
+        if len(self._logged_at) > self._most:
+            del self._logged_at[next(iter(self._logged_at))]
+        return True
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:

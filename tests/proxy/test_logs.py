@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from shoal.proxy.config.settings import LogSettings
-from shoal.proxy.logs import event, fields, set_up_logs
+from shoal.proxy.logs import LogThrottle, event, fields, set_up_logs
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from trio.testing import MockClock
 
 log = logging.getLogger("shoal.test")
 
@@ -139,3 +141,23 @@ def test_a_full_disk_costs_lines_and_one_line_says_how_many(tmp_path: Path, monk
         f"warning {1000 - len(before)} lines of this log are missing: they could not be written (is its disk full?)"
     )
     assert again == "info    again"
+
+
+async def test_a_throttle_lets_a_subject_pass_once_in_its_period(mock_clock: MockClock) -> None:
+    throttle = LogThrottle()
+    assert throttle.is_news("a", 10)
+    assert throttle.is_news("b", 10)
+    mock_clock.jump(9)
+    assert not throttle.is_news("a", 10)
+    mock_clock.jump(1)
+    assert throttle.is_news("a", 10)
+    assert not throttle.is_news("a", 10)
+
+
+async def test_a_throttle_forgets_what_was_logged_the_longest_time_ago() -> None:
+    throttle = LogThrottle(2)
+    assert throttle.is_news("a", 10)
+    assert throttle.is_news("b", 10)
+    assert throttle.is_news("c", 10)
+    assert not throttle.is_news("b", 10)
+    assert throttle.is_news("a", 10)

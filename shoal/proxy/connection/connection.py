@@ -57,13 +57,15 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.pending import Answer, Backlog, Gate
     from shoal.proxy.connection.pump import Pump
     from shoal.proxy.connection.routes import RouteTable
+    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.statistics import PathStatistics
 
-__all__ = ["Connection", "Home", "Path"]
+__all__ = ["COMPLAINT_SECONDS", "Connection", "Home", "Path"]
 
 log = logging.getLogger("shoal.connection")
 
+COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
 _REQUEST_IDS = Struct(">hhi")  # api key, api version, correlation id
 _REQUEST_IDS_AT = 4
 
@@ -79,6 +81,7 @@ class Connection:
         self.listener = listener
         self.cluster = listener.cluster
         self.limits = listener.limits
+        self.throttle = listener.throttle
         self.routes = listener.path.routes
         self.peer = Address(*client.getpeername()[:2])
         self.local_host: str = client.getsockname()[0]
@@ -259,7 +262,8 @@ class Connection:
         self.note(CloseCause.SHUTDOWN)
         self.cluster.proofs.ended(self)
         assert self.cause is not None
-        is_loud = self.cause in LOUD and self.listener.is_news(f"{self.bound_port} {self.cause} {self.detail}")
+        subject = f"{self.bound_port} {self.cause} {self.detail}"
+        is_loud = self.cause in LOUD and self.throttle.is_news(subject, COMPLAINT_SECONDS)
         log.log(
             logging.WARNING if is_loud else logging.DEBUG,
             "listener %r: connection of %s (client id %s) to %s ended: %s%s",
@@ -448,6 +452,8 @@ class Home(Protocol):
     def limits(self) -> Limits: ...
     @property
     def path(self) -> Path: ...
+    @property
+    def throttle(self) -> LogThrottle: ...
 
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
         """The address at which a client reaches the broker. Raises NoPort."""
@@ -457,9 +463,6 @@ class Home(Protocol):
 
     def complain(self, what: str) -> None:
         """Log an error that may recur on every connection, at a limited rate."""
-
-    def is_news(self, what: str) -> bool:
-        """Whether this was not logged recently."""
 
     def ended(self, connection: Connection, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""

@@ -22,7 +22,6 @@ continues.
 from __future__ import annotations
 
 import logging
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +33,7 @@ from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, Transport
 
 __all__ = ["FrameStop", "Pump"]
@@ -41,6 +41,7 @@ __all__ = ["FrameStop", "Pump"]
 log = logging.getLogger("shoal.connection")
 
 _PAUSE_SECONDS = 0.01
+_COMPLAINT = "a connection waits for what is there (%r): this is an error in Shoal, please report it"
 _COMPLAINT_SECONDS = 60.0
 _MOST_IDLE = 2  # waits that did not yield: one wait may follow another
 _MOST_ROUNDS = 64  # all waits: other tasks may be faster each time
@@ -72,11 +73,10 @@ class Unfinished(NamedTuple):
 class _Standing:
     """Counts the waits before one frame."""
 
-    __slots__ = ("_idle", "_rounds", "_task", "_turns")
+    __slots__ = ("_idle", "_rounds", "_task", "_throttle", "_turns")
 
-    _silent_until = 0.0  # the same complaint for all connections
-
-    def __init__(self) -> None:
+    def __init__(self, throttle: LogThrottle) -> None:
+        self._throttle = throttle
         self._task = trio.lowlevel.current_task()
         self._turns = self._now()
         self._rounds = self._idle = 0
@@ -96,14 +96,9 @@ class _Standing:
             await trio.sleep(_PAUSE_SECONDS)
             self._turns = self._now()
 
-    @classmethod
-    def _complain(cls, wait: Unfinished) -> None:
-        now = time.monotonic()
-        if now >= cls._silent_until:
-            cls._silent_until = now + _COMPLAINT_SECONDS
-            log.error(
-                "a connection waits for what is there (%r): this is an error in Shoal, please report it", wait.finish
-            )
+    def _complain(self, wait: Unfinished) -> None:
+        if self._throttle.is_news(_COMPLAINT, _COMPLAINT_SECONDS):
+            log.error(_COMPLAINT, wait.finish)
 
 
 class Pump(ABC):
@@ -111,6 +106,7 @@ class Pump(ABC):
         "_missing",
         "_receive_into",
         "_rest",
+        "_throttle",
         "_watch",
         "carry",
         "ended",
@@ -123,7 +119,8 @@ class Pump(ABC):
         "waiting",
     )
 
-    def __init__(self, source: Transport, out: SendSide) -> None:
+    def __init__(self, source: Transport, out: SendSide, throttle: LogThrottle) -> None:
+        self._throttle = throttle
         self.source = source
         self._watch = Watch(source.fileno())
         self._receive_into = source.recv_into
@@ -171,7 +168,7 @@ class Pump(ABC):
             view, end = memoryview(rest.behind), len(rest.behind)
             self._rest = self._move(view, 0, end, self.scan(view, 0, end))
             if rest.is_wait and self._rest is not None and self._rest.is_wait and len(self._rest.behind) == end:
-                standing = standing or _Standing()
+                standing = standing or _Standing(self._throttle)
                 await standing.again(rest)
             else:
                 standing = None

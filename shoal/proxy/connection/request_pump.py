@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.pending import Answer, Backlog
     from shoal.proxy.connection.routes import Route, RouteTable
+    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import SendSide, Transport
 
 __all__ = ["RequestPump"]
@@ -64,6 +65,8 @@ class Owner(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
+    def throttle(self) -> LogThrottle: ...
+    @property
     def routes(self) -> RouteTable[Any]: ...
     @property
     def backlog(self) -> Backlog | None: ...
@@ -92,7 +95,7 @@ class RequestPump(Pump, Generic[C]):
     )
 
     def __init__(self, connection: C, source: Transport, out: SendSide) -> None:
-        super().__init__(source, out)
+        super().__init__(source, out, connection.throttle)
         self._connection = connection
         self._in_flight = connection.in_flight
         self._routes: RouteTable[C] = connection.routes

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.pending import Gate, Skimmer
+    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
 __all__ = ["ResponsePump"]
@@ -45,6 +46,8 @@ class Owner(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
+    def throttle(self) -> LogThrottle: ...
+    @property
     def requests(self) -> Requests: ...
 
 
@@ -62,7 +65,7 @@ class ResponsePump(Pump):
     )
 
     def __init__(self, connection: Owner, source: Transport, out: SendSide) -> None:
-        super().__init__(source, out)
+        super().__init__(source, out, connection.throttle)
         self._connection = connection
         self._in_flight = connection.in_flight
         self._skimmer: Skimmer | None = None

@@ -22,8 +22,9 @@ from shoal.proxy.cluster.cluster import NotLearned, NotReached
 from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, State, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
-from shoal.proxy.connection.connection import Connection
+from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import LogThrottle
 from shoal.proxy.net.transport import tune
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
 
@@ -43,7 +44,6 @@ log = logging.getLogger("shoal.listener")
 
 _BACKLOG = 1024
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})
-_COMPLAINT_PERIOD = 10.0  # the same complaint is logged at most this often
 
 
 class Listener:
@@ -60,7 +60,7 @@ class Listener:
         self.tally = Tally()
         self.connections: set[Connection] = set()
         self.bound_ports: dict[int | None, BoundPort] = {}
-        self._complained: dict[str, float] = {}
+        self.throttle = LogThrottle()
         self._accepting: trio.Nursery | None = None
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
@@ -281,18 +281,8 @@ class Listener:
 
     def complain(self, what: str) -> None:
         """Log an error that may recur with every connection."""
-        if self.is_news(what):
+        if self.throttle.is_news(what, COMPLAINT_SECONDS):
             log.error("listener %r: %s", self.name, what)
-
-    def is_news(self, what: str) -> bool:
-        """Whether this was not logged lately: a client that cannot be served reconnects many times a second."""
-        now = trio.current_time()
-        if now - self._complained.get(what, -_COMPLAINT_PERIOD) < _COMPLAINT_PERIOD:
-            return False
-        if len(self._complained) > 100:
-            self._complained.clear()
-        self._complained[what] = now
-        return True
 
     def statistics(self) -> ListenerStatistics:
         traffic = Traffic()

@@ -9,7 +9,6 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.proxy.coalesce.path import CoalescePath
-from shoal.proxy.connection import pump
 from shoal.proxy.connection.routes import Route, Wait, table
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.listener.plain import PlainPath
@@ -46,10 +45,9 @@ async def test_a_produce_between_two_other_requests(path: Callable[[Listener], P
 
 
 async def test_a_wait_for_what_is_there_costs_its_own_connection_and_no_other(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A route that says so for ever is an error in Shoal, which the pump bounds."""
-    monkeypatch.setattr(pump._Standing, "_silent_until", 0.0)
     waits, enough = [0], trio.Event()
 
     async def nothing() -> None:

@@ -18,6 +18,7 @@ from shoal.proxy.connection.pending import Edit, Hold, OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
 from shoal.proxy.connection.routes import Route, table
+from shoal.proxy.logs import LogThrottle
 from shoal.proxy.net import transport as transport_module
 from shoal.proxy.net.transport import Buffer, SendSide
 from tests.support.rig import request, response
@@ -85,6 +86,7 @@ def connection(**more: Any) -> Any:
         backlog=None,
         in_flight=deque(),
         limits=Limits(),
+        throttle=LogThrottle(),
         requests=asker,
         client_id=None,
         **more,

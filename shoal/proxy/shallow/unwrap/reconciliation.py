@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-import trio
-
 from shoal.protocol.shallow.unwrap.reconcile import Mismatch, Reconciler, mismatch
+from shoal.proxy.logs import LogThrottle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +34,7 @@ class Reconciliation:
     def __init__(self, tally: ShallowTally) -> None:
         self._reconciler = Reconciler()
         self._tally = tally
-        self._logged_at: OrderedDict[tuple[TopicPartition, Mismatch], float] = OrderedDict()
+        self._throttle = LogThrottle(_MAX_LOGGED)
 
     def forget(self, topic: str) -> None:
         self._reconciler.forget(topic)
@@ -66,14 +64,5 @@ class Reconciliation:
 
     def log(self, cluster: Cluster, found: Iterable[tuple[TopicPartition, Discrepancy]]) -> None:
         for partition, (kind, text) in found:
-            if self._is_due(partition, kind):
+            if self._throttle.is_news((partition, kind), _QUIET_SECONDS):
                 log.warning(_LOGGED, cluster.partition_name(*partition), cluster.name, kind, text)
-
-    def _is_due(self, partition: TopicPartition, kind: Mismatch) -> bool:
-        now, subject = trio.current_time(), (partition, kind)
-        if now < self._logged_at.get(subject, float("-inf")) + _QUIET_SECONDS:
-            return False
-        self._logged_at[subject] = now
-        if len(self._logged_at) > _MAX_LOGGED:
-            self._logged_at.popitem(last=False)
-        return True
