@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.config.settings import (
     CaptureSettings,
@@ -220,6 +221,7 @@ async def coalesce_rig(
     capture: CaptureSettings | None = None,
     path: Callable[[Listener], Path] = CoalescePath,
     answer: Answer | None = None,
+    proofs: Callable[[ClusterSettings], MultiBatchProofs] = MultiBatchProofs,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
     """`answer`: of another broker than `KafkaLike`. `coalescing`: fields of CoalesceSettings. Ends by force whatever is
@@ -244,6 +246,7 @@ async def coalesce_rig(
         )
         server = Server(settings, {listener.mode: path}, learn=False)
         server.clusters["c"].brokers[NODE] = fake.address
+        server.clusters["c"].proofs = proofs(settings.clusters[0])
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from shoal.proxy.config.settings import Mode
 from shoal.proxy.shallow.cluster_pair import ClusterPair
 from shoal.proxy.shallow.interlock import Interlock, Interlocks
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["shallow_paths"]
 
 
-def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path]]:
+def shallow_paths(
+    settings: Settings, *, clock: Callable[[], float] = trio.current_time
+) -> Mapping[Mode, Callable[[Listener], Path]]:
     """For `serve`. Each wrapping listener shares an interlock with its pair; several may have the same pair."""
     named = {listener.name: listener for listener in settings.listeners}
     interlocks = {
@@ -45,6 +49,6 @@ def shallow_paths(settings: Settings) -> Mapping[Mode, Callable[[Listener], Path
             if named[name].pair == listener.name:
                 both.join(listener)
         ours = [interlock for name, interlock in interlocks.items() if named[name].pair == listener.name]
-        return UnwrapPath(listener, Interlocks(ours))
+        return UnwrapPath(listener, Interlocks(ours), clock=clock)
 
     return {Mode.WRAP: wrap, Mode.UNWRAP: unwrap}

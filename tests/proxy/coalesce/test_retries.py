@@ -17,26 +17,22 @@ from tests.support.shallow.batches import reset
 from tests.support.shallow.brokers import Script
 
 if TYPE_CHECKING:
-    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.cluster.multi_batch import Askable
 
 pytestmark = pytest.mark.usefixtures("lane")
 
 NONE = ErrorCode.none
 
 
-@pytest.fixture
-def proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker is proven to take several batches of a partition."""
+class Proven(MultiBatchProofs):
+    """Every broker is proven at once to take several batches of a partition."""
 
-    async def vouched(proofs: MultiBatchProofs, connection: Connection) -> bool:
-        proofs.vouch(connection)
+    async def ensure(self, connection: Askable) -> bool:
+        self.vouch(connection)
         return True
 
-    async def holds(*_: object) -> bool:
+    async def still_holds(self, node_id: int, exchange: object) -> bool:
         return True
-
-    monkeypatch.setattr(MultiBatchProofs, "ensure", vouched)
-    monkeypatch.setattr(MultiBatchProofs, "still_holds", holds)
 
 
 # Retries
@@ -119,9 +115,8 @@ async def test_five_idempotent_requests_of_one_partition_keep_their_order() -> N
 # Sets
 
 
-@pytest.mark.usefixtures("proven")
 async def test_batches_of_one_partition_stand_in_a_set_where_that_is_proven() -> None:
-    async with coalesce_rig(takes_sets=True) as r:
+    async with coalesce_rig(proofs=Proven, takes_sets=True) as r:
         gate = await r.hold()
         clients = await r.producers(4)
         for number, client in enumerate(clients):
@@ -132,9 +127,8 @@ async def test_batches_of_one_partition_stand_in_a_set_where_that_is_proven() ->
         assert len(r.broker.requests) == 2
 
 
-@pytest.mark.usefixtures("proven")
 async def test_batches_with_producer_ids_do_not_stand_in_sets() -> None:
-    async with coalesce_rig(takes_sets=True) as r:
+    async with coalesce_rig(proofs=Proven, takes_sets=True) as r:
         gate = await r.hold()
         clients = await r.producers(3)
         for number, client in enumerate(clients):
@@ -145,10 +139,9 @@ async def test_batches_with_producer_ids_do_not_stand_in_sets() -> None:
         assert r.broker.places() == [[99], [0], [0], [0]]
 
 
-@pytest.mark.usefixtures("proven")
 @pytest.mark.parametrize("takes_sets", [True, False], ids=["one batch is bad", "sets are refused after all"])
 async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bool) -> None:
-    async with coalesce_rig(takes_sets=takes_sets) as r:
+    async with coalesce_rig(proofs=Proven, takes_sets=takes_sets) as r:
         gate = await r.hold()
         clients = await r.producers(3)
         bad = bytearray(batch("bad"))

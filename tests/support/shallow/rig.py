@@ -6,7 +6,7 @@ judge.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -242,10 +242,11 @@ async def shallow_rig(
     producers_file: FilePath | None = None,
     learn: bool = False,
     second: SourceBroker | None = None,
+    clock: Callable[[], float] = trio.current_time,
     **shallow: Any,
 ) -> AsyncIterator[ShallowRig]:
-    """`shallow`: fields of ShallowSettings, for both listeners. Ends by force whatever is left; afterwards nothing may
-    be."""
+    """`clock`: of the unwrap listener's producer ids. `shallow`: fields of ShallowSettings, for both listeners. Ends by
+    force whatever is left; afterwards nothing may be."""
     source, target = source or SourceBroker(), target or TargetBroker()
     target.scripts.update(scripts or {})
     brokers = FakeBroker(source.answer), FakeBroker(target.answer)
@@ -265,7 +266,7 @@ async def shallow_rig(
             broker = FakeBroker(second.answer)
             await nursery.start(broker.run)
             settings = _with_second(settings, broker)
-        server = Server(settings, shallow_paths(settings), learn=learn)
+        server = Server(settings, shallow_paths(settings, clock=clock), learn=learn)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:

@@ -51,7 +51,7 @@ from shoal.proxy.shallow.unwrap.producer_ids import WATCHED_VERSIONS, ProducerId
 from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shoal.protocol.messages.produce import ProducePartition
     from shoal.protocol.schema.headers import RequestHeader
@@ -90,11 +90,13 @@ _UNKNOWN = Refused(
 class UnwrapPath:
     """The path of an unwrapping listener. `interlocks` are those of the wrapping listeners paired with it."""
 
-    def __init__(self, listener: Listener, interlocks: Interlocks) -> None:
+    def __init__(
+        self, listener: Listener, interlocks: Interlocks, *, clock: Callable[[], float] = trio.current_time
+    ) -> None:
         settings = listener.settings
         self.tally = ShallowTally()
         self.deliveries = AppendedLog()
-        self.ids = ProducerIds(settings.name)
+        self.ids = ProducerIds(settings.name, clock=clock)
         self.refused = interlocks.refused
         self.target = TargetKnowledge(
             tally=self.tally,

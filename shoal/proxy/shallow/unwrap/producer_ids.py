@@ -27,7 +27,7 @@ from shoal.proxy.listener.plain import PLAIN_ROUTES
 from shoal.proxy.shallow.files.doubt import Doubt
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
     from collections.abc import Sequence as Row
 
     from shoal.protocol.schema.headers import RequestHeader
@@ -92,9 +92,10 @@ WATCHED_VERSIONS = Route(decide=_decide, handle=_PLAIN.handle)
 
 
 class ProducerIds:
-    """One for each unwrapping listener."""
+    """One for each unwrapping listener. `clock`: monotonic seconds."""
 
-    def __init__(self, listener: str) -> None:
+    def __init__(self, listener: str, *, clock: Callable[[], float] = trio.current_time) -> None:
+        self._now = clock
         self._sequences = Sequences()
         self._cluster_id: str | None = None
         self._listener = listener
@@ -115,7 +116,7 @@ class ProducerIds:
             return None
         self._note_cluster(connection.cluster.cluster_id)
         sequences = self._sequences
-        if sequences.lacks_id(wanted) and trio.current_time() >= self._ask_from:
+        if sequences.lacks_id(wanted) and self._now() >= self._ask_from:
             granted = await self._ask(connection, rights, header)
             if granted is not None and sequences.lacks_id(wanted):  # another connection may have been faster
                 sequences.begin(*granted)
@@ -161,7 +162,7 @@ class ProducerIds:
         """A connection was lost whose request began at `before` losses."""
         self._losses = before + 1
         if self._losses >= _MOST_LOSSES:
-            self._losses, self._ask_from = 0, trio.current_time() + _PAUSE_SECONDS
+            self._losses, self._ask_from = 0, self._now() + _PAUSE_SECONDS
             self._without("the broker closes the connection when it is asked for one")
 
     def forget(self, partition: TopicPartition, sender: Hashable) -> None:
