@@ -2,9 +2,9 @@
 
     request -> joinable -> sequences -> policy -> request (joined) -> broker -> answer -> clients
 
-joinable   may this request be joined, and with which others; its batches
-sequences  could this batch be a retry?
-policy     the policy: when is a joined request sent, and with which batches
+joinable   whether a request may be joined, and with which others; its batches
+sequences  whether a batch may be a retry
+policy     when a joined request is sent, and with which batches
 request    a joined request as bytes
 answer     the broker's answer, split for its clients
 """

@@ -1,9 +1,9 @@
-"""The broker's answer to a joined request, taken apart: what it says to each batch.
+"""Splits the broker's answer to a joined request into the results of its batches.
 
 The owner of a partition's only batch gets the broker's result unchanged. In a set (all or nothing at a broker that
-is proven to take sets) each owner gets the same words with a base offset of its own: the set's, and the records before
-it. Where a set was refused as such, or because of one of its batches, nothing was appended: its batches are sent again
-one by one (`CoalescingPolicy.answered`), so that one owner's bad batch costs the others nothing but time.
+is proven to accept sets) each owner gets the same result with its own base offset: the set's, plus the records before
+its batch. If a set was refused, as a set or because of one of its batches, nothing was appended: its batches are sent
+again one by one (`CoalescingPolicy.answered`), so that one owner's bad batch only delays the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["BatchResult", "JoinedAnswer", "read_joined_answer"]
 
 _ONE_BY_ONE: Final = frozenset(
     {
-        ErrorCode.CORRUPT_MESSAGE,  # 2.2 and 2.3 say this of a set
+        ErrorCode.CORRUPT_MESSAGE,  # the answer of 2.2 and 2.3 to a set
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
@@ -29,11 +29,11 @@ _ONE_BY_ONE: Final = frozenset(
 )
 
 _BASE_OFFSET = Struct(">q")
-_BASE_OFFSET_AT: Final = 6  # behind Index (int32) and ErrorCode (int16)
+_BASE_OFFSET_AT: Final = 6  # after Index (int32) and ErrorCode (int16)
 
 
 class BatchResult(NamedTuple):
-    """What the broker says to one batch: `content` is an element of PartitionResponses for its owner."""
+    """The broker's result for one batch; `content` is the element of PartitionResponses for its owner."""
 
     error_code: int
     content: bytes
@@ -41,9 +41,9 @@ class BatchResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedAnswer:
-    """`results` of each target are in the order of its batches; there are none for the targets `split`.
+    """`results` of each target are in the order of its batches; there are none for the targets in `split`.
 
-    `names_brokers`: the frame holds addresses (NodeEndpoints, KIP-951), which owners of errors want to see.
+    `names_brokers`: the frame has addresses (NodeEndpoints, KIP-951), which owners of errors need.
     """
 
     throttle_ms: int
@@ -57,7 +57,7 @@ def read_joined_answer(
 ) -> JoinedAnswer:
     """The answer `frame` to the joined request of `sets`.
 
-    Raises RemoteProtocolError unless it says exactly one thing of each partition that was sent.
+    Raises RemoteProtocolError unless it has exactly one result for each partition that was sent.
     """
     response = read_produce_response(frame, key.version)
     results: dict[PartitionRef, list[BatchResult]] = {}

@@ -1,11 +1,10 @@
-"""May this produce request be joined with others, and with which?
+"""Whether a produce request may be joined with others, and with which.
 
-The requests of one joined request must be alike in everything that stands once in a request (`LaneKey`), and none may
-be able to hurt the others. A broker judges partitions one by one, except for what would fail the whole request: a
-transactional batch without a transactional id (`KafkaApis.handleProduceRequest`), and, below 2.2, a record set that is
-not exactly one batch of magic 2, for which it closes the connection. So only what is plainly in order is joined. The
-rest travels as it came, over the client's own connection: it is not refused, and whether it is wrong is for the broker
-to say.
+Joined requests must be equal in every field that a request has only once (`LaneKey`), and none may harm the others. A
+broker checks partitions separately, except for errors that fail the whole request: a transactional batch without a
+transactional id (`KafkaApis.handleProduceRequest`), and, below 2.2, a record set that is not exactly one batch of magic
+2, for which it closes the connection. So only requests that are clearly valid are joined. All others pass unchanged
+over the client's own connection, and the broker decides whether they are valid.
 
 Transactional requests are never joined: a transactional id has one producer, which has one connection to each broker.
 """
@@ -32,14 +31,14 @@ _ACKS: Final = frozenset({-1, 0, 1})
 
 
 class WhyAlone(StrEnum):
-    """In the operator's words."""
+    """Texts for the operator."""
 
     TRANSACTIONAL = "transactional"
     UNUSUAL = "not one ordinary batch for each partition"
 
 
 class LaneKey(NamedTuple):
-    """What stands once in a produce request. `client_id`: None where it makes no difference, or where there is none."""
+    """The fields that a produce request has once. `client_id`: None if there is none, or if it does not matter."""
 
     version: int
     acks: int
@@ -48,12 +47,12 @@ class LaneKey(NamedTuple):
 
 
 class PartitionBatch(NamedTuple):
-    """The batch of one partition of a request: `content` is its element of the array PartitionData, byte for byte."""
+    """The batch of one partition of a request; `content`: its element of the array PartitionData, unchanged."""
 
     target: PartitionRef
     content: bytes
     header: BatchHeader
-    batch_at: int  # where in `content` the batch begins
+    batch_at: int  # start of the batch in `content`
 
     @property
     def batch(self) -> memoryview:
@@ -61,8 +60,8 @@ class PartitionBatch(NamedTuple):
 
     @property
     def lone(self) -> bool:
-        """Never beside another batch of its partition. A duplicate among several makes a broker skip all of them, and
-        acknowledge them (`UnifiedLog.analyzeAndValidateProducerState`): batches with a producer id stay out of sets."""
+        """Never in a set, because it has a producer id: if one batch of a set is a duplicate, a broker skips and
+        acknowledges all of them (`UnifiedLog.analyzeAndValidateProducerState`)."""
         return self.header.producer_id >= 0
 
 
@@ -95,9 +94,9 @@ _REQUEST = Walkers(
 
 
 def read_joinable(frame: Buffer, header: RequestHeader) -> Joinable | WhyAlone:
-    """Reads a whole Produce frame, v3 or later; the result does not refer to `frame`.
+    """Read a whole Produce frame, v3 or later; the result does not refer to `frame`.
 
-    Raises RemoteProtocolError for a frame that is no Produce request.
+    Raises RemoteProtocolError if the frame is not a Produce request.
     """
     version = header.api_version
     transactional_id, acks, timeout_ms, rows = _REQUEST[version](frame, header.body, len(frame))
@@ -130,7 +129,7 @@ def _only_batch(frame: Buffer, row: _Row, version: int) -> BatchHeader | WhyAlon
 
 
 def _says_more(frame: Buffer, header: RequestHeader, rows: list[_Row]) -> bool:
-    """Whether there is anything that a joined request would not say, such as an unknown tagged field."""
+    """Whether it has something that a joined request would lose, such as an unknown tagged field."""
     topics = [
         (topic, [row.end - row.start for row in group]) for topic, group in groupby(rows, key=lambda row: row.topic)
     ]

@@ -1,23 +1,23 @@
 """The policy: when a joined request is sent, and with which batches. A state machine without I/O or clock.
 
-Batching is natural. An idle policy sends at once; while a request is unanswered, batches accumulate until the answer.
-So a quiet client has no delay, and the busier the broker, the larger the requests, without a timer. Rules, each checked
-by `tests/protocol/coalesce/test_policy.py` on any history:
+If no request is outstanding, a batch is sent at once; otherwise batches accumulate until the answer. So a quiet client
+has no delay, and requests grow with the broker's load, without a timer. Rules, each checked by
+`tests/protocol/coalesce/test_policy.py` on random histories:
 
-    1  An added batch is sent exactly once, or withdrawn (or it was in a set that is split, and is sent again alone).
+    1  An added batch is sent exactly once, or withdrawn (a batch of a split set is sent again alone).
     2  The batches of one target are sent in the order of their addition, and a target is in flight at most once.
     3  A request has one batch per target; more only with `set_batches` > 1, and a `lone` batch never with another.
     4  No request exceeds its limits, but a single batch may have any size.
-    5  An idle policy delays nothing longer than `linger`; a full request is sent at once.
-    6  Another request is sent while others are unanswered only if it is full, or if the oldest of them has been
-       unanswered for `patience`: one slow partition (acks=all and a slow replica) must not delay all others.
+    5  With nothing in flight, no batch waits longer than `linger`; a full request is sent at once.
+    6  While others are unanswered, another request is sent only if it is full, or if the oldest has been unanswered for
+       `patience`: one slow partition (acks=all and a slow replica) must not delay all others.
 
 Rule 2 keeps a producer's order over any connections. Its cost: one request per round trip and partition. Rejected:
 several requests of a target in flight, whose order would depend on one connection without retries; and a timer instead
 of rule 5, which would delay every quiet client.
 
-`take` returns what to send, `due` when to ask again; both are O(batches taken), `add` and `due` O(1).
-Simulations run the same code: a `Batch` needs no content.
+`take` returns what to send, `due` when to call it again. `take` is O(batches taken), `add` and `due` O(1). Simulations
+run the same code: a `Batch` needs no content.
 """
 
 import math
@@ -34,18 +34,18 @@ NEVER: Final = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinLimits:
-    """Times are seconds, sizes bytes."""
+    """Times in seconds, sizes in bytes."""
 
-    linger: float = 0.0  # an idle joiner waits so long for company
+    linger: float = 0.0  # how long to wait for more batches with nothing in flight
     request_bytes: int = 1024 * KIB  # a producer's default max.request.size
     request_batches: int = 1000
-    set_batches: int = 1  # of one target in one request: more than one only where the broker is proven to take them
-    in_flight: int = 4  # requests; each needs a connection, because a broker works on one request per connection
-    patience: float = 0.1  # before a request overtakes one that is not answered
+    set_batches: int = 1  # of one target in one request; more than one only if the broker is proven to accept them
+    in_flight: int = 4  # requests; each needs a connection, because a broker handles one request per connection
+    patience: float = 0.1  # until a request overtakes an unanswered one
 
 
 class Batch(NamedTuple):
-    """One record batch of one owner. `content` and `owner` mean nothing here."""
+    """One record batch of one owner. `content` and `owner` are opaque here."""
 
     target: Hashable  # topic and partition
     size: int
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Joined:
-    """One request: of each target its batches, in order."""
+    """One request: the batches of each target, in order."""
 
     sets: dict[Hashable, list[Batch]]
     size: int
@@ -74,24 +74,24 @@ class Joined:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The batches of one target that have not left. `again`: so many at the front were in a set that was split."""
+    """The unsent batches of one target. `again`: number of batches at the front that were in a split set."""
 
     batches: deque[Batch] = field(default_factory=deque)
     again: int = 0
 
 
 class CoalescingPolicy:
-    """Ask `take` after `add`, `answered` and `withdraw`, and at the time `due`."""
+    """Call `take` after `add`, `answered` and `withdraw`, and at the time `due`."""
 
     def __init__(self, limits: JoinLimits) -> None:
         self.limits = limits
         self.waiting_batches = 0
         self.waiting_bytes = 0
         self._waiting: dict[Hashable, _Waiting] = {}
-        self._ready: dict[Hashable, None] = {}  # waiting and not in flight; the first has waited for its turn longest
-        self._ready_bytes = 0  # of the first batch of each
+        self._ready: dict[Hashable, None] = {}  # waiting and not in flight, the longest wait first
+        self._ready_bytes = 0  # sum over the first batch of each
         self._ready_since = NEVER  # arrival of the oldest of these
-        self._in_flight: dict[Joined, None] = {}  # the first was sent first
+        self._in_flight: dict[Joined, None] = {}  # in the order of sending
         self._busy: set[Hashable] = set()
 
     @property
@@ -100,11 +100,11 @@ class CoalescingPolicy:
 
     @property
     def held_bytes(self) -> int:
-        """What waits and what is unanswered."""
+        """Bytes of unsent and unanswered batches."""
         return self.waiting_bytes + sum(joined.size for joined in self._in_flight)
 
     def holds(self, target: Hashable, before: float = math.inf) -> bool:
-        """Whether a batch of this target waits or is unanswered that arrived before, or right then."""
+        """Whether there is an unsent or unanswered batch of this target that arrived at `before` or earlier."""
         waiting = self._waiting.get(target)
         if waiting is not None and waiting.batches[0].arrived <= before:
             return True
@@ -112,7 +112,7 @@ class CoalescingPolicy:
         return any(batch.arrived <= before for chosen in flying for batch in chosen)
 
     def add(self, batch: Batch) -> None:
-        """The caller bounds what waits: see `waiting_batches` and `waiting_bytes`."""
+        """The caller limits the unsent batches: see `waiting_batches` and `waiting_bytes`."""
         self.waiting_batches += 1
         self.waiting_bytes += batch.size
         waiting = self._waiting.get(batch.target)
@@ -123,7 +123,7 @@ class CoalescingPolicy:
             self._make_ready(batch)
 
     def due(self) -> float:
-        """When `take` has something, unless something else happens before; `inf`: never, `-inf`: now."""
+        """When `take` returns something, if nothing else happens before; `inf`: never, `-inf`: now."""
         if not self._ready or self.in_flight >= self.limits.in_flight:
             return NEVER
         if len(self._ready) >= self.limits.request_batches or self._ready_bytes >= self.limits.request_bytes:
@@ -133,8 +133,7 @@ class CoalescingPolicy:
         return due if oldest is None else max(due, oldest.sent + self.limits.patience)
 
     def take(self, now: float, *, sets: bool = True) -> Joined | None:
-        """The next request, if one is due. It counts as in flight until `answered`. Without `sets`: one batch per
-        target."""
+        """The next request, if one is due; in flight until `answered`. Without `sets`: one batch per target."""
         if now < self.due():
             return None
         limits = self.limits
@@ -161,7 +160,7 @@ class CoalescingPolicy:
         return joined
 
     def answered(self, joined: Joined, split: Iterable[Hashable] = ()) -> None:
-        """`joined` has its answer, or will never get one. Sets of the targets `split` are sent again by batch."""
+        """`joined` is answered, or never will be. Sets of the targets in `split` are sent again batch by batch."""
         del self._in_flight[joined]
         self._busy.difference_update(joined.sets)
         for target in split:
@@ -176,7 +175,7 @@ class CoalescingPolicy:
                 self._make_ready(self._waiting[target].batches[0])
 
     def withdraw(self, unwanted: Callable[[Batch], bool]) -> list[Batch]:
-        """Take back what has not left; -> these batches. O(batches that wait)."""
+        """Remove unsent batches and return them. O(unsent batches)."""
         taken: list[Batch] = []
         for target, waiting in list(self._waiting.items()):
             kept = deque(batch for batch in waiting.batches if not unwanted(batch))
@@ -192,7 +191,7 @@ class CoalescingPolicy:
         return taken
 
     def _choose(self, target: Hashable, most: int, space: int) -> list[Batch]:
-        """What of a target goes into a request that has room for so many batches and bytes."""
+        """The batches of a target for a request with room for `most` batches and `space` bytes."""
         waiting = self._waiting[target]
         chosen: list[Batch] = []
         for batch in waiting.batches:
@@ -223,7 +222,7 @@ class CoalescingPolicy:
         self._ready_since = min(self._ready_since, first.arrived)
 
     def _measure(self) -> None:
-        """After something has left: what is still ready."""
+        """Update the totals after batches were taken."""
         heads = [self._waiting[target].batches[0] for target in self._ready]
         self._ready_bytes = sum(batch.size for batch in heads)
         self._ready_since = min((batch.arrived for batch in heads), default=NEVER)

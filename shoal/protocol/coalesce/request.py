@@ -20,7 +20,8 @@ def encode_joined(
 ) -> bytes:
     """One request with these batches of each target.
 
-    acks=0 becomes 1: with 0 a broker tells an error in one partition by closing the connection, which is everybody's.
+    acks=0 becomes 1: with 0 a broker closes the connection after an error in one partition, which would affect all
+    clients.
     """
     topics: dict[Topic, list[bytes]] = {}
     for target, parts in sets.items():

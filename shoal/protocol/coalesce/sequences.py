@@ -1,11 +1,11 @@
-"""Could this batch be a retry? Asked of every batch with a producer id before it is joined with others.
+"""Whether a batch may be a retry; checked for every batch with a producer id before it is joined.
 
-A producer numbers its records per partition (KIP-98), so a batch that begins right behind the last one seen was never
-sent before. Anything else may have been: a sequence seen already, a gap (batches that went another way), a producer
-that is not known here. Such a batch travels alone, over its client's own connection; the broker knows what to make of
-it. The first batch of a producer (sequence 0) may be joined.
+A producer numbers its records per partition (KIP-98), so a batch that directly follows the last one seen is new. Any
+other may be a retry: a known sequence, a gap (some batches took another way), an unknown producer. It is sent alone,
+over its client's own connection, and the broker decides. The first batch of a producer (sequence 0) may be joined.
 
-Bounded: the producers and partitions that were not seen for longest are forgotten, and their next batch travels alone.
+Memory is limited: the least recently seen pairs of producer and partition are forgotten; their next batch is sent
+alone.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from shoal.protocol.records.batch import BatchHeader
 __all__ = ["SeenSequences"]
 
 MAX_PRODUCERS: Final = 100_000
-"""Pairs of producer and partition: some 300 bytes each."""
+"""Pairs of producer and partition, about 300 bytes each."""
 
 _SEQUENCES: Final = 1 << 31  # the sequence after 2^31 - 1 is 0 (`DefaultRecordBatch.incrementSequence`)
 
@@ -36,7 +36,7 @@ class SeenSequences:
         return len(self._last)
 
     def is_new(self, target: Hashable, header: BatchHeader) -> bool:
-        """Whether this batch was surely never sent before. Does not remember it: see `saw`."""
+        """True if this batch was certainly never sent before. Does not record it: see `saw`."""
         if header.producer_id < 0:
             return True
         last = self._last.get((header.producer_id, target))
@@ -45,7 +45,7 @@ class SeenSequences:
         return header.base_sequence == last.next_sequence
 
     def saw(self, target: Hashable, header: BatchHeader) -> None:
-        """It is sent, joined or alone. One that was seen before changes nothing."""
+        """The batch is sent, joined or alone. A known one changes nothing."""
         if header.producer_id < 0:
             return
         key = header.producer_id, target

@@ -46,7 +46,7 @@ _Said = dict[TopicPartition, dict[str, Any]]
 
 
 def _same(_: int, request: dict[str, Any]) -> Generator[Values, dict[str, Any], dict[str, Any]]:
-    """For newer versions that only add fields, with defaults that mean the same."""
+    """For newer versions that only add fields, whose defaults change nothing."""
     answer = yield request
     return answer
 

@@ -1,4 +1,4 @@
-"""The answers that a coalescing listener owes one client: its taken requests, in order, until each is answered.
+"""One client of a coalescing listener: its taken requests, in order, until each is answered.
 
 The client's own connection to its broker is unchanged. At any time the client has either taken requests or requests at
 that broker, never both: a broker handles the requests of one connection one by one, so neither kind may overtake the

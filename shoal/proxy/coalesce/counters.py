@@ -18,7 +18,7 @@ __all__ = ["CoalesceStatistics", "CoalesceTally"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoalesceStatistics:
-    """One moment of a `CoalesceTally`."""
+    """A snapshot of a `CoalesceTally`."""
 
     taken: int = 0  # produce requests of clients that were joined
     batches: int = 0  # in joined requests; counted again if a set is split

@@ -2,13 +2,13 @@
 
     client A ──produce──┐                         ┌── client A: its answers, in order
     client B ──produce──┼── CoalescePath ── Lane ─┼── client B
-    client C ──produce──┘   take, or let pass     └── Member C
+    client C ──produce──┘   take, or let pass     └── client C
         └────── everything else: the client's own connection, as on a plain listener ──────> broker
 
 Each Produce request is decided as soon as it is complete in the receive buffer:
 
     taken    its batches go into the lane of this broker and key; the CoalescedClient sends the answer
-    alone    it passes over the client's own connection: not joinable (`WhyAlone`), too large to gain, of an
+    alone    it passes over the client's own connection: not joinable (`WhyAlone`), too large to gain, from an
              authenticated client, or possibly a retry
     wait     read no more from this client for now: taken and passing requests never overtake each other, neither on
              one connection nor in one partition (a retry uses a new one); taken bytes are bounded (`queue_bytes`)

@@ -1,4 +1,4 @@
-"""May a listener's lanes put several batches of one partition into a request? Proven per broker before use.
+"""Whether lanes may put several batches of one partition into a request: proven per broker before use.
 
 A proof needs a client's own connection (cluster/multi_batch.py) and is valid as long as that connection. The first
 client that would gain, because a batch of its partition already waits, lends its connection for the proof. The proof is
@@ -52,7 +52,7 @@ class ProvenSets:
                 self._provers[bound_port] = connection
 
     async def introduce(self, bound_port: BoundPort, carrier: Carrier) -> None:
-        """Before a possible set: does this connection lead to the proven broker? Asked once per prover."""
+        """Before a possible set: check that this connection leads to the proven broker, once per prover."""
         prover = self._provers.get(bound_port)
         asked = carrier.introduced is not None and carrier.introduced[0] is prover
         if prover is None or asked or bound_port.node_id is None:
@@ -68,7 +68,7 @@ class ProvenSets:
                 carrier.introduced = prover, holds
 
     def may_carry(self, bound_port: BoundPort, carrier: Carrier) -> bool:
-        """May a set use this connection? Valid until the next await."""
+        """True if a set may use this connection. Valid until the next await."""
         if not self.allowed(bound_port):
             return False
         if carrier.has_lost_its_broker:
@@ -84,7 +84,7 @@ class ProvenSets:
             prover.cluster.proofs.lost(bound_port.node_id)
 
     def withdraw(self, bound_port: BoundPort, why: str) -> None:
-        """A set was refused whose batches are accepted one by one, or a connection ended on a set."""
+        """A set was refused whose batches are accepted one by one, or a connection was lost with a set in flight."""
         prover = self._provers.pop(bound_port, None)
         if prover is not None:
             prover.cluster.proofs.withdraw(prover, why)

@@ -52,8 +52,8 @@ class Part:
 
 
 async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
-    """First portions and promises, for parts in turn. The first part with records gives at least one message,
-    regardless of limits. In a `hurry`, one piece is enough.
+    """Make first portions and promises, part by part. The first part with records gets at least one message, regardless
+    of limits. In a `hurry`, one piece is enough.
     """
     made = 0
     for part in parts:

@@ -33,7 +33,7 @@ class LegacyTally:
     chunks: int = 0
     padding_bytes: int = 0  # promised but not needed
     dropped_headers: int = 0  # record headers, which old formats do not have
-    asked_on: int = 0  # answers without records for the client, after which Shoal asked for the next ones
+    asked_on: int = 0  # broker answers without records for the client, after which Shoal requested the next ones
     resumed: int = 0  # sources fetched again within an answer
     fetch_errors: int = 0  # partitions whose records could not be sent
     produces: int = 0  # requests
@@ -53,7 +53,7 @@ class LegacyTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyStatistics:
-    """One moment of a `LegacyTally`, and of the budget."""
+    """A snapshot of a `LegacyTally` and the budget."""
 
     fetches: int = 0
     conversions: int = 0

@@ -1,12 +1,11 @@
-"""Down-conversion (KIP-283): one partition's record set as an old client reads it, converted piece by piece while it is
-sent.
+"""Down-conversion (KIP-283): converts one partition's record set for an old client, piece by piece while it is sent.
 
 Kafka's own (RecordsUtil.downConvert, LazyDownConversionRecords) converts whole batches, so it needs memory for the
 largest. Here a piece is a number of messages: a batch is decompressed only as far as needed, and a large one becomes
 several wrappers.
 
 Rules
-- No message below the fetch offset; messages in ascending order; offsets unchanged, so gaps stay.
+- No message below the fetch offset; messages in ascending order; offsets (and gaps) unchanged.
 - Control batches are left out (old clients do not know them), and batches of transactions that the response lists as
   aborted.
 - Headers are left out, and counted: the old formats have none. Key, value and timestamp are kept, null is null.
