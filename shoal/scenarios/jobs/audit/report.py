@@ -60,13 +60,10 @@ def audit_report(found: Found) -> Report:
     verdict = "incomplete" if missing else "complete"
     facts = [
         Fact(name="The copy is", value=verdict, bad=bool(missing)),
-        Fact(name="Records at the source", value=f"{records:,}"),
-        Fact(name="Missing records", value=f"{missing:,}", bad=bool(missing)),
-        Fact(name="Doubled records", value=f"{doubled:,}", bad=bool(doubled)),
-        *(
-            Fact(name=name, value=f"{total(found, key):,}", bad=bad and bool(total(found, key)))
-            for name, key, bad in _COUNTED
-        ),
+        Fact.count("Records at the source", records),
+        Fact.count("Missing records", missing, bad=True),
+        Fact.count("Doubled records", doubled, bad=True),
+        *(Fact.count(name, total(found, key), bad=bad) for name, key, bad in _COUNTED),
     ]
     return Report(
         job="audit",
@@ -97,8 +94,7 @@ def _timeline(found: Found) -> Section:
     return Section(
         heading="Records by which the target is behind",
         says="Source minus target, summed over the minutes of the records' own timestamps. It returns to zero in a "
-        "complete "
-        "copy; a step that stays shows missing (upwards) or doubled (downwards) records since that minute.",
+        "complete copy; a step that stays shows missing (upwards) or doubled (downwards) records since that minute.",
         content=[Chart(name="behind", figure=chart)],
     )
 
@@ -107,8 +103,7 @@ def _batches(found: Found) -> Section:
     return Section(
         heading="Batches with a problem",
         says="Source offsets against those that each batch at the target claims to carry. Unconfirmed: sent, but no "
-        "answer "
-        f"was seen. Pending: the newest of its partition. {_cut(found.batches)}",
+        f"answer was seen. Pending: the newest of its partition. {_cut(found.batches)}",
         content=[Table(columns=_BATCHES, rows=found.batches.rows[:_SHOWN])],
     )
 
@@ -117,8 +112,7 @@ def _minutes(found: Found) -> Section:
     return Section(
         heading="Minutes in which the sums differ",
         says="By more records than the largest batch has, which may straddle two minutes. This finds missing records "
-        "where a "
-        f"mirror makes batches of its own. {_cut(found.minutes)}",
+        f"where a mirror makes batches of its own. {_cut(found.minutes)}",
         content=[Table(columns=_MINUTES, rows=found.minutes.rows[:_SHOWN])],
     )
 
@@ -126,8 +120,8 @@ def _minutes(found: Found) -> Section:
 def _partitions(found: Found) -> Section:
     worst = sorted(found.partitions, key=lambda row: (-max(row["missing_records"], row["short"]), -row["records"]))
     says = (
-        "The worst first, then the largest. Offsets not seen: between the first and the last fetched one, compacted "
-        "or not captured."
+        "The worst first, then the largest. Offsets not seen: between the first and the last fetched one, compacted or "
+        "not captured."
     )
     return Section(heading="Partitions", says=says, content=[Table(columns=_PARTITIONS, rows=worst[:_SHOWN])])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.scenarios.jobs.bins import PER_DOUBLING, middle, share_bin
 from shoal.scenarios.jobs.report.charts import bars, bytes_label, count_label, histogram, microseconds_label
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ _SHOWN: Final = 25
 _FIRST: Final = 10_000  # rows of `clients` in report.json
 _SMALL: Final = 16_384
 _OTHERS: Final = "all others"
-_NAMELESS: Final = "(no client id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +57,9 @@ def batch_sizes_report(found: Found) -> Report:
 def _facts(
     produced: Sequence[Mapping[str, Any]], fetched: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]
 ) -> list[Fact]:
-    facts = [Fact(name="Batches produced", value=f"{_sum(produced, 'batches'):,}")]
+    facts = [Fact.count("Batches produced", _sum(produced, "batches"))]
     if fetched:
-        facts.append(Fact(name="Batches fetched", value=f"{_sum(fetched, 'batches'):,}"))
+        facts.append(Fact.count("Batches fetched", _sum(fetched, "batches")))
     if produced:
         summary = _summary(produced, clients)
         facts += [
@@ -106,8 +105,7 @@ def _sizes(direction: str, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
         Section(
             heading=f"Sizes of the batches {direction}",
             says="Number of batches by size and client, compressed as on the wire. 16 KiB is the default batch.size of "
-            "a "
-            "producer; p50 and p90: half and nine tenths of the batches are smaller.",
+            "a producer; p50 and p90: half and nine tenths of the batches are smaller.",
             content=[_histogram(f"{direction}-sizes", rows, "bytes_bin", "batches", size, bytes_label, clients, marks)],
         ),
         Section(
@@ -134,8 +132,7 @@ def _costs(found: Found) -> list[Section]:
         Section(
             heading="Clients with the most requests",
             says="Small: batches below 16 KiB. Full batches: as many would carry the same bytes at 16 KiB each. Gap: "
-            "half of the "
-            "requests follow the previous one on their connection sooner than this.",
+            "half of the requests follow the previous one on their connection sooner than this.",
             content=[Table(columns=_CLIENT_COLUMNS, rows=[_with_gap(row) for row in busiest])],
         ),
         _gaps(found),
@@ -148,13 +145,13 @@ def _costs(found: Found) -> list[Section]:
 
 
 def _dearest(clients: Sequence[Mapping[str, Any]]) -> Section:
-    cost = {row["client"] or _NAMELESS: row["requests_per_mb"] for row in clients[:12]}
+    cost = {client_label(row["client"]): row["requests_per_mb"] for row in clients[:12]}
     chart = bars(cost, label="Produce requests per MB", form=count_label, log=True)
     return Section(
         heading="Cost of a megabyte",
         says="Produce requests for each MB (a million bytes) that a client sends, the most expensive clients first. At "
-        "one full "
-        "batch of 16 KiB per request it would be 61; a request costs the broker about the same, however small it is.",
+        "one full batch of 16 KiB per request it would be 61; a request costs the broker about the same, however small "
+        "it is.",
         content=[Chart(name="requests-per-mb", figure=chart)],
     )
 
@@ -166,8 +163,7 @@ def _gaps(found: Found) -> Section:
     return Section(
         heading="Time between two requests of a connection",
         says="A linger that is shorter than most of these gaps joins little on one connection; the gaps between the "
-        "requests "
-        "of all connections to a broker are much shorter.",
+        "requests of all connections to a broker are much shorter.",
         content=[_histogram("gaps", gaps, "gap_bin", "requests", label, microseconds_label, clients)],
     )
 
@@ -215,7 +211,7 @@ def _histogram(
     for row in rows:
         series[row["client"] if row["client"] in series else _OTHERS][row[number]] += row[counted]
     figure = histogram(
-        {client or _NAMELESS: counts for client, counts in series.items()},
+        {client_label(client): counts for client, counts in series.items()},
         per_doubling=PER_DOUBLING,
         label=label,
         counted=counted.capitalize(),

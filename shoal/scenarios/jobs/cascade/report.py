@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.scenarios.jobs.report.charts import count_label, lines
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,15 +62,15 @@ def _suspect(row: Mapping[str, Any]) -> dict[str, Any]:
 def _facts(found: Found) -> list[Fact]:
     first: Mapping[str, Any] = found.levels[0] if found.levels else {}
     facts = [
-        Fact(name="Records counted", value=f"{first.get('records', 0):,}"),
+        Fact.count("Records counted", first.get("records", 0)),
         Fact(name="Counters", value=f"{sum(found.counters.values()):,} in {len(found.counters)} levels"),
         Fact(name="Late", value=f"{first.get('late', 0):,} of {first.get('told', 0):,} changes"),  # prose: ok
     ]
     if first.get("orphans"):
-        facts.append(Fact(name="Orphans, of forgotten windows", value=f"{first['orphans']:,}", bad=True))
+        facts.append(Fact.count("Orphans, of forgotten windows", first["orphans"], bad=True))
     if first.get("restamped"):
-        facts.append(Fact(name="Batches with an impossible time", value=f"{first['restamped']:,}", bad=True))
-    facts.append(Fact(name="Abnormal counters", value=f"{found.suspects.total:,}", bad=bool(found.suspects.total)))
+        facts.append(Fact.count("Batches with an impossible time", first["restamped"], bad=True))
+    facts.append(Fact.count("Abnormal counters", found.suspects.total, bad=True))
     if found.wrong is not None:
         bad = any(found.wrong.values())
         facts.append(Fact(name="Against a plain count", value="NOT EQUAL" if bad else "all levels equal", bad=bad))
@@ -88,17 +88,14 @@ def _sections(found: Found, suspects: Listed, settings: CascadeSettings) -> list
         Section(
             heading="Abnormal clients",
             says="Counters that are many times the value of their own previous windows (their median: past), and have "
-            "grown more "
-            "than the other counters of the same window. The fastest grown first, each at its largest.",
+            "grown more than the other counters of the same window. The fastest grown first, each at its largest.",
             content=[Table(columns=_SUSPECTS, rows=suspects.rows[:_SHOWN])],
         ),
         Section(
             heading="Levels",
             says="Each level counts only what the level below has emitted (its diffs), so the sums of all must be "
-            "equal. Wrong: "
-            "counters that differ from a plain count of the captures, in the diffs and in the latest values (there "
-            "without "
-            "orphans).",
+            "equal. Wrong: counters that differ from a plain count of the captures, in the diffs and in the latest "
+            "values (there without orphans).",
             content=[Table(columns=_LEVELS, rows=_levels(found))],
         ),
     ]
@@ -117,7 +114,7 @@ def _records(found: Found, seconds: int) -> Any:
     suspects = [row["client"] for row in found.suspects.rows]
     shown = list(dict.fromkeys([*suspects[:2], *(client for client, _ in totals.most_common(_TOP))]))[:_TOP]
     series = {
-        client or "(no client id)": (times, [by_client[client].get(window) or math.nan for window in places])
+        client_label(client): (times, [by_client[client].get(window) or math.nan for window in places])
         for client in shown
     }
     return lines(series, label="Time (UTC)", counted="Records", form=count_label, step=True, log=True)

@@ -26,8 +26,8 @@ __all__ = ["OPEN_LOOP", "Prediction", "lanes_of", "predict"]
 
 OPEN_LOOP: Final = (
     "Open loop: requests arrive here when they were captured. A client that waits for answers would have sent later "
-    "with a "
-    "linger, so its requests would be fewer and larger; savings and latencies are those of the captured load only."
+    "with a linger, so its requests would be fewer and larger; savings and latencies are those of the captured load "
+    "only."
 )
 _PART_BYTES: Final = 9  # of PartitionData around a batch: index, length, tagged fields
 

@@ -57,8 +57,8 @@ def _facts(policies: Sequence[Mapping[str, Any]]) -> list[Fact]:
         return [Fact(name="Produce requests", value="none", bad=True)]
     first, best = policies[0], max(policies, key=lambda row: row["requests_saved"])
     return [
-        Fact(name="Produce requests captured", value=f"{first['captured']:,}"),
-        Fact(name="Batches", value=f"{first['batches']:,}"),
+        Fact.count("Produce requests captured", first["captured"]),
+        Fact.count("Batches", first["batches"]),
         Fact(name="Not joined", value=f"{first['alone'] / max(first['captured'], 1):.1%} of the requests"),
         Fact(name="Most is saved by", value=f"{best['policy']}: {best['requests_saved']:.1%}"),
     ]
@@ -76,11 +76,9 @@ def _sections(policies: Sequence[Mapping[str, Any]], nodes: Listed) -> list[Sect
         Section(
             heading="All policies",
             says="Each: per joined request. ms: added to a batch. group: what is joined. A coalescing listener joins "
-            "by broker; "
-            "connection and partition are what clients and leaders could do by themselves. sets: batches of one "
-            "partition in a "
-            "request, which plain brokers refuse. "
-            "client-ids: only requests of one client id are joined.",
+            "by broker; connection and partition are what clients and leaders could do by themselves. sets: batches of "
+            "one partition in a request, which plain brokers refuse. client-ids: only requests of one client id are "
+            "joined.",
             content=[Table(columns=_COLUMNS, rows=policies)],
         ),
         Section(

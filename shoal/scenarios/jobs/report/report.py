@@ -10,14 +10,14 @@ The Parquet tables beside it are complete; a page shows an excerpt. A new job fi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.figure import Figure
 
-__all__ = ["Chart", "Column", "Fact", "Listed", "Report", "Section", "Table"]
+__all__ = ["Chart", "Column", "Fact", "Listed", "Report", "Section", "Table", "client_label"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,11 @@ class Fact:
     value: str
     bad: bool = False
 
+    @classmethod
+    def count(cls, name: str, number: int, *, bad: bool = False) -> Self:
+        """`bad`: unless the number is zero."""
+        return cls(name=name, value=f"{number:,}", bad=bad and bool(number))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
@@ -77,3 +82,7 @@ class Report:
     sections: Sequence[Section]
     tables: Mapping[str, Listed]
     summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+def client_label(client: str | None) -> str:
+    return client or "(no client id)"

@@ -63,7 +63,7 @@ def fault_facts(faults: DataFrame) -> list[Fact]:
     dropped = sum(row["most"] for row in amounts if row["what"] == "dropped")
     facts = []
     if damaged:
-        facts.append(Fact(name="Damaged blocks, not read", value=f"{damaged:,}", bad=True))
+        facts.append(Fact.count("Damaged blocks, not read", damaged, bad=True))
     if dropped:
-        facts.append(Fact(name="Rows that proxies could not write", value=f"{dropped:,}", bad=True))
+        facts.append(Fact.count("Rows that proxies could not write", dropped, bad=True))
     return facts
