@@ -5,14 +5,17 @@ Workloads are built anew for each round: an envelope that is produced twice is a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.envelopes import capture
+from bench.frames import FETCH_VERSION, Topic
+from bench.frames import fetch as fetch_frame
+from bench.load import Wire
 from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL
-from bench.runs import Workload
-from bench.stage import PARTITIONS, TINY
+from bench.runs import Workload, introduce
+from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS, TINY
+from shoal.protocol import FetchedPartition, read_batch_header, read_fetch_response, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +52,7 @@ def fetch(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 def wrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     """The fetches of one reading, each beginning where the one before has ended."""
-    return [_fetch("wrap", SHOAL, peers[WRAP], capture(peers[WRAP], stage.fetched).fetches)]
+    return [_fetch("wrap", SHOAL, peers[WRAP], _envelopes(peers[WRAP], stage.fetched).fetches)]
 
 
 def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
@@ -72,7 +75,7 @@ def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
     """One request in flight, as Connect's producer has it."""
-    captured = capture(peers[WRAP], stage.fetched)
+    captured = _envelopes(peers[WRAP], stage.fetched)
     return [
         Workload(
             name="unwrap",
@@ -121,3 +124,45 @@ BUILDERS: Mapping[str, Callable[[Stage, Mapping[str, Peer]], list[Workload]]] = 
     "unwrap": unwrap,
     "index": index,
 }
+
+
+_END = BATCHES * RECORDS
+_MOSTLY = 0.9  # of all records: the first batch after a start is never wrapped
+
+
+@dataclass(slots=True)
+class _Envelopes:
+    """One reading of the fetched topic through the wrap listener, from its beginning to its end."""
+
+    fetches: list[bytes] = field(default_factory=list)
+    envelopes: dict[int, list[bytes]] = field(default_factory=lambda: {at: [] for at in range(PARTITIONS)})
+    """Producible batches of one envelope each, by partition, in order."""
+    wrapped: int = 0
+    """Records in the envelopes."""
+    position: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
+
+    def take(self, answer: bytes, fetched: FetchedPartition) -> None:
+        for span in split(answer, fetched.start, fetched.end).spans:
+            header = read_batch_header(answer, span.start, span.end)
+            following = header.last_offset + 1
+            if header.record_count == 1:
+                self.wrapped += following - self.position[fetched.partition]
+                # A producer's base offset is 0; the CRC does not cover it.
+                self.envelopes[fetched.partition].append(bytes(8) + answer[span.start + 8 : span.end])
+            self.position[fetched.partition] = following
+
+
+def _envelopes(peer: Peer, topic: Topic) -> _Envelopes:
+    """Raises RuntimeError when Shoal left more than the first batches unwrapped."""
+    captured = _Envelopes()
+    with Wire(peer.address) as wire:
+        introduce(wire)
+        while asked := {partition: offset for partition, offset in captured.position.items() if offset < _END}:
+            captured.fetches.append(fetch_frame(MIRROR_CLIENT, topic, asked))
+            wire.send(captured.fetches[-1])
+            answer = wire.answer()
+            for fetched in read_fetch_response(answer, FETCH_VERSION).partitions:
+                captured.take(answer, fetched)
+    if captured.wrapped < _MOSTLY * PARTITIONS * _END:
+        raise RuntimeError(f"{peer.name} wrapped only {captured.wrapped:,} of {PARTITIONS * _END:,} records")
+    return captured

@@ -20,9 +20,8 @@ from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture
 from shoal.scenarios.replay.clock import parse_speed
-from shoal.scenarios.replay.figures import write_figures
+from shoal.scenarios.replay.report import as_json, as_lines, as_table, write_figures
 from shoal.scenarios.replay.runner import run_case
-from shoal.scenarios.replay.verdicts import as_json, as_lines, as_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

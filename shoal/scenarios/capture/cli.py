@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.scenarios.capture.errors import ToolError
-from shoal.scenarios.capture.files import INDEX, RAW, CaptureFile, capture_files
+from shoal.scenarios.capture.files import INDEX, RAW, CaptureFile, ToolError, capture_files
 from shoal.scenarios.capture.survey import survey
 from shoal.scenarios.capture.text import aligned, parse_time, show_time, widths
 

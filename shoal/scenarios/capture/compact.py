@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.decode import arrow_schema
-from shoal.scenarios.capture.errors import ToolError, gone_if_it_fails
+from shoal.scenarios.capture.files import ToolError, gone_if_it_fails
 from shoal.scenarios.capture.index import IndexReader
 from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.capture.survey import is_being_written

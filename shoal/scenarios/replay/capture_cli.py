@@ -16,8 +16,8 @@ from shoal.proxy.errors import OperatorError
 from shoal.scenarios.capture.files import RAW
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
-from shoal.scenarios.replay.figures import write_figures
 from shoal.scenarios.replay.frames.source import RawRecorded, read_raw
+from shoal.scenarios.replay.report import write_figures
 from shoal.scenarios.replay.runner import FAILURES, messages_of
 from shoal.scenarios.replay.trace import (
     TraceSettings,

@@ -17,7 +17,7 @@ Seen = dict[str, Any]
 class CheckedFact(NamedTuple):
     """`holds` None: not measured."""
 
-    fact: str
+    name: str
     holds: bool | None
     text: str
 

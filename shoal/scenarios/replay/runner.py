@@ -37,22 +37,22 @@ ENVELOPES = "no topic contains an envelope"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     case: Case
-    verdicts: tuple[CheckedFact, ...]
+    facts: tuple[CheckedFact, ...]
     seconds: float
 
     @property
     def good(self) -> bool:
-        return all(verdict.holds is not False for verdict in self.verdicts)
+        return all(fact.holds is not False for fact in self.facts)
 
 
 async def run_case(case: Case, brokers: Brokers, work: Path, *, kafka: str, speed: float) -> Outcome:
-    """A case that cannot run to its end gets a verdict that says so; Cancelled and our own bugs propagate."""
+    """A case that cannot run to its end gets a fact that says so; Cancelled and our own bugs propagate."""
     begin = time.monotonic()
     try:
-        verdicts = await _run(case, brokers, work, kafka, speed)
+        facts = await _run(case, brokers, work, kafka, speed)
     except* FAILURES as group:
-        verdicts = (CheckedFact("it can run to its end", False, messages_of(group)),)
-    return Outcome(case=case, verdicts=verdicts, seconds=time.monotonic() - begin)
+        facts = (CheckedFact("it can run to its end", False, messages_of(group)),)
+    return Outcome(case=case, facts=facts, seconds=time.monotonic() - begin)
 
 
 def messages_of(error: BaseException) -> str:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from shoal.scenarios.jobs.batch_sizes.analysis import bin_of
 from shoal.scenarios.jobs.batch_sizes.shares import share_bins
 from shoal.scenarios.jobs.bins import bins_of, lower_edge, middle, share_bin
-from shoal.scenarios.jobs.histograms import bin_of
 
 
 def test_a_value_is_within_the_edges_of_its_bin(spark: SparkSession) -> None:

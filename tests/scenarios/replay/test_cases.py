@@ -1,4 +1,4 @@
-"""The parts of `shoal replay` that need no broker: facts, verdicts, time, what is found in topics, and the command
+"""The parts of `shoal replay` that need no broker: facts, reports, time, what is found in topics, and the command
 line."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.clock import MAX, Clock, parse_speed
 from shoal.scenarios.replay.facts import at_least, at_most, check, equals
 from shoal.scenarios.replay.ledger import Findings, Ledger, _Reader
+from shoal.scenarios.replay.report import as_json, as_table
 from shoal.scenarios.replay.runner import Outcome, run_case
 from shoal.scenarios.replay.sending.played import Played, percentile
-from shoal.scenarios.replay.verdicts import as_json, as_table
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_fact_is_judged_by_what_was_seen(fact: Any, seen: dict[str, Any], holds: bool | None, told: str) -> None:
-    verdict = check(fact, seen)
+    checked = check(fact, seen)
 
-    assert (verdict.fact, verdict.holds) == (fact.name, holds)
-    assert verdict.text.startswith(told)
+    assert (checked.name, checked.holds) == (fact.name, holds)
+    assert checked.text.startswith(told)
 
 
 def outcome(*facts: Any, seen: dict[str, Any]) -> Outcome:
     async def nothing(_: object) -> None: ...
 
     case = Case(name="a-case", what="", given=Given(topics={}), traffic=nothing, facts=facts)
-    return Outcome(case=case, verdicts=tuple(check(fact, seen) for fact in facts), seconds=1.0)
+    return Outcome(case=case, facts=tuple(check(fact, seen) for fact in facts), seconds=1.0)
 
 
 def test_a_false_fact_fails_its_case_and_names_itself() -> None:
@@ -94,7 +94,7 @@ async def test_a_case_that_cannot_be_played_fails_with_the_reason(error: Excepti
     result = await run_case(case, NoBrokers(tmp_path, "4.3.0"), tmp_path, kafka="4.3.0", speed=1.0)
 
     assert not result.good
-    assert result.verdicts == (("it can run to its end", False, "no broker"),)
+    assert result.facts == (("it can run to its end", False, "no broker"),)
 
 
 # -- time ----------------------------------------------------------------------------------------------------------

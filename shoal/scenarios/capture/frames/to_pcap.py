@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
 from shoal.protocol.capture.frames.picking import FrameFilter
-from shoal.scenarios.capture.errors import gone_if_it_fails
+from shoal.scenarios.capture.files import gone_if_it_fails
 from shoal.scenarios.capture.frames.files import read_frames
 
 if TYPE_CHECKING:

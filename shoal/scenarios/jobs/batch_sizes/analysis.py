@@ -22,13 +22,13 @@ from shoal.scenarios.jobs.batch_sizes.costs import FLOW
 from shoal.scenarios.jobs.batch_sizes.fold import COLUMNS, FOLDED, fold
 from shoal.scenarios.jobs.batch_sizes.gaps import LINK
 from shoal.scenarios.jobs.batch_sizes.shares import GROUP, SIZED, SUMS, sized
+from shoal.scenarios.jobs.bins import BELOW_ONE, PER_DOUBLING
 from shoal.scenarios.jobs.folding import Folding
-from shoal.scenarios.jobs.histograms import bin_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["FOLDING", "count_batches", "count_gaps", "sizes"]
+__all__ = ["FOLDING", "bin_of", "count_batches", "count_gaps", "sizes"]
 
 FOLDING: Final = Folding(columns=COLUMNS, fold=fold, schema=from_arrow_schema(FOLDED))
 """The columns that are read, and how they are folded."""
@@ -98,3 +98,8 @@ def _gaps_by_sorting(rows: DataFrame) -> DataFrame:
 def sizes(counts: DataFrame) -> DataFrame:
     """By cluster, direction, client, topic, partition, codec and hour: `shares.py`. `counts`: of `count_batches`."""
     return counts.repartition(*GROUP).mapInArrow(sized, from_arrow_schema(SIZED))
+
+
+def bin_of(value: Column) -> Column:
+    """The bin of `bins.py`; null for null."""
+    return F.when(value >= 1, F.floor(F.log2(value) * PER_DOUBLING)).when(value.isNotNull(), BELOW_ONE).cast("int")

@@ -1,4 +1,4 @@
-"""The bins of `shoal/scenarios/jobs/histograms.py` for arrays: microseconds, four bins per doubling. Bin 0 is below
+"""The bins of `shoal/scenarios/jobs/bins.py` for arrays: microseconds, four bins per doubling. Bin 0 is below
 one."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.proxy.errors import OperatorError
-from shoal.scenarios.replay.figures import write_figures
+from shoal.scenarios.replay.report import write_figures
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
