@@ -96,12 +96,12 @@ async def _report(server: Server, every: float) -> None:
     try:
         while True:
             await trio.sleep(every or float("inf"))
-            before = _tell(server, before, "flow")
+            before = _log_report(server, before, "flow")
     finally:
-        _tell(server, first, "total")
+        _log_report(server, first, "total")
 
 
-def _tell(server: Server, before: Snapshot, name: str) -> Snapshot:
+def _log_report(server: Server, before: Snapshot, name: str) -> Snapshot:
     now = Snapshot(at=trio.current_time(), server=server.statistics())
     for line in report(before, now):
         text = line.text if name == "flow" else f"{name} {line.text}"

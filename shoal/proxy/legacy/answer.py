@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shoal.proxy.legacy.leased import LeasedAnswer
     from shoal.proxy.net.transport import Buffer, SendSide
 
-__all__ = ["AnswerWriter", "ClientLeft", "Part", "Sources", "fill"]
+__all__ = ["AnswerPartition", "AnswerWriter", "ClientLeft", "Sources", "fill"]
 
 
 class ClientLeft(Exception):
@@ -40,7 +40,7 @@ class ClientLeft(Exception):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Part:
+class AnswerPartition:
     """One partition of an answer. `size`: the promised size of its record set."""
 
     wanted: Wanted
@@ -51,7 +51,7 @@ class Part:
     size: int = 0
 
 
-async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
+async def fill(parts: Iterable[AnswerPartition], *, chunk: int, max_bytes: int, hurry: bool = False) -> None:
     """Make first portions and promises, part by part. The first part with records gets at least one message, regardless
     of limits. In a `hurry`, one piece is enough.
     """
@@ -72,7 +72,7 @@ async def fill(parts: Iterable[Part], *, chunk: int, max_bytes: int, hurry: bool
 
 
 class Sources(Protocol):
-    async def again(self, part: Part) -> PartitionConversion | None:
+    async def again(self, part: AnswerPartition) -> PartitionConversion | None:
         """A source for the rest of a part whose source was dropped or `wants` more; None if there is none."""
 
     async def stay(self) -> None:
@@ -91,7 +91,7 @@ class AnswerWriter:
         self._out: list[Buffer] = []  # made, and not yet taken by the kernel
         self._gives_way = False
 
-    async def send(self, heads: Sequence[bytes], parts: Sequence[Part], *, gives_way: bool = False) -> None:
+    async def send(self, heads: Sequence[bytes], parts: Sequence[AnswerPartition], *, gives_way: bool = False) -> None:
         """`gives_way`: end after the first portion. Raises ClientLeft, UpstreamLost."""
         self._gives_way = gives_way
         for head, part in zip(heads, parts, strict=True):
@@ -99,7 +99,7 @@ class AnswerWriter:
             await self._send(part)
         await self._flush()
 
-    async def _send(self, part: Part) -> None:
+    async def _send(self, part: AnswerPartition) -> None:
         portion, part.portion = part.portion, []
         left = part.size
         while portion:
@@ -113,7 +113,7 @@ class AnswerWriter:
             self._tally.padding_bytes += left
             self._out += overflow(left)
 
-    async def _next(self, part: Part, room: int) -> list[bytes]:
+    async def _next(self, part: AnswerPartition, room: int) -> list[bytes]:
         """Raises UpstreamLost if a message cannot be completed."""
         await self._sources.stay()
         owed = 0 if part.source is None else part.source.owed
@@ -130,7 +130,7 @@ class AnswerWriter:
             raise UpstreamLost(f"a message of {place} is incomplete, and its last {owed} bytes are no longer available")
         return portion
 
-    async def _resume(self, part: Part) -> None:
+    async def _resume(self, part: AnswerPartition) -> None:
         self._tally.resumed += 1
         part.source = await self._sources.again(part)
 

@@ -83,9 +83,9 @@ class LegacyClients:
         for (host, client_id), client in self._clients.items():
             if not client.told and client.since < now and client.since + _LISTEN_SECONDS <= now:
                 client.told = True
-                self._tell(host, client_id, client)
+                self._log_client(host, client_id, client)
 
-    def _tell(self, host: str, client_id: str | None, client: _Client) -> None:
+    def _log_client(self, host: str, client_id: str | None, client: _Client) -> None:
         translated = _versions(one for one in client.spoken if one[1] < UPSTREAM_VERSION.get(one[0], 0))
         text = (
             f"listener {self._listener!r}: legacy client {client_id!r} at {host} uses the protocol of "

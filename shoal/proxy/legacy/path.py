@@ -89,7 +89,7 @@ class LegacyPath:
         """Old versions of an API are held for its handler, or pass with checked error codes; new ones use the base."""
         below = self.base.routes.get(key) or Route()
         ours, newest = _SERVED_BELOW.get(key, 0), newest_spoken(key)
-        checked = Edit(partial(self._say, below.answer)) if key in CHECKED else None
+        checked = Edit(partial(self._downgrade_errors, below.answer)) if key in CHECKED else None
 
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             (version,) = _VERSION(first, _VERSION_AT)
@@ -118,7 +118,7 @@ class LegacyPath:
     async def _translate(self, connection: Connection, frame: bytearray, header: RequestHeader) -> None:
         await answer_translated(connection, frame, header, self.clients.shown(connection))
 
-    def _say(
+    def _downgrade_errors(
         self, below: Answer[Connection] | None, connection: Connection, entry: PendingAnswer, frame: Buffer
     ) -> Buffer | Sequence[Buffer]:
         key, version, at_least = entry.api_key, entry.api_version, self.clients.shown(connection)

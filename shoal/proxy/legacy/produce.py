@@ -87,9 +87,9 @@ class LegacyProduces:
         request = read_legacy_produce(frame, header)
         conversion = await self._converted(frame, request)
         self._count(request, conversion)
-        _tell_refused(connection, header, conversion)
+        _log_refused(connection, header, conversion)
         sets = {place: one.parts for place, one in conversion.items() if not isinstance(one, Refused) and one.records}
-        own = {place: _said_by_shoal(one) for place, one in conversion.items()}
+        own = {place: _result_of_shoal(one) for place, one in conversion.items()}
         await _Request(connection, header, request, own, self._shown(connection), self._max_plain).run(sets)
 
     async def _converted(self, frame: bytearray, request: ProduceRequest) -> Conversion:
@@ -127,7 +127,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await trio.to_thread.run_sync(work, limiter=_thread)
 
 
-def _tell_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
+def _log_refused(connection: Connection, header: RequestHeader, conversion: Conversion) -> None:
     """Log one line, regardless of their number."""
     refused = [(place, one.reason) for place, one in conversion.items() if isinstance(one, Refused)]
     if refused:
@@ -137,7 +137,7 @@ def _tell_refused(connection: Connection, header: RequestHeader, conversion: Con
         connection.listener.complain(f"message set {what}")
 
 
-def _said_by_shoal(one: UpConverted | Refused) -> Produced | None:
+def _result_of_shoal(one: UpConverted | Refused) -> Produced | None:
     """None: the broker answers."""
     if isinstance(one, Refused):
         return Produced(one.error_code)
@@ -209,10 +209,10 @@ class _Request:
     def _answer(self, said: Mapping[TopicPartition, Produced], throttle_ms: int = 0) -> bytes:
         """`said`: the broker's results for the partitions that were sent."""
         header = self._header
-        places = [(place, own or self._told(said.get(place))) for place, own in self._own.items()]
+        places = [(place, own or self._result_for_client(said.get(place))) for place, own in self._own.items()]
         return encode_for_client(header.api_version, header.correlation_id, places, throttle_ms=throttle_ms)
 
-    def _told(self, said: Produced | None) -> Produced:
+    def _result_for_client(self, said: Produced | None) -> Produced:
         """Results for the partitions that were sent to the broker."""
         if said is None:
             return Produced(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.legacy.fetch.fetch import Wanted
 
-__all__ = ["PartitionRotation", "place_of"]
+__all__ = ["PartitionRotation"]
 
 _Known = TypeVar("_Known")
 _LIMIT = 10_000  # partitions per connection and kind: ~200 bytes each
@@ -36,9 +36,9 @@ class _Skip(NamedTuple):
 class _Recent(OrderedDict[TopicPartition, _Known]):
     """Forgets the least recently updated entries."""
 
-    def tell(self, place: TopicPartition, what: _Known) -> None:
-        self[place] = what
-        self.move_to_end(place)
+    def put(self, partition: TopicPartition, what: _Known) -> None:
+        self[partition] = what
+        self.move_to_end(partition)
         if len(self) > _LIMIT:
             self.popitem(last=False)
 
@@ -53,47 +53,43 @@ class PartitionRotation:
 
     def in_turn(self, wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
         """Each partition once, the most recently served last, with the offsets for the broker."""
-        by_place = {place_of(one): self._ahead(one) for one in wanted}
-        return tuple(sorted(by_place.values(), key=lambda one: self._given.get(place_of(one), 0)))
+        by_partition = {one.topic_partition: self._ahead(one) for one in wanted}
+        return tuple(sorted(by_partition.values(), key=lambda one: self._given.get(one.topic_partition, 0)))
 
     def _ahead(self, wanted: Wanted) -> Wanted:
-        skip = self._skips.get(place_of(wanted))
+        skip = self._skips.get(wanted.topic_partition)
         return wanted._replace(offset=skip.follows) if skip and skip.asked == wanted.offset else wanted
 
-    def gave(self, place: TopicPartition, needed: int = 0) -> None:
+    def gave(self, partition: TopicPartition, needed: int = 0) -> None:
         """`needed`: bytes that it took in addition to the answer."""
         self._count += 1
-        self._given.tell(place, self._count)
-        self._needs.tell(place, needed)
-        self._skips.pop(place, None)
+        self._given.put(partition, self._count)
+        self._needs.put(partition, needed)
+        self._skips.pop(partition, None)
 
-    def nothing_between(self, place: TopicPartition, asked: int, follows: int) -> bool:
+    def nothing_between(self, partition: TopicPartition, asked: int, follows: int) -> bool:
         """No records from the client's offset up to `following`. Returns whether this is further than known before."""
-        known = self._skips.get(place)
+        known = self._skips.get(partition)
         before = known.follows if known and known.asked == asked else asked
         if follows > before:
-            self._skips.tell(place, _Skip(asked, follows))
+            self._skips.put(partition, _Skip(asked, follows))
         return follows > before
 
-    def refused(self, place: TopicPartition) -> bool:
+    def refused(self, partition: TopicPartition) -> bool:
         """The broker returned an error. Returns whether the request skipped offsets of the client's request."""
-        return self._skips.pop(place, None) is not None
+        return self._skips.pop(partition, None) is not None
 
-    def learn_need(self, place: TopicPartition, size: int) -> None:
+    def learn_need(self, partition: TopicPartition, size: int) -> None:
         """Bytes in addition to the answer that conversion needs."""
-        self._needs.tell(place, size)
+        self._needs.put(partition, size)
 
-    def need(self, places: Iterable[TopicPartition]) -> int:
+    def need(self, partitions: Iterable[TopicPartition]) -> int:
         """The maximum of all, since one is converted at a time."""
-        return max((self._needs.get(place, 0) for place in places), default=0)
+        return max((self._needs.get(partition, 0) for partition in partitions), default=0)
 
-    def learn_watermark(self, place: TopicPartition, high_watermark: int) -> None:
-        self._watermarks.tell(place, high_watermark)
+    def learn_watermark(self, partition: TopicPartition, high_watermark: int) -> None:
+        self._watermarks.put(partition, high_watermark)
 
-    def watermark(self, place: TopicPartition) -> int:
+    def watermark(self, partition: TopicPartition) -> int:
         """-1: unknown. (Old clients use it for statistics, and to detect the end.)"""
-        return self._watermarks.get(place, -1)
-
-
-def place_of(wanted: Wanted) -> TopicPartition:
-    return TopicPartition(wanted.topic, wanted.partition)
+        return self._watermarks.get(partition, -1)

@@ -29,10 +29,10 @@ from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.connection.state import State
 from shoal.proxy.errors import UpstreamLost
-from shoal.proxy.legacy.answer import AnswerWriter, Part, fill
+from shoal.proxy.legacy.answer import AnswerPartition, AnswerWriter, fill
 from shoal.proxy.legacy.conversion import PartitionConversion
 from shoal.proxy.legacy.leased import LeasedAnswer
-from shoal.proxy.legacy.rotation import PartitionRotation, place_of
+from shoal.proxy.legacy.rotation import PartitionRotation
 
 if TYPE_CHECKING:
     from shoal.protocol.legacy.errors import Release
@@ -102,7 +102,9 @@ class FetchSession:
         await connection.requests.until_quiet()
         throttle_ms, parts = await self._gather(question)
         await self.stay()
-        promised = [Promised(*place_of(part.wanted), part.error_code, part.high_watermark, part.size) for part in parts]
+        promised = [
+            Promised(*part.wanted.topic_partition, part.error_code, part.high_watermark, part.size) for part in parts
+        ]
         heads = write_heads(header.api_version, header.correlation_id, throttle_ms, promised)
         sending = AnswerWriter(connection.client_out, self.held, self, chunk, self._tally)
         try:
@@ -119,7 +121,7 @@ class FetchSession:
 
     # -- the content of an answer ------------------------------------------------------------------------------------
 
-    async def _gather(self, question: LegacyFetch) -> tuple[int, list[Part]]:
+    async def _gather(self, question: LegacyFetch) -> tuple[int, list[AnswerPartition]]:
         """Returns the throttle time and the parts in the client's order, with first portions of those with records."""
         deadline = trio.current_time() + question.max_wait_ms / _MILLISECONDS
         throttle_ms, parts, goes_on = 0, self._left_over(question), True
@@ -142,92 +144,94 @@ class FetchSession:
             self._tally.asked_on += goes_on
         return throttle_ms, parts
 
-    def _left_over(self, question: LegacyFetch) -> list[Part]:
+    def _left_over(self, question: LegacyFetch) -> list[AnswerPartition]:
         """Use the sources of the last answer that continue the client's offsets, unless other partitions waited too
         long."""
         self.held.busy()
         self._in_a_row += 1
-        if self._in_a_row > _IN_A_ROW and any(place_of(one) not in self.held.sources for one in question.partitions):
+        if self._in_a_row > _IN_A_ROW and any(
+            one.topic_partition not in self.held.sources for one in question.partitions
+        ):
             self.held.release()
-        ahead = {place_of(one): one.offset for one in self._turns.in_turn(question.partitions)}
+        ahead = {one.topic_partition: one.offset for one in self._turns.in_turn(question.partitions)}
         parts = self._parts(question)
         for part in parts:
-            source, place = part.source, place_of(part.wanted)
+            source, partition = part.source, part.wanted.topic_partition
             if source is not None and not any(
-                source.goes_on_at(offset) for offset in (part.wanted.offset, ahead[place])
+                source.goes_on_at(offset) for offset in (part.wanted.offset, ahead[partition])
             ):
                 part.source = None
         return parts
 
-    def _parts(self, question: LegacyFetch) -> list[Part]:
+    def _parts(self, question: LegacyFetch) -> list[AnswerPartition]:
         """Assign sources to parts; a partition that is named twice gets records once."""
         sources = dict(self.held.sources)
         magic = magic_of(self._header.api_version)
         parts = []
         for wanted in question.partitions:
-            place = place_of(wanted)
-            source = sources.pop(place, None)
+            partition = wanted.topic_partition
+            source = sources.pop(partition, None)
             if source is not None and source.magic != magic:
                 source = None
-            parts.append(Part(wanted=wanted, high_watermark=self._turns.watermark(place), source=source))
+            parts.append(AnswerPartition(wanted=wanted, high_watermark=self._turns.watermark(partition), source=source))
         return parts
 
-    def _answered(self, question: LegacyFetch, answer: UpstreamAnswer) -> list[Part]:
+    def _answered(self, question: LegacyFetch, answer: UpstreamAnswer) -> list[AnswerPartition]:
         errors = {}
         for one in answer.partitions:
-            place = TopicPartition(one.topic, one.partition)
+            partition = TopicPartition(one.topic, one.partition)
             code = one.error_code or answer.error_code
             if code:
-                errors[place] = code
-            self._turns.learn_watermark(place, one.high_watermark)
+                errors[partition] = code
+            self._turns.learn_watermark(partition, one.high_watermark)
         parts = self._parts(question)
         for part in parts:
-            code = errors.get(place_of(part.wanted), answer.error_code)
-            part.error_code = self._say(code)
+            code = errors.get(part.wanted.topic_partition, answer.error_code)
+            part.error_code = self._error_for_client(code)
         return parts
 
-    async def _fill(self, question: LegacyFetch, parts: list[Part]) -> bool:
+    async def _fill(self, question: LegacyFetch, parts: list[AnswerPartition]) -> bool:
         """Returns whether there are offsets to skip that were not known before."""
-        turns = {place_of(one): number for number, one in enumerate(self._turns.in_turn(question.partitions))}
-        in_turn = sorted(parts, key=lambda part: turns[place_of(part.wanted)])
+        turns = {one.topic_partition: number for number, one in enumerate(self._turns.in_turn(question.partitions))}
+        in_turn = sorted(parts, key=lambda part: turns[part.wanted.topic_partition])
         self._hurries = self._is_new and self.held.is_wanted
         await fill(in_turn, chunk=self._settings.chunk_bytes, max_bytes=question.max_bytes, hurry=self._hurries)
         return any([self._filled(part) for part in parts])
 
-    def _filled(self, part: Part) -> bool:
-        place, source = place_of(part.wanted), part.source
+    def _filled(self, part: AnswerPartition) -> bool:
+        partition, source = part.wanted.topic_partition, part.source
         if part.error_code:
             return self._is_excused(part)
         if source is None:
             return False
         if part.size:
-            self._turns.gave(place, source.needed_bytes)
+            self._turns.gave(partition, source.needed_bytes)
         elif source.failure is not None:
-            part.error_code = self._failed(place, source.failure)
+            part.error_code = self._failed(partition, source.failure)
         elif source.ended:
-            return self._turns.nothing_between(place, part.wanted.offset, source.offset)
+            return self._turns.nothing_between(partition, part.wanted.offset, source.offset)
         return False
 
-    def _is_excused(self, part: Part) -> bool:
+    def _is_excused(self, part: AnswerPartition) -> bool:
         """The error is for a later offset than the client's: ask for the client's offset then."""
-        if not self._turns.refused(place_of(part.wanted)):
+        if not self._turns.refused(part.wanted.topic_partition):
             return False
         part.error_code = 0
         return True
 
-    def _failed(self, place: TopicPartition, failure: Failure) -> int:
-        topic, partition = place
+    def _failed(self, partition: TopicPartition, failure: Failure) -> int:
+        topic, number = partition
         self._tally.fetch_errors += 1
         connection = self._connection
         connection.listener.complain(
-            f"{topic!r}-{partition} cannot be sent to client id {connection.client_id!r} at {connection.peer} from "
+            f"{topic!r}-{number} cannot be sent to client id {connection.client_id!r} at {connection.peer} from "
             "offset "
             f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
         )
         java_0_9 = self._header.api_version == _JAVA_0_9
-        return self._say(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
+        return self._error_for_client(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])
 
-    def _say(self, error_code: int) -> int:
+    def _error_for_client(self, error_code: int) -> int:
         return downgrade_error(ApiKey.FETCH, self._header.api_version, error_code, self._client)
 
     # -- the broker --------------------------------------------------------------------------------------------------
@@ -245,10 +249,10 @@ class FetchSession:
             partitions=tuple(one._replace(max_bytes=min(one.max_bytes, most)) for one in question.partitions),
         )
         committed = self._settings.isolation is Isolation.READ_COMMITTED
-        self.held.expected = self._turns.need(map(place_of, question.partitions))
+        self.held.expected = self._turns.need(one.topic_partition for one in question.partitions)
         request = write_upstream_fetch(0, self._header.client_id, limited, isolation_level=int(committed))
         asked = await self._connection.post([request], note=CONVERTED, gate=self.held.gate)
-        return self._open(await asked.frame(), {place_of(one): one.offset for one in question.partitions})
+        return self._open(await asked.frame(), {one.topic_partition: one.offset for one in question.partitions})
 
     def _open(self, frame: bytearray, offsets: dict[TopicPartition, int]) -> UpstreamAnswer:
         with blaming_the_broker():
@@ -280,17 +284,17 @@ class FetchSession:
     async def stay(self) -> None:
         await self._keep_alive.stay()
 
-    async def again(self, part: Part) -> PartitionConversion | None:
-        before, place = part.source, place_of(part.wanted)
+    async def again(self, part: AnswerPartition) -> PartitionConversion | None:
+        before, partition = part.source, part.wanted.topic_partition
         assert before is not None
         if before.wants:
-            self._turns.learn_need(place, before.wants)
+            self._turns.learn_need(partition, before.wants)
         wanted = part.wanted._replace(offset=before.offset)
         most = self._settings.fetch_bytes
         question = LegacyFetch(max_wait_ms=0, min_bytes=_AT_ONCE, max_bytes=most, partitions=(wanted,))
         with suppress(UpstreamLost):
             await self._ask(question)
-        source = self.held.sources.get(place)
+        source = self.held.sources.get(partition)
         if source is not None:
             source.follow(before)
         return source

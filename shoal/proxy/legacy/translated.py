@@ -46,13 +46,13 @@ async def answer_translated(connection: Connection, frame: bytearray, header: Re
     key, version = header.api_key, header.api_version
     request = decompose(MESSAGES[f"{API[key].name}Request"], version, frame, header.body, len(frame))
     answer = await _converse(connection, header, TRANSLATIONS[key](version, request))
-    say_errors(answer, partial(_say, key, version, at_least))
+    say_errors(answer, partial(_error_for_client, key, version, at_least))
     body = compose(MESSAGES[f"{API[key].name}Response"], version, answer)
     head = write_response_header(key, version, header.correlation_id)
     await connection.reply([write_int32(len(head) + len(body)) + head + body])
 
 
-def _say(key: int, version: int, at_least: Release, code: int) -> int:
+def _error_for_client(key: int, version: int, at_least: Release, code: int) -> int:
     return downgrade_error(key, version, code, at_least)
 
 

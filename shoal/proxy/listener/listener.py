@@ -65,8 +65,8 @@ class Listener:
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
         self._family, self._host = _resolve(settings)
-        self._kept = _read_state(settings)
-        self.endpoints = PortAssignments(settings.name, settings.nodes, self._kept.nodes)
+        self._saved_state = _read_state(settings)
+        self.endpoints = PortAssignments(settings.name, settings.nodes, self._saved_state.nodes)
         cluster.when_identified.append(self._identified)
         self.path: Path = path(self)
 
@@ -179,7 +179,7 @@ class Listener:
         nodes = self.settings.nodes
         if isinstance(nodes, PortRange) and nodes.state_file is not None:
             try:
-                write_state(nodes.state_file, self.name, self.endpoints.nodes, self._kept.cluster)
+                write_state(nodes.state_file, self.name, self.endpoints.nodes, self._saved_state.cluster)
             except OSError as error:
                 self.state_failed()
                 self.complain(
@@ -189,10 +189,10 @@ class Listener:
 
     def _identified(self, cluster: str) -> None:
         """The state file may belong to another cluster."""
-        known = self._kept.cluster
-        self._kept = self._kept._replace(cluster=cluster)
+        known = self._saved_state.cluster
+        self._saved_state = self._saved_state._replace(cluster=cluster)
         if known not in (None, cluster):
-            for node_id, (_, address) in self._kept.nodes.items():
+            for node_id, (_, address) in self._saved_state.nodes.items():
                 if self.cluster.brokers.get(node_id) == address:
                     self.cluster.brokers.pop(node_id, None)
             self.endpoints.forget_addresses()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.brokers import Site
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.facts import Seen
-    from shoal.scenarios.replay.sending.played import Played
+    from shoal.scenarios.replay.sending.statistics import ReplayStatistics
     from shoal.scenarios.shoal_run import ShoalRun
 
 __all__ = ["Stage", "play_and_audit"]
@@ -86,7 +86,7 @@ class Stage:
             return None
         return sum([await requests(node, api) for node in self.site.cluster.nodes.values()])
 
-    async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> Played:
+    async def play(self, arrivals: Iterable[Arrival], topics: Collection[str]) -> ReplayStatistics:
         """Records the values of `play_and_audit`, and "broker requests"."""
         before = await self.requests("Produce")
         played = await play_and_audit(arrivals, topics, self.address, self.site.bootstrap, self.clock, self.seen)
@@ -139,11 +139,11 @@ async def play_and_audit(
     batches: int = 0,
     credentials: Credentials | None = None,
     client: Mapping[str, Any] = MappingProxyType({}),
-) -> Played:
+) -> ReplayStatistics:
     """Replay through `shoal` to `topics`, which exist, then read from `brokers` what they hold.
 
     Records "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and the rest of
-    `Played`. `client`: librdkafka settings for `brokers`. `batches`: the most that there will be: their timestamps end
+    `ReplayStatistics`. `client`: librdkafka settings for `brokers`. `batches`: the maximum number; their timestamps end
     about now.
     """
     admin = Topics(brokers, **client)

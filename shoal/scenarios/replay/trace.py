@@ -11,7 +11,7 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.replay.clock import MAX, Clock
 from shoal.scenarios.replay.frames.ledger import RawLedger
-from shoal.scenarios.replay.frames.player import RawPlayer, Where
+from shoal.scenarios.replay.frames.player import RawPlayer, ReplayTarget
 from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.replay.stage import play_and_audit
 from shoal.scenarios.shoal_run import running_shoal_run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.frames.source import RawRecorded
     from shoal.scenarios.replay.index.source import Recorded
     from shoal.scenarios.replay.ledger import Findings
-    from shoal.scenarios.replay.sending.played import Played
+    from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 
 __all__ = ["TraceSettings", "as_trace_table", "coalescing_lines", "is_good", "replay_index", "replay_raw"]
 
@@ -133,7 +133,7 @@ async def replay_raw(
     async with _staged(partitions, site, work, settings) as run:
         leaders = await find_leaders(run.shoal, sorted(partitions), settings.credentials)
         before = {topic: await admin.spans(topic) for topic in partitions}
-        where = Where(bootstrap=run.shoal, leaders=leaders, spans=before, prefix=prefix)
+        where = ReplayTarget(bootstrap=run.shoal, leaders=leaders, spans=before, prefix=prefix)
         player = RawPlayer(where, ledger, settings.credentials)
         await player.play(recorded.redos(), recorded.first_ns, Clock(settings.speed))
         after = {topic: await admin.spans(topic) for topic in partitions}
@@ -156,7 +156,7 @@ async def replay_raw(
 
 
 def _report(
-    captured: dict[str, Any], played: Played, findings: Findings, run: _Run, settings: TraceSettings
+    captured: dict[str, Any], played: ReplayStatistics, findings: Findings, run: _Run, settings: TraceSettings
 ) -> dict[str, Any]:
     return {
         "speed": "max" if settings.speed == MAX else settings.speed,

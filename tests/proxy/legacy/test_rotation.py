@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.protocol.legacy.fetch.fetch import Wanted
 from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.legacy import rotation as legacy_rotation
-from shoal.proxy.legacy.rotation import PartitionRotation, place_of
+from shoal.proxy.legacy.rotation import PartitionRotation
 
 A, B, C = (Wanted(topic, 0, 10, 1000) for topic in "abc")
 
@@ -17,11 +17,11 @@ def order(turns: PartitionRotation, *wanted: Wanted) -> str:
 def test_what_was_given_last_comes_last_and_what_was_never_given_keeps_the_clients_order() -> None:
     turns = PartitionRotation()
     assert order(turns, B, A, C) == "bac"
-    turns.gave(place_of(B))
+    turns.gave(B.topic_partition)
     assert order(turns, B, A, C) == "acb"
-    turns.gave(place_of(A))
+    turns.gave(A.topic_partition)
     assert order(turns, B, A, C) == "cba"
-    turns.gave(place_of(B))
+    turns.gave(B.topic_partition)
     assert order(turns, A, B) == "ab"
 
 
@@ -31,21 +31,21 @@ def test_a_place_named_twice_has_one_turn() -> None:
 
 def test_a_question_behind_which_there_is_nothing_is_asked_where_it_goes_on() -> None:
     turns = PartitionRotation()
-    assert turns.nothing_between(place_of(A), 10, 15)
-    assert not turns.nothing_between(place_of(A), 10, 15)
-    assert not turns.nothing_between(place_of(A), 10, 12)
-    assert turns.nothing_between(place_of(A), 10, 20)
+    assert turns.nothing_between(A.topic_partition, 10, 15)
+    assert not turns.nothing_between(A.topic_partition, 10, 15)
+    assert not turns.nothing_between(A.topic_partition, 10, 12)
+    assert turns.nothing_between(A.topic_partition, 10, 20)
     assert turns.in_turn([A]) == (A._replace(offset=20),)
     assert turns.in_turn([A._replace(offset=11)]) == (A._replace(offset=11),)
-    turns.gave(place_of(A))
+    turns.gave(A.topic_partition)
     assert turns.in_turn([A]) == (A,)
 
 
 def test_an_error_makes_it_forget_where_to_go_on_and_says_whether_it_knew() -> None:
     turns = PartitionRotation()
-    assert not turns.refused(place_of(A))
-    turns.nothing_between(place_of(A), 10, 15)
-    assert turns.refused(place_of(A))
+    assert not turns.refused(A.topic_partition)
+    turns.nothing_between(A.topic_partition, 10, 15)
+    assert turns.refused(A.topic_partition)
     assert turns.in_turn([A]) == (A,)
 
 

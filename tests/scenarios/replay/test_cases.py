@@ -23,7 +23,7 @@ from shoal.scenarios.replay.facts import at_least, at_most, check, equals
 from shoal.scenarios.replay.ledger import Findings, Ledger, _Reader
 from shoal.scenarios.replay.report import as_json, as_table
 from shoal.scenarios.replay.runner import Outcome, run_case
-from shoal.scenarios.replay.sending.played import Played, percentile
+from shoal.scenarios.replay.sending.statistics import ReplayStatistics, percentile
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_figures_are_by_the_nearest_rank() -> None:
     latencies = list(range(1_000, 101_000, 1_000))
     assert [percentile(latencies, share) for share in (50, 99, 100)] == [50.0, 99.0, 100.0]
     assert percentile([], 50) is None
-    assert Played().as_json()["latency_ms"] == {"p50": None, "p99": None, "p100": None}
+    assert ReplayStatistics().as_json()["latency_ms"] == {"p50": None, "p99": None, "p100": None}
 
 
 def test_totals_of_all_listeners_are_added_up() -> None:

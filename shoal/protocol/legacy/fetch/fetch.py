@@ -24,7 +24,7 @@ from shoal.protocol.schema.headers import RequestHeader, response_body, write_re
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError, UnsupportedVersion
-from shoal.protocol.wire.types import Buffer, write_int32, write_string
+from shoal.protocol.wire.types import Buffer, TopicPartition, write_int32, write_string
 
 __all__ = [
     "UPSTREAM_VERSION",
@@ -72,6 +72,10 @@ class Wanted(NamedTuple):
     partition: int
     offset: int
     max_bytes: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

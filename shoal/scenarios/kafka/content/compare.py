@@ -46,7 +46,7 @@ async def first_difference(source: Copy, target: Copy, *, offsets: bool = False)
     for number, ours in source.partitions.items():
         theirs = target.partitions[number]
         if ours.fingerprints != theirs.fingerprints:
-            return await _told(source, target, number)
+            return await _describe_difference(source, target, number)
         if offsets and ours.offsets != theirs.offsets:
             index = _first_unequal(ours.offsets, theirs.offsets)
             return (
@@ -60,7 +60,7 @@ def _first_unequal(ours: Sequence[int], theirs: Sequence[int]) -> int:
     return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(ours), len(theirs)))
 
 
-async def _told(source: Copy, target: Copy, number: int) -> str:
+async def _describe_difference(source: Copy, target: Copy, number: int) -> str:
     ours, theirs = source.partitions[number], target.partitions[number]
     index = _first_unequal(ours.fingerprints, theirs.fingerprints)
     lines = [

@@ -21,8 +21,8 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import TopicPartition
 from shoal.scenarios.replay.frames.requests import AsItWas, FetchAgain, MetadataAgain, ProduceAgain
-from shoal.scenarios.replay.sending.lanes import Due, Lanes, open_lanes
-from shoal.scenarios.replay.sending.played import Played
+from shoal.scenarios.replay.sending.connections import Connections, DueRequest, open_connections
+from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.frames.requests import RawBatch, Redo
     from shoal.scenarios.replay.sending.wire import Address
 
-__all__ = ["Fetched", "RawPlayer", "Where"]
+__all__ = ["Fetched", "RawPlayer", "ReplayTarget"]
 
 _SECOND = 1_000_000_000
 _CORRELATION_AT = slice(8, 12)
@@ -42,7 +42,7 @@ _PARTITION_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class ReplayTarget:
     """The cluster of the replay. Its topics are those of the capture, prefixed with `prefix`."""
 
     bootstrap: Address
@@ -62,38 +62,40 @@ class Fetched:
 class RawPlayer:
     """`ledger` records every batch that is sent."""
 
-    def __init__(self, where: Where, ledger: RawLedger, credentials: Credentials | None = None) -> None:
+    def __init__(self, where: ReplayTarget, ledger: RawLedger, credentials: Credentials | None = None) -> None:
         self.where = where
         self.ledger = ledger
         self.credentials = credentials
-        self.played = Played()
+        self.played = ReplayStatistics()
         self.fetched = Fetched()
         self._positions: dict[tuple[int, TopicPartition], int] = {}
 
     async def play(self, redos: Iterable[Redo], first_ns: int, clock: Clock) -> None:
         """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
-        async with open_lanes(self.played, self.credentials) as lanes:
+        async with open_connections(self.played, self.credentials) as connections:
             for redo in redos:
                 late = await clock.until((redo.time_ns - first_ns) / _SECOND)
-                await self._put(lanes, redo, late, clock.speed)
+                await self._put(connections, redo, late, clock.speed)
         self.played.seconds = clock.elapsed()
 
-    async def _put(self, lanes: Lanes, redo: Redo, late: float, speed: float) -> None:
+    async def _put(self, connections: Connections, redo: Redo, late: float, speed: float) -> None:
         what, connection = redo.what, redo.connection
         if isinstance(what, ProduceAgain):
             for address, batches in self._batches_by_leader(what).items():
                 answered = partial(self.played.produced, what.version) if what.acks else None
                 frame = partial(self._produce, what, connection, batches)
-                await lanes.put(connection, address, Due(frame, len(batches), answered), late)
+                await connections.put(connection, address, DueRequest(frame, len(batches), answered), late)
         elif isinstance(what, FetchAgain):
             for address, offsets in self._offsets_by_leader(what).items():
                 frame = partial(self._fetch, what, connection, offsets, int(what.max_wait_ms / speed))
                 answered = partial(self._fetch_answered, what.version, connection)
-                await lanes.put(connection, address, Due(frame, 0, answered), late)
+                await connections.put(connection, address, DueRequest(frame, 0, answered), late)
         else:
             frame = partial(self._metadata, what) if isinstance(what, MetadataAgain) else partial(_as_it_was, what)
             self.fetched.others["Metadata" if isinstance(what, MetadataAgain) else "ApiVersions"] += 1
-            await lanes.put(connection, self.where.bootstrap, Due(frame, 0, lambda frame, seconds: None), late)
+            await connections.put(
+                connection, self.where.bootstrap, DueRequest(frame, 0, lambda frame, seconds: None), late
+            )
 
     def _batches_by_leader(self, what: ProduceAgain) -> dict[Address, list[RawBatch]]:
         found: dict[Address, list[RawBatch]] = {}

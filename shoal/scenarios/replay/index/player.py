@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.protocol.messages.produce import encode_partition, encode_plain_produce
-from shoal.scenarios.replay.sending.lanes import Due, open_lanes
-from shoal.scenarios.replay.sending.played import Played
+from shoal.scenarios.replay.sending.connections import DueRequest, open_connections
+from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,15 +40,15 @@ class Player:
         self.maker = maker
         self.ledger = ledger
         self.credentials = credentials
-        self.played = Played()
+        self.played = ReplayStatistics()
 
-    async def play(self, arrivals: Iterable[Arrival], clock: Clock) -> Played:
+    async def play(self, arrivals: Iterable[Arrival], clock: Clock) -> ReplayStatistics:
         """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
-        async with open_lanes(self.played, self.credentials) as lanes:
+        async with open_connections(self.played, self.credentials) as connections:
             for arrival in arrivals:
                 late = await clock.until(arrival.at)
                 for address, parts in self._by_leader(arrival).items():
-                    await lanes.put(arrival.connection, address, self._due(arrival, parts), late)
+                    await connections.put(arrival.connection, address, self._due(arrival, parts), late)
         self.played.seconds = clock.elapsed()
         return self.played
 
@@ -58,9 +58,9 @@ class Player:
             found.setdefault(self.leaders[part.topic_partition], []).append(part)
         return found
 
-    def _due(self, arrival: Arrival, parts: list[ArrivedBatch]) -> Due:
+    def _due(self, arrival: Arrival, parts: list[ArrivedBatch]) -> DueRequest:
         answered = partial(self.played.produced, arrival.version) if arrival.acks else None
-        return Due(partial(self._frame, arrival, parts), len(parts), answered)
+        return DueRequest(partial(self._frame, arrival, parts), len(parts), answered)
 
     def _frame(self, arrival: Arrival, parts: list[ArrivedBatch], correlation_id: int) -> bytes:
         played, version = self.played, arrival.version

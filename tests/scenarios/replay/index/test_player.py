@@ -26,7 +26,7 @@ from shoal.scenarios.replay.sending.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shoal.scenarios.replay.sending.played import Played
+    from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 
 EPOCH = 1_000
 VERSION = 9
@@ -81,7 +81,7 @@ def arrival(connection: int, *partitions: int, acks: int = -1) -> Arrival:
     return Arrival(0.0, connection, f"client-{connection}", VERSION, acks, parts)
 
 
-async def play(arrivals: list[Arrival], leaders: dict[int, Broker]) -> Played:
+async def play(arrivals: list[Arrival], leaders: dict[int, Broker]) -> ReplayStatistics:
     addresses = {TopicPartition("t", partition): broker.address for partition, broker in leaders.items()}
     with trio.fail_after(20):
         return await Player(addresses, Maker(EPOCH), Ledger(EPOCH)).play(arrivals, Clock(MAX))

@@ -13,13 +13,13 @@ from shoal.protocol.wire.error_codes import error_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Played", "percentile"]
+__all__ = ["ReplayStatistics", "percentile"]
 
 _MICRO = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Played:
+class ReplayStatistics:
     """Counters of a running replay. `latencies` (us): from sending a request to its answer; `lags` (us): how far
     requests were behind the schedule."""
 

@@ -1,7 +1,7 @@
 """Connections of a replay, with a queue of unsent and one of unanswered requests.
 
-One lane is one connection to one broker. Open loop: a request leaves when it is due, whether or not earlier ones are
-answered, at the captured clients' pace; beyond IN_FLIGHT unanswered requests it waits and is late.
+There is one for each captured connection and broker. Open loop: a request leaves when it is due, whether or not earlier
+ones are answered, at the captured clients' pace; beyond IN_FLIGHT unanswered requests it waits and is late.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from shoal.protocol.wire.sasl import Credentials
-    from shoal.scenarios.replay.sending.played import Played
+    from shoal.scenarios.replay.sending.statistics import ReplayStatistics
     from shoal.scenarios.replay.sending.wire import Address, Wire
 
-__all__ = ["IN_FLIGHT", "Due", "Lanes", "open_lanes"]
+__all__ = ["IN_FLIGHT", "Connections", "DueRequest", "open_connections"]
 
 IN_FLIGHT = 64
 _QUEUED = 1_000  # requests of one connection that are due and not sent
@@ -31,7 +31,7 @@ _FINISH_S = 60.0
 _MICRO = 1_000_000
 
 
-class Due(NamedTuple):
+class DueRequest(NamedTuple):
     """A request to send.
 
     `frame` encodes it for a correlation id. `batches`: how many are lost with it. `answered` gets the answer and the
@@ -45,59 +45,59 @@ class Due(NamedTuple):
 
 class _Asked(NamedTuple):
     at: float
-    due: Due
+    due: DueRequest
 
 
-class Lanes:
-    """Use `open_lanes`."""
+class Connections:
+    """Use `open_connections`."""
 
-    def __init__(self, nursery: trio.Nursery, played: Played, credentials: Credentials | None) -> None:
+    def __init__(self, nursery: trio.Nursery, played: ReplayStatistics, credentials: Credentials | None) -> None:
         self.played = played
         self.credentials = credentials
         self._nursery = nursery
-        self._lanes: dict[tuple[int, Address], _Lane] = {}
+        self._connections: dict[tuple[int, Address], _QueuedConnection] = {}
 
-    async def put(self, connection: int, address: Address, due: Due, late: float) -> None:
+    async def put(self, connection: int, address: Address, due: DueRequest, late: float) -> None:
         """`late`: seconds behind the schedule."""
         key = connection, address
-        if key not in self._lanes:
-            lane = self._lanes[key] = _Lane(self, address)
-            self._nursery.start_soon(lane.run)
+        if key not in self._connections:
+            opened = self._connections[key] = _QueuedConnection(self, address)
+            self._nursery.start_soon(opened.run)
             self.played.connections += 1
         self.played.lags.append(min(int(late * _MICRO), 2**32 - 1))
-        await self._lanes[key].put(due)
+        await self._connections[key].put(due)
 
     def close(self) -> None:
         """No more requests follow."""
-        for lane in self._lanes.values():
-            lane.close()
+        for connection in self._connections.values():
+            connection.close()
 
 
 @asynccontextmanager
-async def open_lanes(played: Played, credentials: Credentials | None) -> AsyncIterator[Lanes]:
+async def open_connections(played: ReplayStatistics, credentials: Credentials | None) -> AsyncIterator[Connections]:
     """At the end of the block, all is answered. Raises TrafficFailed if that takes more than a minute."""
     async with trio.open_nursery() as nursery:
-        lanes = Lanes(nursery, played, credentials)
-        yield lanes
-        lanes.close()
+        connections = Connections(nursery, played, credentials)
+        yield connections
+        connections.close()
         nursery.cancel_scope.deadline = trio.current_time() + _FINISH_S
     if nursery.cancel_scope.cancelled_caught:
         raise TrafficFailed(f"the replay's last requests were not answered within {_FINISH_S:g} s")
 
 
-class _Lane:
-    def __init__(self, lanes: Lanes, address: Address) -> None:
-        self._played = lanes.played
-        self._credentials = lanes.credentials
+class _QueuedConnection:
+    def __init__(self, connections: Connections, address: Address) -> None:
+        self._played = connections.played
+        self._credentials = connections.credentials
         self._address = address
-        self._in, self._out = trio.open_memory_channel[Due](_QUEUED)
+        self._in, self._out = trio.open_memory_channel[DueRequest](_QUEUED)
         self._asked: deque[_Asked] = deque()
         self._room = trio.Semaphore(IN_FLIGHT)
         self._answer_due = trio.Event()
         self._sent_all = False
         self._number = 0
 
-    async def put(self, due: Due) -> None:
+    async def put(self, due: DueRequest) -> None:
         try:
             await self._in.send(due)
         except trio.BrokenResourceError:
@@ -132,7 +132,7 @@ class _Lane:
         self._sent_all = True
         self._answer_due.set()
 
-    async def _send(self, wire: Wire, due: Due) -> None:
+    async def _send(self, wire: Wire, due: DueRequest) -> None:
         self._number += 1
         frame = due.frame(self._number)
         if due.answered is not None:
