@@ -98,6 +98,14 @@ class Peer:
         size = await self.read(4)
         return size + await self.read(int.from_bytes(size, "big"))
 
+    async def leave(self) -> None:
+        await self.stream.aclose()
+
+    async def reset(self) -> None:
+        """Close with a reset instead of a FIN."""
+        self.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.stream.aclose()
+
     async def at_end(self) -> bool:
         """Wait until the other side closes; whether nothing came before that."""
         with trio.fail_after(DEADLINE):

@@ -13,7 +13,6 @@ from shoal.proxy.config.settings import Limits
 from shoal.proxy.statistics import CloseCause
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
 from tests.support.rig import until
-from tests.support.shallow.batches import reset
 from tests.support.shallow.brokers import Script
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -113,7 +112,7 @@ async def test_what_a_client_that_was_lost_had_not_sent_yet_is_withdrawn() -> No
         await r.taken(2)
         await other.send_only({0: batch("b")})
         await r.taken(3)
-        await reset(client)
+        await client.reset()
         assert await r.closed() == {CloseCause.CLIENT_LOST: 1}
         gate.set()
         assert await other.answers() == {0: (NONE, 0)}

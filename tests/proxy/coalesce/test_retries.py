@@ -13,7 +13,6 @@ from kio.schema.errors import ErrorCode
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
 from tests.support.rig import until
-from tests.support.shallow.batches import reset
 from tests.support.shallow.brokers import Script
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ async def test_a_client_that_comes_back_sends_again_alone_and_behind_what_is_sti
         one = batch("a", producer=5, sequence=0)
         await client.send_only({0: one})
         await until(lambda: len(r.broker.requests) == 1)
-        await reset(client)
+        await client.reset()
         await r.closed()
         again = await r.producer()
         await again.send_only({0: one})

@@ -14,7 +14,6 @@ from kio.schema.errors import ErrorCode
 from shoal.protocol.schema.api import ApiKey
 from tests.support.coalesce_rig import batch, coalesce_rig
 from tests.support.rig import until
-from tests.support.shallow.batches import reset
 from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Script, topic_of
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ async def test_a_retry_under_another_version_waits_for_what_is_on_its_way(before
         one = batch("a")
         await send(client, {0: one})
         await until(lambda: len(r.broker.requests) == 1)
-        await reset(client)
+        await client.reset()
         await r.closed()
         again = await producer(r, after)
         await send(again, {0: one})

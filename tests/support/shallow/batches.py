@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
-
-import trio
 from kio.schema.errors import ErrorCode
 
 from shoal.protocol.records.batch import NewRecord
-from tests.support.rig import until
 from tests.support.shallow.world import Seen, context, flat, plain, poll, produced, some_batch
 from tests.support.shallow.wrapping import wrap_record_set
-
-if TYPE_CHECKING:
-    from tests.support.shallow.rig import Producer, ShallowRig
 
 __all__ = [
     "BATCHES",
@@ -23,14 +15,10 @@ __all__ = [
     "NONE",
     "NOT_LEADER",
     "OTHERS",
-    "arrived",
     "envelope",
-    "leave",
     "of",
     "outer",
-    "payloads",
     "records",
-    "reset",
 ]
 
 NONE = ErrorCode.none
@@ -58,23 +46,5 @@ def records(*batches: bytes) -> list[NewRecord]:
     return plain([seen.record for seen in poll(b"".join(batches))])
 
 
-def payloads(rig: ShallowRig, partition: int = 0) -> list[bytes]:
-    """The target's batches in order, without the header, which is rewritten."""
-    return [batch[61:] for sent in rig.target.requests for (_, index), batch in sent.items() if index == partition]
-
-
 def of(*batches: bytes) -> list[bytes]:
     return [batch[61:] for batch in batches]
-
-
-async def reset(client: Producer) -> None:
-    client.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
-    await client.stream.aclose()
-
-
-async def leave(client: Producer) -> None:
-    await client.stream.aclose()
-
-
-async def arrived(rig: ShallowRig, requests: int) -> None:
-    await until(lambda: len(rig.target.requests) == requests)

@@ -123,6 +123,10 @@ class TargetBroker:
     def log(self, partition: int = 0, topic: Topic = ORDERS) -> list[NewRecord]:
         return self.logs[topic, partition].log
 
+    def payloads(self, partition: int = 0) -> list[bytes]:
+        """The batches that came, in order, without the header, which is rewritten."""
+        return [batch[61:] for sent in self.requests for (_, index), batch in sent.items() if index == partition]
+
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
         if api_key(frame) == ApiKey.API_VERSIONS:
             await side.send(response(correlation_id(frame), _VERSIONS))

@@ -212,6 +212,10 @@ class ShallowRig:
         stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=address)
         return await self.clients.enter_async_context(stream)
 
+    async def arrived(self, requests: int) -> None:
+        """Wait until the target has so many Produce requests."""
+        await until(lambda: len(self.target.requests) == requests)
+
     @property
     def wrap(self) -> WrapPath:
         path = self.server.listeners["from"].path

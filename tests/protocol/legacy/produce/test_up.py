@@ -13,28 +13,12 @@ from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.errors import RemoteProtocolError, TooLarge
 from tests.support.batches import consumed
 from tests.support.kafka_python import memory_records
-from tests.support.legacy.sets import (
-    BY_KAFKA_PYTHON,
-    CODECS,
-    FIRST,
-    LIMIT,
-    by_kafka_python,
-    codecs,
-    golden,
-    golden_messages,
-    magics,
-    message_lists,
-    numbered,
-    seen_by_kafka_python,
-    singles,
-    wrapped,
-    wrapper,
-)
+from tests.support.legacy import sets
 
-ONE = Message(0, FIRST, False, b"key", b"value")
+ONE = Message(0, sets.FIRST, False, b"key", b"value")
 
 
-def converted(record_set: bytes, *, limit: int = LIMIT, max_records: int = MAX_RECORDS) -> bytes:
+def converted(record_set: bytes, *, limit: int = sets.LIMIT, max_records: int = MAX_RECORDS) -> bytes:
     """The only batch, after checking its description."""
     found = up_convert(b"_" + record_set + b"__", 1, 1 + len(record_set), Room(limit), max_records=max_records)
     batch = b"".join(found.parts)
@@ -54,45 +38,45 @@ def newest(header: BatchHeader) -> tuple[int, int]:
     return header.base_timestamp, header.max_timestamp
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", sets.CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_what_java_wrote(magic: int, codec: Codec) -> None:
-    batch = converted(golden(f"magic{magic}-{codec.name.lower()}"))
-    assert consumed(batch) == as_records(golden_messages(magic))
+    batch = converted(sets.golden(f"magic{magic}-{codec.name.lower()}"))
+    assert consumed(batch) == as_records(sets.golden_messages(magic))
     assert read_batch_header(batch, 0, len(batch)).codec is codec
 
 
-@given(st.sampled_from(BY_KAFKA_PYTHON), message_lists)
+@given(st.sampled_from(sets.BY_KAFKA_PYTHON), sets.message_lists)
 def test_kafka_python_reads_from_the_batch_what_it_reads_from_the_set(
     form: tuple[int, Codec], listed: list[Message]
 ) -> None:
     """kafka-python does not wrap timestamps as Java's long does, so no delta here overflows."""
     assume(all(message.timestamp - listed[0].timestamp < 1 << 63 for message in listed))
     magic, codec = form
-    record_set = by_kafka_python(magic, codec, listed if codec else listed[:1])
+    record_set = sets.by_kafka_python(magic, codec, listed if codec else listed[:1])
     seen: Any = memory_records.MemoryRecords(converted(record_set)).next_batch()
     assert seen.validate_crc()
     records = [
         Message(message.offset, message.timestamp, bool(message.timestamp_type), message.key, message.value)
         for message in seen
     ]
-    assert records == seen_by_kafka_python(magic, record_set)
+    assert records == sets.seen_by_kafka_python(magic, record_set)
     assert (seen.producer_id, seen.producer_epoch, seen.base_sequence) == (-1, -1, -1)
 
 
-@given(magics, codecs, message_lists)
+@given(sets.magics, sets.codecs, sets.message_lists)
 def test_batch_is_that_of_a_modern_producer(magic: int, codec: Codec, listed: list[Message]) -> None:
     """Byte for byte, with timestamps unchanged; magic 0 has none."""
-    expected = numbered(listed, magic)
-    assert converted(wrapped(magic, codec, expected)) == encode_batch(as_records(expected), codec=codec)
+    expected = sets.numbered(listed, magic)
+    assert converted(sets.wrapped(magic, codec, expected)) == encode_batch(as_records(expected), codec=codec)
 
 
-@given(st.lists(st.tuples(magics, codecs, message_lists), min_size=1, max_size=4))
+@given(st.lists(st.tuples(sets.magics, sets.codecs, sets.message_lists), min_size=1, max_size=4))
 def test_several_entries_become_one_batch(parts: list[tuple[int, Codec, list[Message]]]) -> None:
     """Its codec is the first that is not NONE."""
-    record_set = b"".join(wrapped(magic, codec, numbered(listed, magic)) for magic, codec, listed in parts)
+    record_set = b"".join(sets.wrapped(magic, codec, sets.numbered(listed, magic)) for magic, codec, listed in parts)
     batch = converted(record_set)
-    expected = [message for magic, _, listed in parts for message in numbered(listed, magic)]
+    expected = [message for magic, _, listed in parts for message in sets.numbered(listed, magic)]
     assert consumed(batch) == as_records(expected)
     compressed = [codec for _, codec, _ in parts if codec]
     assert read_batch_header(batch, 0, len(batch)).codec == (compressed or [Codec.NONE])[0]
@@ -101,18 +85,18 @@ def test_several_entries_become_one_batch(parts: list[tuple[int, Codec, list[Mes
 def test_offsets_of_a_producer_are_of_no_meaning() -> None:
     """kafka-python's first producers wrote 0 everywhere, and librdkafka 0 in the wrapper."""
     listed = [ONE, ONE._replace(offset=-1), ONE, ONE._replace(offset=7)]
-    for record_set in (singles(1, listed), wrapper(1, Codec.GZIP, singles(1, listed), offset=0)):
+    for record_set in (sets.singles(1, listed), sets.wrapper(1, Codec.GZIP, sets.singles(1, listed), offset=0)):
         assert consumed(converted(record_set)) == as_records(listed)
 
 
 def test_oldest_and_newest_need_not_be_first_and_last() -> None:
-    listed = [ONE._replace(timestamp=FIRST + after) for after in (5, 0, 9, 3)]
-    batch = converted(wrapped(1, Codec.LZ4, numbered(listed, 1)))
-    assert newest(read_batch_header(batch, 0, len(batch))) == (FIRST + 5, FIRST + 9)
+    listed = [ONE._replace(timestamp=sets.FIRST + after) for after in (5, 0, 9, 3)]
+    batch = converted(sets.wrapped(1, Codec.LZ4, sets.numbered(listed, 1)))
+    assert newest(read_batch_header(batch, 0, len(batch))) == (sets.FIRST + 5, sets.FIRST + 9)
 
 
 def test_no_timestamps_at_all() -> None:
-    batch = converted(singles(0, [ONE, ONE]))
+    batch = converted(sets.singles(0, [ONE, ONE]))
     assert newest(read_batch_header(batch, 0, len(batch))) == (-1, -1)
 
 
@@ -123,13 +107,13 @@ def test_empty_set_is_no_batch() -> None:
 @pytest.mark.parametrize(
     "record_set",
     [
-        write_message(1, 0, FIRST, LOG_APPEND_TIME, None, b"stamped"),
-        wrapped(1, Codec.GZIP, [ONE], LOG_APPEND_TIME),
+        write_message(1, 0, sets.FIRST, LOG_APPEND_TIME, None, b"stamped"),
+        sets.wrapped(1, Codec.GZIP, [ONE], LOG_APPEND_TIME),
         write_message(1, 0, -2, 0, None, b"before there was time"),
-        singles(1, [ONE])[:-1],
-        singles(1, [ONE]) + b"\0" * 5,
-        encode_batch([NewRecord(FIRST, None, b"of magic 2")]),
-        wrapper(1, Codec.GZIP, wrapper(1, Codec.GZIP, singles(1, [ONE]))),
+        sets.singles(1, [ONE])[:-1],
+        sets.singles(1, [ONE]) + b"\0" * 5,
+        encode_batch([NewRecord(sets.FIRST, None, b"of magic 2")]),
+        sets.wrapper(1, Codec.GZIP, sets.wrapper(1, Codec.GZIP, sets.singles(1, [ONE]))),
     ],
 )
 def test_what_a_broker_would_not_append_is_refused(record_set: bytes) -> None:
@@ -139,18 +123,18 @@ def test_what_a_broker_would_not_append_is_refused(record_set: bytes) -> None:
 
 def test_bomb_is_told_from_damage() -> None:
     with pytest.raises(TooLarge):
-        converted(wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(1 << 20))]), limit=1 << 20)
+        converted(sets.wrapped(1, Codec.GZIP, [ONE._replace(value=bytes(1 << 20))]), limit=1 << 20)
 
 
 def test_too_many_messages_are_refused() -> None:
-    assert len(consumed(converted(singles(0, [ONE] * 100), max_records=100))) == 100
+    assert len(consumed(converted(sets.singles(0, [ONE] * 100), max_records=100))) == 100
     with pytest.raises(TooLarge):
-        converted(singles(0, [ONE] * 101), max_records=100)
+        converted(sets.singles(0, [ONE] * 101), max_records=100)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_memory_is_the_limit_s_whatever_is_in_the_wrapper(codec: Codec) -> None:
-    bomb = wrapper(1, codec, bytes(30 << 20))
+    bomb = sets.wrapper(1, codec, bytes(30 << 20))
     tracemalloc.start()
     with pytest.raises(TooLarge):
         converted(bomb, limit=1 << 20)

@@ -12,7 +12,7 @@ from shoal.protocol.wire.types import TopicPartition
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
 from tests.support.rig import until
-from tests.support.shallow.batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, envelope, leave, outer, records
+from tests.support.shallow.batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, envelope, outer, records
 from tests.support.shallow.brokers import Script, TargetBroker
 from tests.support.shallow.rig import shallow_rig
 from tests.support.shallow.world import Seen, produced
@@ -51,7 +51,7 @@ async def test_an_answer_that_was_lost_before_an_orderly_stop_is_given_again(tmp
             client = await r.producer()
             await client.produce(outer(*BATCHES))
             await until(lambda: len(target.log()) == 15)
-            await leave(client)
+            await client.leave()
             await r.closed()
     assert target.log() == records(*BATCHES)
 

@@ -27,7 +27,6 @@ from tests.support.shallow.batches import (
     NONE,
     NOT_LEADER,
     OTHERS,
-    arrived,
     envelope,
     outer,
     records,
@@ -93,7 +92,7 @@ async def test_a_retry_that_says_the_topic_otherwise_waits_for_what_is_in_flight
     async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
         first, second = [await producer(r, version) for version in versions]
         await first.produce(outer(*BATCHES), topic=said(versions[0]))
-        await arrived(r, 1)
+        await r.arrived(1)
         await second.produce(outer(*BATCHES), topic=said(versions[1]))
         await until(lambda: sum(connection.handling for connection in r.server.connections()) == 2)
         await trio.testing.wait_all_tasks_blocked(0.01)

@@ -24,9 +24,7 @@ from tests.support.shallow.batches import (
     NONE,
     NOT_LEADER,
     OTHERS,
-    arrived,
     envelope,
-    leave,
     outer,
     records,
 )
@@ -54,7 +52,7 @@ async def test_five_requests_are_in_flight_after_the_first_was_answered() -> Non
     async with shallow_rig(scripts={at: Script(gate=gate) for at, gate in gates.items()}) as r:
         client = await r.producer(agrees=True)
         await client.produce(outer(*MANY))
-        await arrived(r, 1)
+        await r.arrived(1)
         assert in_flight(r) == 1
         gates[0].set()
         await until(lambda: in_flight(r) == 5)
@@ -114,7 +112,7 @@ async def test_a_client_that_may_not_have_an_id_has_one_request_in_flight(caplog
             r.target.gives_ids = 31
             client = await r.producer(agrees=True)
             await client.produce(outer(*MANY))
-            await arrived(r, 2)
+            await r.arrived(2)
             assert in_flight(r) == 1
             gate.set()
             assert await client.answers() == {0: (NONE, 23)}
@@ -309,8 +307,8 @@ async def test_a_client_that_leaves_does_not_end_its_exchange() -> None:
     async with shallow_rig(scripts={1: Script(gate=gate)}) as r:
         first, second = await r.producer(agrees=True), await r.producer(agrees=True)
         await first.produce(outer(*MANY))
-        await arrived(r, 2)
-        await leave(first)
+        await r.arrived(2)
+        await first.leave()
         await second.produce(outer(*MANY))
         gate.set()
         assert await second.answers() == {0: (NONE, 23)}

@@ -14,7 +14,7 @@ import trio.testing
 
 from shoal.protocol.records.batch import encode_batch
 from shoal.proxy.statistics import CloseCause
-from tests.support.rig import until
+from tests.support.rig import Peer, until
 from tests.support.shallow.batches import (
     BATCHES,
     EARLIER,
@@ -22,14 +22,10 @@ from tests.support.shallow.batches import (
     NONE,
     NOT_LEADER,
     OTHERS,
-    arrived,
     envelope,
-    leave,
     of,
     outer,
-    payloads,
     records,
-    reset,
 )
 from tests.support.shallow.brokers import ORDERS, Place, Script
 from tests.support.shallow.rig import ShallowRig, shallow_rig
@@ -53,7 +49,7 @@ async def test_after_an_error_in_the_middle_the_retry_brings_only_the_rest() -> 
         assert r.target.log() == records(BATCHES[0])
         await client.produce(again)
         assert await client.answers() == {0: (NONE, 14)}
-        assert payloads(r) == of(BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2])
+        assert r.target.payloads() == of(BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2])
         assert r.target.log() == records(*BATCHES)
         assert r.unwrap.tally.retries_suppressed == 1
         assert r.unwrap.tally.partition_errors == 1
@@ -82,14 +78,14 @@ async def test_what_is_sent_anew_is_appended_anew() -> None:
         assert [await client.answers() for _ in copies] == [{0: (NONE, 3)}, {0: (NONE, 7)}]
 
 
-@pytest.mark.parametrize("go", [leave, reset])
+@pytest.mark.parametrize("go", [Peer.leave, Peer.reset])
 @pytest.mark.parametrize("lost_at", range(3))
 async def test_a_lost_client_s_retry_waits_for_what_is_in_flight(lost_at: int, go: object) -> None:
     gate = trio.Event()
     async with shallow_rig(scripts={lost_at: Script(gate=gate)}) as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES))
-        await arrived(r, lost_at + 1)
+        await r.arrived(lost_at + 1)
         await go(first)  # type: ignore[operator]
         await second.produce(outer(*BATCHES))
         await second.produce(encode_batch([LATER]))
@@ -99,7 +95,7 @@ async def test_a_lost_client_s_retry_waits_for_what_is_in_flight(lost_at: int, g
         gate.set()
         assert [await second.answers() for _ in range(2)] == [{0: (NONE, 14)}, {0: (NONE, 15)}]
         assert r.target.log() == [*records(*BATCHES), LATER]
-        assert payloads(r)[:3] == of(*BATCHES)
+        assert r.target.payloads()[:3] == of(*BATCHES)
         assert await r.closed() in ({CloseCause.CLIENT_CLOSED: 1}, {CloseCause.CLIENT_LOST: 1})
 
 
@@ -108,8 +104,8 @@ async def test_an_error_that_nobody_hears_does_not_let_a_retry_overtake() -> Non
     async with shallow_rig(scripts={1: Script(gate=gate, errors={0: NOT_LEADER})}) as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES))
-        await arrived(r, 2)
-        await leave(first)
+        await r.arrived(2)
+        await first.leave()
         await second.produce(outer(*BATCHES))
         gate.set()
         assert await second.answers() == {0: (NONE, 14)}
@@ -122,8 +118,8 @@ async def test_plain_records_wait_for_an_envelope_s_exchange_on_another_connecti
     async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES))
-        await arrived(r, 1)
-        await leave(first)
+        await r.arrived(1)
+        await first.leave()
         await second.produce(encode_batch([LATER]))
         await until(lambda: sum(connection.handling for connection in r.server.connections()) == 2)
         assert len(r.target.requests) == 1
@@ -136,7 +132,7 @@ async def test_an_answer_that_was_lost_is_given_again_without_asking_the_broker(
     async with shallow_rig() as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES), outer(*OTHERS))
-        await arrived(r, 3)
+        await r.arrived(3)
         await first.stream.aclose()  # never read
         await r.closed()
         await second.produce(outer(*BATCHES), outer(*OTHERS))
@@ -158,8 +154,8 @@ async def test_a_broker_that_is_lost_ends_the_connection_and_the_retry_brings_wh
         assert await again.answers() == {0: (NONE, 20 if appends else 14)}
         wanted = [BATCHES[0], *([BATCHES[1]] if appends else []), *BATCHES[1:]]
         assert r.target.log() == records(*wanted)
-        assert payloads(r) == of(BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2])
-        await leave(client)
+        assert r.target.payloads() == of(BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2])
+        await client.leave()
         assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
 
 
@@ -176,7 +172,7 @@ async def test_a_broker_that_says_nothing_about_a_partition_broke_the_protocol(
         again = await r.producer()
         await again.produce(outer(*BATCHES), outer(*OTHERS))
         assert await again.answers() == {0: (NONE, 20), 1: (NONE, 4)}
-        assert payloads(r, 1) == of(*OTHERS)
+        assert r.target.payloads(1) == of(*OTHERS)
         assert r.target.log() == records(BATCHES[0], BATCHES[1], *BATCHES[1:])
         assert r.target.log(1) == records(*OTHERS)
 
@@ -224,7 +220,7 @@ async def test_partitions_of_different_connections_go_in_parallel() -> None:
     async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES))
-        await arrived(r, 1)
+        await r.arrived(1)
         await second.send(second.request({(ORDERS, 1): outer(*OTHERS)}))
         assert await second.answers() == {1: (NONE, 4)}
         gate.set()

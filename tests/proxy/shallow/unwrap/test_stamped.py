@@ -14,7 +14,7 @@ from shoal.protocol.records.batch import BatchHeader, encode_batch, read_batch_h
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.config.settings import Limits
 from tests.support.rig import until
-from tests.support.shallow.batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, leave, records
+from tests.support.shallow.batches import BATCHES, EARLIER, LATER, NONE, NOT_LEADER, OTHERS, envelope, records
 from tests.support.shallow.brokers import Script, TargetBroker
 from tests.support.shallow.proofs import Vouched, vouch
 from tests.support.shallow.rig import shallow_rig
@@ -73,7 +73,7 @@ async def test_a_raw_batch_comes_again_behind_envelopes(version: int, others: bo
         await first.produce(wrapped)
         await until(lambda: len(r.target.requests) == 1)
         await trio.testing.wait_all_tasks_blocked(0.01)
-        await leave(first)
+        await first.leave()
         gate.set()
         await until(lambda: len(r.target.log()) == 9)
         for sent, offset in ((plain, 0), (wrapped, 8)):
@@ -224,7 +224,7 @@ async def test_another_shoal_with_the_same_file_goes_on(lost: int, tmp_path: Pat
             await r.closed()
         else:
             await until(lambda: len(target.log()) == 16)
-            await leave(client)
+            await client.leave()
     target.scripts.clear()
     async with shallow_rig(target=target, producers_file=path) as r:
         client = await r.producer()

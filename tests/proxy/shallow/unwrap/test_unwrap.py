@@ -25,12 +25,9 @@ from tests.support.shallow.batches import (
     NONE,
     NOT_LEADER,
     OTHERS,
-    arrived,
     envelope,
-    leave,
     of,
     outer,
-    payloads,
     records,
 )
 from tests.support.shallow.brokers import ORDERS, ORDERS_ID, Script
@@ -94,8 +91,8 @@ async def test_envelopes_of_several_partitions_go_out_in_rounds(version: int) ->
         await client.produce(outer(*BATCHES), outer(*OTHERS), outer(BATCHES[0]), topic=topic)
         assert await client.answers() == {0: (NONE, 14), 1: (NONE, 4), 2: (NONE, 3)}
         assert [[place[1] for place in sent] for sent in r.target.requests] == [[0, 1, 2], [0, 1], [0]]
-        assert payloads(r) == of(*BATCHES)
-        assert payloads(r, 1) == of(*OTHERS)
+        assert r.target.payloads() == of(*BATCHES)
+        assert r.target.payloads(1) == of(*OTHERS)
         assert r.target.log(0) == records(*BATCHES)
         assert r.target.log(1) == records(*OTHERS)
         assert r.target.log(2) == records(BATCHES[0])
@@ -148,7 +145,7 @@ async def test_requests_behind_an_envelope_wait_for_their_turn() -> None:
         client = await r.producer()
         await client.produce(outer(*BATCHES))
         await client.produce(encode_batch([LATER]))
-        await arrived(r, 2)
+        await r.arrived(2)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert len(r.target.requests) == 2
         gate.set()
@@ -261,7 +258,7 @@ async def test_draining_completes_an_exchange() -> None:
     async with shallow_rig(scripts={1: Script(gate=gate)}) as r:
         client, idle = await r.producer(), await r.producer()
         await client.produce(outer(*BATCHES))
-        await arrived(r, 2)
+        await r.arrived(2)
         r.server.drain()
         await idle.stream.aclose()
         await until(lambda: all(connection.state is State.DRAINING for connection in r.server.connections()))
@@ -269,7 +266,7 @@ async def test_draining_completes_an_exchange() -> None:
         assert await client.answers() == {0: (NONE, 14)}
         assert await client.at_end()
         assert r.target.log() == records(*BATCHES)
-        await leave(client)
+        await client.leave()
         assert (await r.closed(number=2))[CloseCause.DRAINED] >= 1
 
 
@@ -278,8 +275,8 @@ async def test_draining_completes_a_retry_that_waits() -> None:
     async with shallow_rig(scripts={1: Script(gate=gate)}) as r:
         first, second = await r.producer(), await r.producer()
         await first.produce(outer(*BATCHES))
-        await arrived(r, 2)
-        await leave(first)
+        await r.arrived(2)
+        await first.leave()
         await second.produce(outer(*BATCHES))
         await until(lambda: sum(connection.handling for connection in r.server.connections()) == 2)
         r.server.drain()
