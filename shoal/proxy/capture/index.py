@@ -186,7 +186,7 @@ class Capture:
             self._files.close()
             self._names.repeated()
             self._in_file = 0
-        names = self._names.taken()
+        names = self._names.take_new()
         if not self._in_file:
             self._rolls_at = now + self.settings.roll_seconds
         blocks = [*_name_blocks(names), *_row_blocks(b"".join(pieces))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.protocol.capture.index.columns import Handling
-from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
 from shoal.protocol.shallow.unwrap.reconcile import mismatch
 from shoal.proxy.capture.annotations import raw
 
@@ -63,7 +63,7 @@ def unwrapped(
     return RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason=_NO_ENVELOPE), sources=sources)
 
 
-def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[Source | None]:
+def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[BatchSource | None]:
     for batch_range in record_set.ranges:
         item = items[batch_range.item]
         wrong = None if item.key is None else mismatch(item.headers, item.key)
@@ -73,4 +73,4 @@ def _sources(record_set: OutgoingRecordSet, items: Sequence[Item]) -> Iterable[S
                 yield None
             else:
                 first = base + (0 if at else batch_range.first)
-                yield Source(item.key.topic, item.key.partition, first, first + records - 1, wrong and wrong.kind)
+                yield BatchSource(item.key.topic, item.key.partition, first, first + records - 1, wrong and wrong.kind)

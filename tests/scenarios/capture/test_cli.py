@@ -15,7 +15,7 @@ import pytest
 
 from shoal.cli import main as shoal
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
-from shoal.protocol.capture.frames.redaction import WITHHELD, Part
+from shoal.protocol.capture.frames.redaction import WITHHELD, ExchangePart
 from shoal.protocol.capture.index.blocks import BlockType, encode_block, encode_names, encode_object
 from shoal.protocol.schema.api import API
 from shoal.scenarios.capture import compact
@@ -335,7 +335,11 @@ def test_times_are_read_as_people_write_them(text: str, time_ns: int) -> None:
 
 def test_the_guide_names_everything_that_is_withheld() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "capture.md").read_text()
-    parts = {Part.REQUEST: "requests", Part.ANSWER: "answers", Part.BOTH: "requests and answers"}
+    parts = {
+        ExchangePart.REQUEST: "requests",
+        ExchangePart.ANSWER: "answers",
+        ExchangePart.BOTH: "requests and answers",
+    }
 
     for key, (part, why) in WITHHELD.items():
         assert f"| {API[key].name}, {parts[part]} | {why} |" in guide

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from shoal.protocol.capture.frames.exchanges import TOKEN, UNREADABLE, Asked, Exchanges
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.redaction import Part, cut_answer, cut_request, withheld
+from shoal.protocol.capture.frames.redaction import ExchangePart, cut_answer, cut_request, withheld_because
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import write_compact_string, write_string
 
@@ -141,14 +141,14 @@ class FrameFilter:
 def _request_part(asked: Asked, captured: CapturedFrame) -> CapturedFrame:
     if asked.api_key in _HAS_NO_HEADER:
         return captured._replace(frame=b"", withheld=_HAS_NO_HEADER[asked.api_key])
-    why = captured.withheld or withheld(asked.api_key, asked.api_version, Part.REQUEST)
+    why = captured.withheld or withheld_because(asked.api_key, asked.api_version, ExchangePart.REQUEST)
     return captured if why is None else captured._replace(frame=cut_request(captured.frame), withheld=why)
 
 
 def _answer_part(asked: Asked, captured: CapturedFrame) -> CapturedFrame:
     if asked.api_key in _HAS_NO_HEADER:
         return captured._replace(frame=b"", withheld=_HAS_NO_HEADER[asked.api_key])
-    why = captured.withheld or withheld(asked.api_key, asked.api_version, Part.ANSWER)
+    why = captured.withheld or withheld_because(asked.api_key, asked.api_version, ExchangePart.ANSWER)
     if why is None:
         return captured
     return captured._replace(frame=cut_answer(asked.api_key, asked.api_version, asked.correlation_id), withheld=why)

@@ -21,31 +21,37 @@ from shoal.protocol.schema.headers import read_request_header, write_request_hea
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import write_int32
 
-__all__ = ["WITHHELD", "Part", "cut_answer", "cut_request", "is_known", "withheld"]
+__all__ = ["WITHHELD", "ExchangePart", "cut_answer", "cut_request", "is_known", "withheld_because"]
 
 
-class Part(Flag):
+class ExchangePart(Flag):
     REQUEST = auto()
     ANSWER = auto()
     BOTH = REQUEST | ANSWER
 
 
-WITHHELD: Final[Mapping[int, tuple[Part, str]]] = MappingProxyType(
+WITHHELD: Final[Mapping[int, tuple[ExchangePart, str]]] = MappingProxyType(
     {
-        ApiKey.SASL_AUTHENTICATE: (Part.BOTH, "passwords of PLAIN, proofs of SCRAM, tokens of OAUTHBEARER"),
-        ApiKey.CREATE_DELEGATION_TOKEN: (Part.ANSWER, "the token's HMAC logs in as its owner"),
-        ApiKey.RENEW_DELEGATION_TOKEN: (Part.REQUEST, "the token's HMAC"),
-        ApiKey.EXPIRE_DELEGATION_TOKEN: (Part.REQUEST, "the token's HMAC"),
-        ApiKey.DESCRIBE_DELEGATION_TOKEN: (Part.ANSWER, "HMACs of tokens"),
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (Part.REQUEST, "salted passwords"),
-        ApiKey.ALTER_CONFIGS: (Part.REQUEST, "values of settings: passwords of key stores, JAAS lines"),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: (Part.REQUEST, "values of settings: passwords of key stores, JAAS lines"),
+        ApiKey.SASL_AUTHENTICATE: (ExchangePart.BOTH, "passwords of PLAIN, proofs of SCRAM, tokens of OAUTHBEARER"),
+        ApiKey.CREATE_DELEGATION_TOKEN: (ExchangePart.ANSWER, "the token's HMAC logs in as its owner"),
+        ApiKey.RENEW_DELEGATION_TOKEN: (ExchangePart.REQUEST, "the token's HMAC"),
+        ApiKey.EXPIRE_DELEGATION_TOKEN: (ExchangePart.REQUEST, "the token's HMAC"),
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: (ExchangePart.ANSWER, "HMACs of tokens"),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (ExchangePart.REQUEST, "salted passwords"),
+        ApiKey.ALTER_CONFIGS: (ExchangePart.REQUEST, "values of settings: passwords of key stores, JAAS lines"),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+            ExchangePart.REQUEST,
+            "values of settings: passwords of key stores, JAAS lines",
+        ),
         ApiKey.DESCRIBE_CONFIGS: (
-            Part.ANSWER,
+            ExchangePart.ANSWER,
             "values of settings: a broker hides only those that it knows to be secret",
         ),
-        ApiKey.ENVELOPE: (Part.BOTH, "a request of any API inside another, and who sent it"),
-        ApiKey.FETCH_SNAPSHOT: (Part.ANSWER, "the cluster's metadata hold SCRAM credentials, HMACs and settings"),
+        ApiKey.ENVELOPE: (ExchangePart.BOTH, "a request of any API inside another, and who sent it"),
+        ApiKey.FETCH_SNAPSHOT: (
+            ExchangePart.ANSWER,
+            "the cluster's metadata hold SCRAM credentials, HMACs and settings",
+        ),
     }
 )
 _NEWEST: Final = 31
@@ -58,7 +64,7 @@ def is_known(api_key: int, api_version: int) -> bool:
     return api is not None and 0 <= api_version <= (_NEWEST if api.newest is None else api.newest)
 
 
-def withheld(api_key: int, api_version: int, part: Part) -> str | None:
+def withheld_because(api_key: int, api_version: int, part: ExchangePart) -> str | None:
     """Why this part of an exchange is not written, or None."""
     if not is_known(api_key, api_version):
         return f"withheld: {_UNKNOWN}"

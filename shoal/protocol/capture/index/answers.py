@@ -53,8 +53,8 @@ class AnswerWalker(RecordSetWalker):
         "_aborted",
         "_before_aborted",
         "_due",
+        "_on_answer",
         "_preferred",
-        "_told",
         "held",
         "request",
         "size",
@@ -62,10 +62,10 @@ class AnswerWalker(RecordSetWalker):
         "unknown",
     )
 
-    def __init__(self, due: Callable[[], Request | None], told: Callable[["AnswerWalker"], None]) -> None:
+    def __init__(self, due: Callable[[], Request | None], on_answer: Callable[["AnswerWalker"], None]) -> None:
         super().__init__(_PREFIX.size)
         self._due = due
-        self._told = told
+        self._on_answer = on_answer
         self.request: Request | None = None
         self.size = 0
         self.throttle_ms = 0
@@ -101,7 +101,7 @@ class AnswerWalker(RecordSetWalker):
 
     def ended(self) -> None:
         self.finish()
-        self._told(self)
+        self._on_answer(self)
         self.request = None
 
     def _hold(self, view: memoryview, pos: int, stop: int) -> int:

@@ -1,6 +1,6 @@
 """Numbers for the names in rows. Each file has its own table, so it can be read without other files.
 
-`taken` returns the names added since the last call, which are written before the rows that refer to them; `renewed`
+`take_new` returns the names added since the last call, which are written before the rows that refer to them; `renewed`
 starts the next file's table. So the writer must take all rows and names of a file before it renews.
 """
 
@@ -64,7 +64,7 @@ class Names:
         """True if the next file is due."""
         return len(self._numbers) > self._most
 
-    def taken(self) -> dict[int, str]:
+    def take_new(self) -> dict[int, str]:
         fresh, self._fresh = self._fresh, {}
         return fresh
 

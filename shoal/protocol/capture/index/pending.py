@@ -10,7 +10,7 @@ from shoal.protocol.wire.types import Topic
 if TYPE_CHECKING:
     from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch
 
-__all__ = ["NO_NOTE", "PASSED", "FetchOutcome", "Request", "RequestAnnotation", "Source", "Treatment"]
+__all__ = ["NO_NOTE", "PASSED", "BatchSource", "FetchOutcome", "Request", "RequestAnnotation", "Treatment"]
 
 NO_ACKS: Final = -2
 TOKEN: Final = 1 << 16
@@ -30,7 +30,7 @@ class Treatment:
 PASSED: Final = Treatment()
 
 
-class Source(NamedTuple):
+class BatchSource(NamedTuple):
     """Source of an unwrapped batch; `first` and `last` are its offsets there. `reason`: a problem of its envelope."""
 
     topic: str
@@ -60,7 +60,7 @@ class RequestAnnotation:
 
     treatment: Treatment = PASSED
     judged: bool = False
-    sources: Mapping[tuple[Topic, int], Sequence[Source | None]] = field(default_factory=dict)
+    sources: Mapping[tuple[Topic, int], Sequence[BatchSource | None]] = field(default_factory=dict)
 
 
 NO_NOTE: Final = RequestAnnotation()

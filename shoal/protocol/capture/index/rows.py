@@ -16,7 +16,7 @@ from shoal.protocol.capture.index.columns import (
     Handling,
     Kind,
 )
-from shoal.protocol.capture.index.pending import FetchOutcome, Request, Source, Treatment
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, Request, Treatment
 from shoal.protocol.capture.index.produce_template import PartitionTemplate
 from shoal.protocol.capture.index.record_sets import PartitionRows, SingleBatch, as_rows
 from shoal.protocol.capture.index.sink import Sink
@@ -187,7 +187,7 @@ class RowMaker:
         return _NO_SOURCE.pack(reason, topic, treatment.source_partition, self._place.node)
 
     def unwrapped(
-        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[Source | None]
+        self, request: Request, answered: Answered, rows: PartitionRows, sources: Sequence[BatchSource | None]
     ) -> None:
         """Batches of an opened envelope, each with its source, and plain ones between them."""
         for tail, source in zip_longest(rows.tails, sources[: len(rows.tails)]):

@@ -30,7 +30,7 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """A Sink that keeps all rows and names until they are `taken`."""
+    """A Sink that keeps all rows and names until `take`."""
 
     def __init__(self, topic_name: Callable[[str, bytes], str | None] = lambda _cluster, _topic_id: None) -> None:
         self._numbers = Names(topic_name)
@@ -48,7 +48,7 @@ class MemorySink:
     @property
     def names(self) -> dict[int, str]:
         """All names so far, by number."""
-        self._names |= self._numbers.taken()
+        self._names |= self._numbers.take_new()
         return self._names
 
     def add(self, rows: bytes) -> None:
@@ -58,7 +58,7 @@ class MemorySink:
     def drop(self, rows: int) -> None:
         self.dropped += rows
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         """The rows since the last call."""
         rows, self.pieces, self.size = b"".join(self.pieces), [], 0
         return rows

@@ -95,7 +95,7 @@ def _through(path: Path, read: _Read, size: int) -> Iterator[Damaged | Torn | No
 def _decoded(read: _Read, wanted: Sequence[Column], selection: Selection, *, least: int) -> Iterator[pa.RecordBatch]:
     for proxy, sink in read.sinks.items():
         if sink.size >= least * ROW_SIZE:
-            rows = as_rows(sink.taken(), ROW_SIZE)
+            rows = as_rows(sink.take(), ROW_SIZE)
             names = NameTable(sink.names)
             rows = selection.of(rows, names)
             if len(rows):

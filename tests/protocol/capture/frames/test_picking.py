@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
-from shoal.protocol.capture.frames.redaction import WITHHELD, Part
+from shoal.protocol.capture.frames.redaction import WITHHELD, ExchangePart
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import write_request_header, write_response_header
 from shoal.protocol.wire.types import write_compact_string, write_string
@@ -57,7 +57,7 @@ def test_credentials_are_cut_and_the_header_stays(key: ApiKey, version: int) -> 
     frames = [request(key, version, 7, SECRET, "the client"), answer(key, version, 7, SECRET)]
     asked, answered = picked(Wanted(), frames)
 
-    for kept, whole, cut in zip((asked, answered), frames, (Part.REQUEST, Part.ANSWER), strict=True):
+    for kept, whole, cut in zip((asked, answered), frames, (ExchangePart.REQUEST, ExchangePart.ANSWER), strict=True):
         if cut in part:
             assert kept.frame == whole.frame[: -len(SECRET)].replace(whole.frame[:4], kept.frame[:4], 1)
             assert int.from_bytes(kept.frame[:4], "big") == len(kept.frame) - 4

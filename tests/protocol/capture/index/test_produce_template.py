@@ -258,7 +258,7 @@ def test_names_have_new_numbers_in_a_new_file() -> None:
     tap, kept = new_tap()
     for at in range(4):
         if at == 2:
-            kept.taken()
+            kept.take()
             kept._numbers.renewed()
             kept.number("another")
         tap.sent(memoryview(request(9, at, a_batch())), 1)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.protocol.capture.index.columns import Direction, Handling, Kind
-from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Source, Treatment
+from shoal.protocol.capture.index.pending import BatchSource, FetchOutcome, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.stream import MAX_PIECE
 from shoal.protocol.capture.index.tap import Tap
@@ -318,8 +318,8 @@ def test_a_verdict_may_come_before_the_end_of_a_long_answer() -> None:
 
 def test_unwrapped_batches_have_their_source() -> None:
     tap, kept = new_tap()
-    sources: dict[tuple[str | bytes, int], list[Source | None]] = {
-        ("t", 0): [Source("from", 4, 70, 79), None, Source("from", 4, 80, 89, "what is wrong with it")]
+    sources: dict[tuple[str | bytes, int], list[BatchSource | None]] = {
+        ("t", 0): [BatchSource("from", 4, 70, 79), None, BatchSource("from", 4, 80, 89, "what is wrong with it")]
     }
     tap.note(8, RequestAnnotation(treatment=Treatment(handling=Handling.RAW, reason="plain"), sources=sources))
     three = b"".join(a_batch(0, 10, Codec.NONE) for _ in range(3))
