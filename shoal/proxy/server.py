@@ -161,12 +161,12 @@ async def serve(
     server = Server(settings, paths)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, server, signals)
+            nursery.start_soon(_drain_on_signal, server, signals)
             await server.run(task_status=task_status)
             nursery.cancel_scope.cancel()
 
 
-async def _obey(server: Server, signals: object) -> None:
+async def _drain_on_signal(server: Server, signals: object) -> None:
     async for number in signals:  # type: ignore[attr-defined]
         log.info("%s: draining for at most %g s", signal.Signals(number).name, server.settings.limits.drain_seconds)
         server.drain()

@@ -14,7 +14,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, read_int32
 
-__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "Ended", "Talk", "unproven"]
+__all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "DialogueEnded", "Talk", "unproven"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class ConnectionEnded(Exception):
     """Thrown into a dialogue: no response will arrive."""
 
 
-class Ended(Exception):
+class DialogueEnded(Exception):
     """The dialogue has an early result."""
 
     def __init__(self, proof: Proof) -> None:
@@ -41,8 +41,8 @@ class Ended(Exception):
         self.proof = proof
 
 
-def unproven(why: str, remedy: str = "", *, closed: bool = False) -> Ended:
-    return Ended(Proof(result=Result.UNKNOWN, why=why, remedy=remedy, closed=closed))
+def unproven(why: str, remedy: str = "", *, closed: bool = False) -> DialogueEnded:
+    return DialogueEnded(Proof(result=Result.UNKNOWN, why=why, remedy=remedy, closed=closed))
 
 
 PASSING: Final = frozenset(
@@ -86,7 +86,7 @@ class Dialogue:
         return apis
 
     def ask(self, key: int, values: Values, pause: float = 0.0) -> Talk[tuple[Buffer, int]]:
-        """Returns the response and its version. Raises Ended if the broker does not offer the API."""
+        """Returns the response and its version. Raises DialogueEnded if the broker does not offer the API."""
         version = common_version(key, self.ranges)
         self.asked = API[key].name
         if version is None:

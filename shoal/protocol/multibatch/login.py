@@ -17,7 +17,7 @@ _AUTHENTICATE = Walkers(
 
 
 def login(credentials: Credentials, nonce: str) -> Talk[None]:
-    """Raises Ended with the broker's message if it refuses the user, RemoteProtocolError for an unreadable response."""
+    """Raises DialogueEnded with the broker's message if it refuses the user, and RemoteProtocolError."""
     dialogue = Dialogue()
     yield from dialogue.learn_versions()
     yield from _handshake(dialogue, credentials.mechanism)

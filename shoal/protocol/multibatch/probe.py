@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, Ended, Talk, unproven
+from shoal.protocol.multibatch.dialogue import Ask, ConnectionEnded, Dialogue, DialogueEnded, Talk, unproven
 from shoal.protocol.multibatch.proof import Identity, Proof, Result
 from shoal.protocol.multibatch.trial import NAME_A_TOPIC, SCRATCH_PREFIX, ProbePartition, Trial, refusal, remedy_for
 from shoal.protocol.schema.api import ApiKey
@@ -105,7 +105,7 @@ class Probe:
     def _run(self) -> Talk[Proof]:
         try:
             proof = yield from self._judge()
-        except Ended as ended:
+        except DialogueEnded as ended:
             proof = ended.proof
         except ConnectionEnded:
             proof = self._cut_off()
@@ -171,7 +171,7 @@ class Probe:
         values = messages.create_topic(topic, node_id)
         try:
             frame, version = yield from self._dialogue.ask(ApiKey.CREATE_TOPICS, values)
-        except Ended:
+        except DialogueEnded:
             self._left.remove(topic)
             raise unproven("the broker has no CreateTopics to make a scratch topic with", NAME_A_TOPIC) from None
         error_code, message = messages.created(frame, version)
@@ -203,7 +203,7 @@ class Probe:
             return
         try:
             self._left = yield from clean_up(self._left, self._dialogue)
-        except (Ended, ConnectionEnded, RemoteProtocolError):
+        except (DialogueEnded, ConnectionEnded, RemoteProtocolError):
             return
 
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, Ended, Talk, unproven
+from shoal.protocol.multibatch.dialogue import PASSING, Dialogue, DialogueEnded, Talk, unproven
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.multibatch.sets import (
     ReadRecord,
@@ -58,7 +58,7 @@ class Trial:
         self._now = now
 
     def run(self) -> Talk[Proof]:
-        """Raises `Ended` with any result other than PROVEN."""
+        """Raises `DialogueEnded` with any result other than PROVEN."""
         token, now = self._token, self._now
         end = yield from self._single(single_batch(token, now))
         sets = proving_sets(token, now)
@@ -83,7 +83,7 @@ class Trial:
         if error_code in _DENIED or error_code in PASSING:
             raise unproven(refusal(f"cannot produce to {self._target.topic}", error_code), remedy_for(error_code))
         if error_code:
-            raise Ended(
+            raise DialogueEnded(
                 Proof(result=Result.REFUSED, why=f"the broker answers {test_set} with {error_name(error_code)}")
             )
         if base < end or (base != end and not self._target.shared):
@@ -132,7 +132,7 @@ class Trial:
             error_code, producer_id, epoch = yield from self._dialogue.insist(
                 ApiKey.INIT_PRODUCER_ID, messages.init_producer(), messages.producer
             )
-        except Ended:
+        except DialogueEnded:
             return False, "it gives no producer ids"
         if error_code:
             return False, f"it gives no producer id: {error_name(error_code)}"
@@ -149,7 +149,7 @@ class Trial:
                 yield from self._store(rest, end)
         except _Unstamped as cause:
             return False, str(cause)
-        except Ended as ended:
+        except DialogueEnded as ended:
             if ended.proof.result is Result.UNSAFE:
                 raise
             return False, f"batches with sequences were not taken: {ended.proof.why}"
@@ -263,8 +263,8 @@ class _Unstamped(Exception):
     """The broker ignores sequences, or treats them otherwise than Shoal requires: batches are sent without them."""
 
 
-def _unsafe(why: str) -> Ended:
-    return Ended(Proof(result=Result.UNSAFE, why=why))
+def _unsafe(why: str) -> DialogueEnded:
+    return DialogueEnded(Proof(result=Result.UNSAFE, why=why))
 
 
 def refusal(what: str, error_code: int, message: str = "") -> str:

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
 
+from shoal.protocol.capture.frames.frame_filter import FrameFilter, FrameSelection
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
-from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import FrameTap, Tap, TappedClient
 from shoal.proxy.capture.index import require_directory
@@ -66,7 +66,7 @@ class FrameCapture:
         self._done = 0  # bytes, by the thread
         self._lost = 0
         self._files = RawFiles(settings, proxy)
-        wanted = Wanted(topics=settings.topics, clients=settings.clients, apis=settings.apis)
+        wanted = FrameSelection(topics=settings.topics, clients=settings.clients, apis=settings.apis)
         self._picker = FrameFilter(wanted)
         self._thread = Thread(target=self._run, name="raw capture", daemon=True)
 

@@ -88,12 +88,12 @@ def _serve(settings: Settings, announcement: str) -> int:
     from shoal.proxy.cli.run import run  # trio and the proxy load slowly; `check` and --help need neither
 
     set_up_logs(settings.log)
-    _spare_the_collector()
+    _tune_garbage_collection()
     run(settings, lambda: _announce(announcement))
     return OK
 
 
-def _spare_the_collector() -> None:
+def _tune_garbage_collection() -> None:
     """Collect less often than the default of every 700 objects.
 
     A record set of tiny batches makes a thousand tuples that all end with it. The default collects in between, finds

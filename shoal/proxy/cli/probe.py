@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from shoal.protocol.multibatch import messages
-from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, Ended, unproven
+from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, DialogueEnded, unproven
 from shoal.protocol.multibatch.login import login
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
 from shoal.protocol.multibatch.proof import Proof, Result
@@ -69,7 +69,7 @@ class _Prober:
     seconds: float
 
     async def metadata(self, bootstrap: Sequence[Address]) -> Metadata:
-        """Raises Ended."""
+        """Raises DialogueEnded."""
         with trio.move_on_after(self.seconds):
             async with open_link(bootstrap, _LIMITS) as link:
                 await self._log_in(link)
@@ -82,7 +82,7 @@ class _Prober:
         probe = Probe(plan)
         try:
             proof = await self._run(probe, address)
-        except Ended as ended:
+        except DialogueEnded as ended:
             proof = ended.proof
         except UpstreamUnreachable as error:
             return unproven(str(error)).proof
@@ -115,7 +115,7 @@ class _Prober:
                 async with open_link([address], _LIMITS) as link:
                     await self._log_in(link)
                     return tuple(await converse(link, clean_up(list(topics))))
-            except (UpstreamUnreachable, Ended):
+            except (UpstreamUnreachable, DialogueEnded):
                 pass
         return topics
 
@@ -132,7 +132,7 @@ def _ask_metadata() -> Talk[Metadata]:
 
 
 async def converse(link: BrokerLink, talk: Talk[T]) -> T:
-    """Run a dialogue to its end. Raises Ended on every failure."""
+    """Run a dialogue to its end. Raises DialogueEnded on every failure."""
     try:
         step = next(talk)
         while True:
@@ -162,7 +162,7 @@ async def probe_cluster(
         metadata = await prober.metadata(bootstrap)
     except UpstreamUnreachable as error:
         raise OperatorError.of(",".join(map(str, bootstrap)), str(error)) from None
-    except Ended as ended:
+    except DialogueEnded as ended:
         only = BrokerReport(node_id=None, address=bootstrap[0], proof=ended.proof)
         return ClusterReport(cluster_id=None, brokers=(only,))
     reports = []

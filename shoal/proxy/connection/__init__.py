@@ -8,5 +8,5 @@ unchanged. A route may edit a request, hold it for a handler, or have its answer
 happens to each answer, in the order of the requests. `topic_names` asks the broker for names of topic ids over this
 connection, and `keep_alive` keeps it open while it is unused. `timeouts` ends connections that make no progress.
 `connection` owns the two sockets, the two pumps and the handler; `state` is its life cycle, a table of transitions.
-`Home` and `Path` are its interfaces to the listener.
+`ListenerApi` and `Path` are its interfaces to the listener.
 """

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.statistics import PathStatistics
 
-__all__ = ["COMPLAINT_SECONDS", "Connection", "Home", "Path"]
+__all__ = ["COMPLAINT_SECONDS", "Connection", "ListenerApi", "Path"]
 
 log = logging.getLogger("shoal.connection")
 
@@ -73,7 +73,7 @@ _REQUEST_IDS_AT = 4
 class Connection:
     """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path."""
 
-    def __init__(self, client: socket.socket, bound_port: BoundPort, listener: Home, number: int) -> None:
+    def __init__(self, client: socket.socket, bound_port: BoundPort, listener: ListenerApi, number: int) -> None:
         self.client = client
         self.number = number
         self.bound_port = bound_port
@@ -439,7 +439,7 @@ class Path(Protocol):
         """The listener is closed, and so are its connections."""
 
 
-class Home(Protocol):
+class ListenerApi(Protocol):
     """The listener, for a connection and its routes."""
 
     @property

@@ -1,7 +1,7 @@
 """The unconverted rest of one partition's record set, for a legacy client.
 
-Before conversion takes memory, it is paid for by the `Purse`. If that fails, the source stops and `wants` it. A source
-can be dropped at any time and made again from another answer; so can a piece that was partly sent.
+Before conversion takes memory, it is paid for by the `MemoryLease`. If that fails, the source stops and `wants` it. A
+source can be dropped at any time and made again from another answer; so can a piece that was partly sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from trio.lowlevel import checkpoint
 
 if TYPE_CHECKING:
-    from shoal.protocol.legacy.fetch.down import DownConversion
+    from shoal.protocol.legacy.fetch.down_conversion import DownConversion
     from shoal.protocol.legacy.fetch.failure import Failure
     from shoal.proxy.legacy.counters import LegacyTally
 
@@ -21,7 +21,7 @@ __all__ = ["PartitionConversion"]
 _LARGE = 2  # chunks: a larger piece is one message, which is sent in parts so that its rest can be dropped
 
 
-class Purse(Protocol):
+class MemoryLease(Protocol):
     """Pays for the memory of conversions. `beside`: bytes that they hold in addition to the answer."""
 
     beside: int
@@ -44,8 +44,8 @@ class PartitionConversion:
         "_chunk",
         "_conversion",
         "_given",
+        "_memory",
         "_piece",
-        "_purse",
         "_tally",
         "ended",
         "failure",
@@ -56,7 +56,9 @@ class PartitionConversion:
         "wants",
     )
 
-    def __init__(self, conversion: DownConversion, magic: int, chunk: int, purse: Purse, tally: LegacyTally) -> None:
+    def __init__(
+        self, conversion: DownConversion, magic: int, chunk: int, memory: MemoryLease, tally: LegacyTally
+    ) -> None:
         self.magic = magic
         self.offset = conversion.next_offset
         self.ended = False  # fully sent, or the rest cannot be sent
@@ -68,7 +70,7 @@ class PartitionConversion:
         self._given = 0  # sent bytes of the piece
         self._begun = 0  # its size, once a part was sent
         self._chunk = chunk
-        self._purse = purse
+        self._memory = memory
         self._tally = tally
 
     @property
@@ -144,7 +146,7 @@ class PartitionConversion:
         if self._piece or conversion is None:
             return bool(self._piece)
         made = self._converted(conversion, max(room, 1))
-        if made is None and conversion.wants and self._purse.afford(conversion.wants, self):
+        if made is None and conversion.wants and self._memory.afford(conversion.wants, self):
             made = self._converted(conversion, max(room, 1))
         self.wants, self.needed_bytes = conversion.wants, conversion.needed_bytes
         if made is None:
@@ -164,14 +166,14 @@ class PartitionConversion:
         self._hold(0)
 
     def _hold(self, size: int) -> None:
-        self._purse.beside += size - self.holds
+        self._memory.beside += size - self.holds
         self.holds = size
 
     def _converted(self, conversion: DownConversion, room: int) -> bytes | None:
         tally, began = self._tally, perf_counter()
         counts = conversion.counts
         messages, headers = counts.messages, counts.dropped_headers
-        made = conversion.piece(room, self._purse.allowance(self))
+        made = conversion.piece(room, self._memory.allowance(self))
         tally.seconds += perf_counter() - began
         tally.records += counts.messages - messages
         tally.dropped_headers += counts.dropped_headers - headers

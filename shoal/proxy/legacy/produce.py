@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from shoal.protocol.legacy.errors import Release
-    from shoal.protocol.legacy.produce.up import UpConverted
+    from shoal.protocol.legacy.produce.up_conversion import UpConverted
     from shoal.protocol.messages.produce import ProduceRequest
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.connection.connection import Connection

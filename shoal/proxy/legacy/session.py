@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.legacy.errors import downgrade_error
-from shoal.protocol.legacy.fetch.down import DownConversion
+from shoal.protocol.legacy.fetch.down_conversion import DownConversion
 from shoal.protocol.legacy.fetch.failure import FailureKind
 from shoal.protocol.legacy.fetch.fetch import (
     LegacyFetch,

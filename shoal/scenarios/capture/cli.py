@@ -187,14 +187,14 @@ def _compact(options: Namespace) -> int:
 
 
 def _to_pcap(options: Namespace) -> int:
-    from shoal.protocol.capture.frames.picking import Wanted
+    from shoal.protocol.capture.frames.frame_filter import FrameSelection
     from shoal.protocol.schema.api import API
     from shoal.scenarios.capture.frames.to_pcap import to_pcap
 
     keys = {api.name: key for key, api in API.items()}
     if unknown := [name for name in options.api if name not in keys]:
         raise ToolError(f"no such API: {', '.join(unknown)} (there are {', '.join(keys)})")
-    wanted = Wanted(
+    wanted = FrameSelection(
         topics=frozenset(options.topic),
         clients=frozenset(options.client),
         apis=frozenset(keys[name] for name in options.api),

@@ -2,9 +2,9 @@
 what reads raw captures: a hostile file ends in an error or in frames, and the rules for what is written never raise.
 """
 
+from shoal.protocol.capture.frames.frame_filter import FrameFilter, FrameSelection
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
 from shoal.protocol.capture.frames.pcapng_reader import Decoder
-from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.sink import MemorySink
@@ -84,7 +84,7 @@ def _ahead_seeds() -> list[bytes]:
 def _raw(data: bytes) -> None:
     """The first byte: whether there is a filter on topics."""
     decoder = Decoder()
-    picker = FrameFilter(Wanted(topics=frozenset({"t"})) if data[:1] > b"\x7f" else Wanted())
+    picker = FrameFilter(FrameSelection(topics=frozenset({"t"})) if data[:1] > b"\x7f" else FrameSelection())
     for frame in decoder.feed(data[1:]):
         for kept in picker.take(frame):
             assert kept.frame == frame.frame or kept.withheld or kept.sender != frame.sender

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from zlib import crc32
 
-from shoal.protocol.legacy.fetch.down import DownConversion
+from shoal.protocol.legacy.fetch.down_conversion import DownConversion
 from shoal.protocol.legacy.fetch.fetch import (
     LegacyFetch,
     Wanted,

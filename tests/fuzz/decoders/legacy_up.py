@@ -12,7 +12,7 @@ from shoal.protocol.legacy.produce.produce import (
     read_legacy_answer,
     read_legacy_produce,
 )
-from shoal.protocol.legacy.produce.up import UpConverted, up_convert
+from shoal.protocol.legacy.produce.up_conversion import UpConverted, up_convert
 from shoal.protocol.legacy.reading import Room, read_messages
 from shoal.protocol.messages.produce import encode_produce_response
 from shoal.protocol.records.batch import open_batch

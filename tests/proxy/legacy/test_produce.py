@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from shoal.protocol.legacy.message import Message
-from shoal.protocol.legacy.produce.up import UpConverted
+from shoal.protocol.legacy.produce.up_conversion import UpConverted
 from shoal.protocol.messages.produce import encode_produce_response, read_produce_request
 from shoal.protocol.wire.compression import Codec
 from shoal.proxy.legacy.path import LegacyPath

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoal.protocol.legacy.fetch.down import CHUNK, DownConversion
+from shoal.protocol.legacy.fetch.down_conversion import CHUNK, DownConversion
 from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import NewRecord, seal_batch
 from shoal.protocol.wire.compression import Codec

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from shoal.protocol.legacy.produce.up import UpConverted, up_convert
+from shoal.protocol.legacy.produce.up_conversion import UpConverted, up_convert
 from shoal.protocol.legacy.reading import Room
 from shoal.protocol.messages.produce import ProducePartition, ProduceRequest, encode_partition, encode_plain_produce
 from shoal.protocol.schema.api import ApiKey

@@ -11,8 +11,8 @@ import heapq
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final
 
+from shoal.protocol.capture.frames.frame_filter import FrameFilter
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
-from shoal.protocol.capture.frames.picking import FrameFilter
 from shoal.scenarios.capture.files import gone_if_it_fails
 from shoal.scenarios.capture.frames.files import read_frames
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from shoal.protocol.capture.frames.picking import Wanted
+    from shoal.protocol.capture.frames.frame_filter import FrameSelection
     from shoal.scenarios.capture.files import CaptureFile
 
 __all__ = ["merged", "to_pcap"]
@@ -29,7 +29,11 @@ _MERGED: Final = "merged"
 
 
 def to_pcap(
-    files: Sequence[CaptureFile], out: Path, wanted: Wanted, from_ns: int | None = None, to_ns: int | None = None
+    files: Sequence[CaptureFile],
+    out: Path,
+    wanted: FrameSelection,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
 ) -> int:
     """-> frames written. `out` appears when it is complete. Raises OSError, RemoteProtocolError."""
     hidden = out.with_name(f".{out.name}.part")
@@ -43,7 +47,7 @@ def to_pcap(
     return written
 
 
-def merged(files: Sequence[CaptureFile], wanted: Wanted) -> Iterator[CapturedFrame]:
+def merged(files: Sequence[CaptureFile], wanted: FrameSelection) -> Iterator[CapturedFrame]:
     """Frames of several processes by time; the files of one process follow each other."""
     picker = FrameFilter(wanted)
     streams = [_frames(list(group)) for _, group in groupby(sorted(files), key=lambda file: file.proxy or file.path)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from shoal.protocol.multibatch.dialogue import Ended
+from shoal.protocol.multibatch.dialogue import DialogueEnded
 from shoal.protocol.multibatch.login import login
 from shoal.scenarios.kafka.errors import TrafficFailed
 
@@ -86,5 +86,5 @@ async def converse(wire: Wire, talk: Talk[T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    except (Ended, trio.BrokenResourceError) as error:
+    except (DialogueEnded, trio.BrokenResourceError) as error:
         raise TrafficFailed(str(error)) from error

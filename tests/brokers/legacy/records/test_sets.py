@@ -11,7 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.legacy.fetch.down import CHUNK
+from shoal.protocol.legacy.fetch.down_conversion import CHUNK
 from shoal.protocol.legacy.fetch.overflow import overflow
 from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import LOG_APPEND_TIME, NewRecord

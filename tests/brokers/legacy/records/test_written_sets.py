@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.scenarios.kafka.java.old_clients import compiled, java_client
 from tests.brokers.legacy.old_clients.kinds import JAVA
-from tests.protocol.legacy.produce.test_up import as_records, converted
+from tests.protocol.legacy.produce.test_up_conversion import as_records, converted
 from tests.support.batches import consumed
 from tests.support.legacy.sets import codecs, message_lists, numbered, read
 

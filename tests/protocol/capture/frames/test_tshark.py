@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from shoal.protocol.capture.frames.frame_filter import FrameFilter, FrameSelection
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder, Sender
-from shoal.protocol.capture.frames.picking import FrameFilter, Wanted
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import write_request_header, write_response_header
@@ -50,7 +50,7 @@ def _tshark(path: Path, wanted: str, fields: tuple[str, ...]) -> list[tuple[str,
 def test_tshark_reads_topic_client_and_records_and_goes_on_behind_what_is_withheld(tmp_path: Path) -> None:
     login = [_asked(ApiKey.SASL_AUTHENTICATE, 1, 3, b"secret"), _answered(ApiKey.SASL_AUTHENTICATE, 1, 3, b"secret")]
     frames = [*_produce(1, 7), *_produce(2, 90, 3000), *login, *_produce(4, 5)]
-    encoder, picker = Encoder("0badcafe"), FrameFilter(Wanted())
+    encoder, picker = Encoder("0badcafe"), FrameFilter(FrameSelection())
     start = encoder.opened(frames[0].time_ns, 1, 2, "a client")
     data = start + b"".join(encoder.frame(kept) for frame in frames for kept in picker.take(frame))
     path = tmp_path / "raw.pcapng"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.protocol.legacy.fetch.down import CHUNK, DownConversion
+from shoal.protocol.legacy.fetch.down_conversion import CHUNK, DownConversion
 from shoal.protocol.legacy.fetch.failure import FailureKind
 from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import NewRecord, encode_batch

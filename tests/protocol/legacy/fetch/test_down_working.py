@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocol.legacy.fetch.down import CHUNK, DownConversion
+from shoal.protocol.legacy.fetch.down_conversion import CHUNK, DownConversion
 from shoal.protocol.legacy.fetch.working import COPIES
 from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import NewRecord, encode_batch

@@ -15,7 +15,7 @@ from shoal.protocol.legacy.produce.produce import (
     read_legacy_answer,
     read_legacy_produce,
 )
-from shoal.protocol.legacy.produce.up import UpConverted
+from shoal.protocol.legacy.produce.up_conversion import UpConverted
 from shoal.protocol.messages.produce import encode_produce_response, read_produce_request
 from shoal.protocol.schema.decomposer import MAX_ELEMENTS
 from shoal.protocol.schema.headers import read_request_header
@@ -23,7 +23,7 @@ from shoal.protocol.wire.compression import Codec, decompress
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
-from tests.protocol.legacy.produce.test_up import ONE, as_records
+from tests.protocol.legacy.produce.test_up_conversion import ONE, as_records
 from tests.support.batches import consumed, damaged
 from tests.support.legacy.produce_frames import Said, produce_frame, said
 from tests.support.legacy.sets import FIRST, LIMIT, codecs, magics, message_lists, numbered, wrapped, wrapper

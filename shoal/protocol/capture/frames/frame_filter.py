@@ -17,7 +17,7 @@ from shoal.protocol.capture.frames.redaction import ExchangePart, cut_answer, cu
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.types import write_compact_string, write_string
 
-__all__ = ["MAX_HELD", "MAX_WAITING", "FrameFilter", "Wanted"]
+__all__ = ["MAX_HELD", "MAX_WAITING", "FrameFilter", "FrameSelection"]
 
 MAX_HELD: Final = 64 * 1024 * 1024
 """Bytes of requests that wait for their answers, over all connections."""
@@ -34,7 +34,7 @@ _UNASKED: Final = "withheld: the answer to a request that was not seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class FrameSelection:
     """Empty is no condition. What is wanted meets all of them."""
 
     topics: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class FrameFilter:
     A frame of which only the beginning could be kept comes with `withheld` set: it is cut, and keeps the order.
     """
 
-    def __init__(self, wanted: Wanted, *, max_held: int = MAX_HELD, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, wanted: FrameSelection, *, max_held: int = MAX_HELD, max_waiting: int = MAX_WAITING) -> None:
         self._wanted = wanted
         self._max_held = max_held
         self._max_waiting = max_waiting
@@ -107,7 +107,7 @@ class FrameFilter:
     def _answer(self, exchanges: Exchanges[_Held], captured: CapturedFrame) -> Iterator[CapturedFrame]:
         ended = list(exchanges.answer(captured.frame))
         if not ended:
-            if self._wanted == Wanted():
+            if self._wanted == FrameSelection():
                 yield captured._replace(frame=b"", withheld=_UNASKED)
             return
         for _, held in ended[:-1]:

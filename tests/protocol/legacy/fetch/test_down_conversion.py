@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocol.legacy.fetch.down import CHUNK
+from shoal.protocol.legacy.fetch.down_conversion import CHUNK
 from shoal.protocol.legacy.lz4_header import as_magic_0, as_standard
 from shoal.protocol.legacy.message import OVERHEAD, Message
 from shoal.protocol.records.batch import CONTROL, LOG_APPEND_TIME, NewRecord, encode_batch

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.protocol.legacy.message import LOG_APPEND_TIME, Message, write_message
-from shoal.protocol.legacy.produce.up import MAX_RECORDS, up_convert
+from shoal.protocol.legacy.produce.up_conversion import MAX_RECORDS, up_convert
 from shoal.protocol.legacy.reading import Room
 from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch, read_batch_header
 from shoal.protocol.wire.compression import Codec
