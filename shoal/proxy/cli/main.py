@@ -21,12 +21,12 @@ from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
 from shoal.proxy.cli.probe_arguments import credentials
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.checks import run_limit_problem
-from shoal.proxy.config.logs import set_up_logs
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.doctor import ShoalListeners, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import set_up_logs
 
 if TYPE_CHECKING:
     import argparse

@@ -16,11 +16,11 @@ import trio
 from shoal.proxy.cli.report import Snapshot, report
 from shoal.proxy.cli.stall_watch import StallWatch
 from shoal.proxy.coalesce.path import CoalescePath
-from shoal.proxy.config.logs import event, fields
 from shoal.proxy.config.parse import LOOPBACK
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.listener.plain import PlainPath
+from shoal.proxy.logs import event, fields
 from shoal.proxy.server import serve
 from shoal.proxy.shallow.paths import shallow_paths
 from shoal.proxy.statistics import ServerStatistics

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.cli.exit_codes import STALLED
-from shoal.proxy.config.logs import fields
+from shoal.proxy.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

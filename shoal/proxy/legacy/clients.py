@@ -16,7 +16,7 @@ import trio
 from shoal.protocol.legacy.errors import Release, spoken_since
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION
 from shoal.protocol.schema.api import API
-from shoal.proxy.config.logs import event
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
