@@ -108,6 +108,22 @@ class TappedTransport:
             self.give_up()
         return size
 
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
+        buffers = list(buffers)
+        rest = size = self._inner.sendmsg(buffers)
+        if self._tap is None:
+            return size
+        now_ns = self._clock()
+        try:
+            for buffer in buffers:
+                if rest and self._tap is not None:
+                    chunk = memoryview(buffer)[:rest]
+                    rest -= len(chunk)
+                    self._parse(self._sent_now, now_ns, chunk)
+        except Exception:
+            self.give_up()
+        return size
+
     def _copy(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> None:
         """Defer whole frames. Parse them if there is no room, and other chunks."""
         backlog = self._backlog
@@ -153,22 +169,6 @@ class TappedTransport:
             self._copy(tap, chunk, len(chunk), now_ns)
         elif requests is None:
             self._parse(self._sent_now, now_ns, chunk)
-
-    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
-        buffers = list(buffers)
-        rest = size = self._inner.sendmsg(buffers)
-        if self._tap is None:
-            return size
-        now_ns = self._clock()
-        try:
-            for buffer in buffers:
-                if rest and self._tap is not None:
-                    chunk = memoryview(buffer)[:rest]
-                    rest -= len(chunk)
-                    self._parse(self._sent_now, now_ns, chunk)
-        except Exception:
-            self.give_up()
-        return size
 
     def _parse(self, parse: Callable[[Frame, int], None], now_ns: int, chunk: memoryview) -> None:
         """Parse now, after all deferred chunks."""
