@@ -19,8 +19,9 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.broker_client import BrokerClient, open_client
 from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.link import BrokerLink, LinkLost, open_link
+from shoal.proxy.net.transport import PeerLost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +72,9 @@ class _Prober:
     async def metadata(self, bootstrap: Sequence[Address]) -> Metadata:
         """Raises DialogueEnded."""
         with trio.move_on_after(self.seconds):
-            async with open_link(bootstrap, _LIMITS) as link:
-                await self._log_in(link)
-                return await converse(link, _ask_metadata())
+            with open_client(bootstrap, _LIMITS) as client:
+                await self._log_in(client)
+                return await converse(client, _ask_metadata())
         raise unproven(f"no answer within {self.seconds:g} s")
 
     async def judge(self, node_id: int, address: Address) -> Proof:
@@ -93,14 +94,14 @@ class _Prober:
 
     async def _run(self, probe: Probe, address: Address) -> Proof:
         with trio.move_on_after(self.seconds):
-            async with open_link([address], _LIMITS) as link:
-                await self._log_in(link)
+            with open_client([address], _LIMITS) as client:
+                await self._log_in(client)
                 step = probe.start()
                 while isinstance(step, Ask):
                     await trio.sleep(step.pause)
                     try:
-                        step = probe.answered(await link.exchange(step.frame))
-                    except LinkLost:
+                        step = probe.answered(await client.exchange(step.frame))
+                    except PeerLost:
                         step = probe.lost()
                     except RemoteProtocolError as error:
                         raise unproven(f"the broker's answer to {probe.doing} cannot be read: {error}") from None
@@ -112,16 +113,16 @@ class _Prober:
         """Delete scratch topics after the broker closed the connection. Returns the topics that are left."""
         with trio.move_on_after(self.seconds):
             try:
-                async with open_link([address], _LIMITS) as link:
-                    await self._log_in(link)
-                    return tuple(await converse(link, clean_up(list(topics))))
+                with open_client([address], _LIMITS) as client:
+                    await self._log_in(client)
+                    return tuple(await converse(client, clean_up(list(topics))))
             except (UpstreamUnreachable, DialogueEnded):
                 pass
         return topics
 
-    async def _log_in(self, link: BrokerLink) -> None:
+    async def _log_in(self, client: BrokerClient) -> None:
         if self.credentials is not None:
-            await converse(link, login(self.credentials, os.urandom(18).hex()))
+            await converse(client, login(self.credentials, os.urandom(18).hex()))
 
 
 def _ask_metadata() -> Talk[Metadata]:
@@ -131,15 +132,15 @@ def _ask_metadata() -> Talk[Metadata]:
     return messages.metadata(frame, version)
 
 
-async def converse(link: BrokerLink, talk: Talk[T]) -> T:
-    """Run a dialogue to its end. Raises DialogueEnded on every failure."""
+async def converse(client: BrokerClient, talk: Talk[T]) -> T:
+    """Run a dialogue to its end. Raises UpstreamUnreachable, and DialogueEnded on every other failure."""
     try:
         step = next(talk)
         while True:
             await trio.sleep(step.pause)
             try:
-                frame = await link.exchange(step.frame)
-            except LinkLost:
+                frame = await client.exchange(step.frame)
+            except PeerLost:
                 step = talk.throw(ConnectionEnded())
             else:
                 step = talk.send(frame)

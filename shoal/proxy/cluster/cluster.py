@@ -12,8 +12,9 @@ from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
+from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.link import LinkLost, open_link
+from shoal.proxy.net.transport import PeerLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,14 +141,16 @@ class Cluster:
         request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
         try:
             with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
-                async with open_link(self.bootstrap, self.limits) as link:
-                    frame = await link.exchange(request)
+                with open_client(self.bootstrap, self.limits) as client:
+                    frame = await client.exchange(request)
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
             raise NotLearned("no answer in time") from None
         except UpstreamUnreachable as error:
             raise NotReached(str(error)) from error
-        except (LinkLost, RemoteProtocolError) as error:
+        except PeerLost as error:
+            raise NotLearned(f"{error}: does it want SASL or TLS?") from error
+        except RemoteProtocolError as error:
             raise NotLearned(str(error)) from error
         self.learn(metadata)
         return metadata

@@ -1,6 +1,6 @@
 """A lane: all requests for one broker and key, joined by `CoalescingPolicy`, over the lane's own connections.
 
-    add ── policy ──> a task takes a request ── its Carrier sends it ── each owner gets its results ── repeat
+    add ── policy ──> a task takes a request ── its client sends it ── each owner gets its results ── repeat
 
 A lane has tasks, each with its own connection when needed: usually one that works and one on standby, which overtakes
 if the first is slow. A task with an answer takes the next request itself; only an idle task must be woken. Tasks end
@@ -24,13 +24,15 @@ from shoal.protocol.coalesce.policy import Batch, CoalescingPolicy
 from shoal.protocol.coalesce.request import encode_joined
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.coalesce.carrier import Carrier
 from shoal.proxy.coalesce.index_rows import JoinedCapture
+from shoal.proxy.coalesce.sets import LaneClient
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
+    import socket
+
     from shoal.protocol.coalesce.answer import JoinedAnswer
     from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined, JoinLimits
@@ -54,10 +56,10 @@ _CORRELATION_IDS = 1 << 31
 class _Task:
     """A parked task of a lane; `wake` is set when there is work."""
 
-    __slots__ = ("armed", "carrier", "wake")
+    __slots__ = ("armed", "client", "wake")
 
-    def __init__(self, carrier: Carrier) -> None:
-        self.carrier = carrier
+    def __init__(self, client: LaneClient) -> None:
+        self.client = client
         self.wake = trio.Event()
         self.armed = math.inf  # time of its timer
 
@@ -149,28 +151,31 @@ class Lane:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        task = _Task(Carrier(self.bound_port))
+        task = _Task(LaneClient(self._connect, self.bound_port.limits))
         try:
-            while (joined := await self._next(task.carrier)) is not None or await self._park(task):
+            while (joined := await self._next(task.client)) is not None or await self._park(task):
                 if joined is not None:
-                    await self._exchange(task.carrier, joined)
+                    await self._exchange(task.client, joined)
         except Exception as error:  # an error of Shoal in one lane must not end the others
             log.exception("%r: unexpected error", self)
             self._owner.broken(self, repr(error))
         finally:
             self._tasks -= 1
-            task.carrier.close()
+            task.client.close()
             if self._ending:
                 self.end_soon()
             if self.ended:
                 self._owner.lane_ended(self)
 
-    async def _next(self, carrier: Carrier) -> Joined | None:
+    async def _connect(self) -> socket.socket:
+        return (await self.bound_port.connect())[0]
+
+    async def _next(self, client: LaneClient) -> Joined | None:
         """The next request that is due, or None."""
         sets = self._owner.sets
         if sets.allowed(self.bound_port) and self.policy.due() <= trio.current_time() + _TIMER_S:
-            await sets.introduce(self.bound_port, carrier)
-        return self.policy.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, carrier))
+            await sets.introduce(self.bound_port, client)
+        return self.policy.take(trio.current_time() + _TIMER_S, sets=sets.may_carry(self.bound_port, client))
 
     async def _park(self, task: _Task) -> bool:
         """Wait until there may be work. Returns False to end the task."""
@@ -192,7 +197,7 @@ class Lane:
         self._parked.remove(task)
         task.wake.set()
 
-    async def _exchange(self, carrier: Carrier, joined: Joined) -> None:
+    async def _exchange(self, client: LaneClient, joined: Joined) -> None:
         sets = {
             cast("PartitionRef", target): [cast("PartitionBatch", b.content) for b in chosen]
             for target, chosen in joined.sets.items()
@@ -201,9 +206,11 @@ class Lane:
         correlation_id = next(self._correlation_ids) % _CORRELATION_IDS
         request = encode_joined(self.key, self._client_id, correlation_id, sets)
         seen = JoinedCapture(self.key) if self.bound_port.cluster.capture is not None else None
+        if not joined.has_sets:  # a set must not go to another broker than the proven one
+            client.close_if_lost()
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
-                frame = await carrier.ask(request, correlation_id, here=joined.has_sets)
+                frame = await client.exchange(request)
             answer = read_joined_answer(frame, self.key, sets)
         except UpstreamUnreachable as error:
             self._failed(joined, CloseCause.UPSTREAM_UNREACHABLE, str(error))
@@ -220,7 +227,7 @@ class Lane:
             return
         if seen is not None:
             seen.lost(joined)
-        carrier.close()
+        client.close()
 
     # -- answers ---------------------------------------------------------------------------------------------------
 

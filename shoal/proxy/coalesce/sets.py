@@ -17,17 +17,32 @@ import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cluster.multi_batch import PROBE_SECONDS
+from shoal.proxy.net.broker_client import BrokerClient
 from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
 
 if TYPE_CHECKING:
     from shoal.proxy.cluster.bound_port import BoundPort
-    from shoal.proxy.coalesce.carrier import Carrier
     from shoal.proxy.connection.connection import Connection
 
-__all__ = ["ProvenSets"]
+__all__ = ["LaneClient", "ProvenSets"]
 
 _ASK_AGAIN_SECONDS = 60.0
+
+
+class LaneClient(BrokerClient):
+    """A lane's connection. `introduced`: a prover, and whether this connection leads to its broker."""
+
+    introduced: tuple[Connection, bool] | None = None
+
+    def close(self) -> None:
+        super().close()
+        self.introduced = None
+
+    def close_if_lost(self) -> None:
+        """A broker may close an idle connection; then the next request gets a new one."""
+        if self.is_lost:
+            self.close()
 
 
 class ProvenSets:
@@ -51,30 +66,31 @@ class ProvenSets:
             if await connection.cluster.proofs.ensure(connection):
                 self._provers[bound_port] = connection
 
-    async def introduce(self, bound_port: BoundPort, carrier: Carrier) -> None:
+    async def introduce(self, bound_port: BoundPort, client: LaneClient) -> None:
         """Before a possible set: check that this connection leads to the proven broker, once per prover."""
         prover = self._provers.get(bound_port)
-        asked = carrier.introduced is not None and carrier.introduced[0] is prover
+        asked = client.introduced is not None and client.introduced[0] is prover
         if prover is None or asked or bound_port.node_id is None:
             return
+        client.close_if_lost()
         try:
             with trio.fail_after(PROBE_SECONDS):
-                holds = await prover.cluster.proofs.still_holds(bound_port.node_id, carrier.exchange)
+                holds = await prover.cluster.proofs.still_holds(bound_port.node_id, client.exchange)
         except (UpstreamUnreachable, PeerLost, RemoteProtocolError, trio.TooSlowError):
-            carrier.close()
+            client.close()
             self.lost(bound_port)
         else:
             if holds or self.allowed(bound_port):  # or the proof ended meanwhile: then the result is void
-                carrier.introduced = prover, holds
+                client.introduced = prover, holds
 
-    def may_carry(self, bound_port: BoundPort, carrier: Carrier) -> bool:
+    def may_carry(self, bound_port: BoundPort, client: LaneClient) -> bool:
         """True if a set may use this connection. Valid until the next await."""
         if not self.allowed(bound_port):
             return False
-        if carrier.has_lost_its_broker:
+        if client.is_lost:
             self.lost(bound_port)
             return False
-        return carrier.introduced == (self._provers[bound_port], True)
+        return client.introduced == (self._provers[bound_port], True)
 
     def lost(self, bound_port: BoundPort) -> None:
         """A connection of a lane was lost: the broker may be replaced."""

@@ -24,8 +24,9 @@ from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.errors import UpstreamFault
+from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.link import LinkLost, open_link
+from shoal.proxy.net.transport import PeerLost
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -87,9 +88,9 @@ async def _ask_coordinator(
         return None
     address = Address(found["Host"], found["Port"])
     try:
-        async with open_link([address], connection.limits) as link:
-            return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await link.exchange(request))
-    except (LinkLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
+        with open_client([address], connection.limits) as client:
+            return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await client.exchange(request))
+    except (PeerLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
         connection.listener.complain(f"offsets of group {group!r} are at the coordinator {address}: {error}")
         return None
 

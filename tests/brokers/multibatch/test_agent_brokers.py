@@ -10,7 +10,8 @@ from shoal.protocol.multibatch.proof import Result
 from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.config.settings import Limits
-from shoal.proxy.net.link import LinkLost, open_link
+from shoal.proxy.net.broker_client import open_client
+from shoal.proxy.net.transport import PeerLost
 from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
 from tests.brokers.multibatch.test_real_brokers import probe, proxied, topics
 from tests.proxy.cluster.test_multi_batch import ASK, LOOK
@@ -19,13 +20,13 @@ from tests.support.rig import request
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shoal.proxy.net.link import BrokerLink
+    from shoal.proxy.net.broker_client import BrokerClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.agent]
 
 
-async def says(link: BrokerLink, key: int) -> bool:
-    return (await link.exchange(request(key, 0, 7)))[8:] == b"1"
+async def says(client: BrokerClient, key: int) -> bool:
+    return (await client.exchange(request(key, 0, 7)))[8:] == b"1"
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
@@ -42,15 +43,15 @@ async def test_a_broker_that_comes_back_is_proven_again_and_without_its_agent_it
         node = cluster.nodes[1]
         async with proxied(cluster.bootstrap) as (server, broker):
             for agent in (True, False):
-                async with open_link([broker], Limits()) as link:
-                    assert await says(link, ASK)
+                with open_client([broker], Limits()) as client:
+                    assert await says(client, ASK)
                     node.kill()
-                    with pytest.raises(LinkLost):  # this one is for the broker itself
-                        await link.exchange(request(ApiKey.API_VERSIONS, 0, 8))
+                    with pytest.raises(PeerLost):  # this one is for the broker itself
+                        await client.exchange(request(ApiKey.API_VERSIONS, 0, 8))
                 node.agent = agent
                 await node.start()
-                async with open_link([broker], Limits()) as link:
-                    assert not await says(link, LOOK)
-                    assert await says(link, ASK) is agent
+                with open_client([broker], Limits()) as client:
+                    assert not await says(client, LOOK)
+                    assert await says(client, ASK) is agent
             (known,) = server.clusters["c"].proofs.proofs().values()
             assert "error 87" in known.why

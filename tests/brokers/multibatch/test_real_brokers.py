@@ -25,7 +25,7 @@ from shoal.protocol.wire.sasl import MECHANISMS, Credentials
 from shoal.proxy.cli.probe import ClusterReport, converse, probe_cluster
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, Mode, Settings
-from shoal.proxy.net.link import open_link
+from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.server import Server
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
@@ -156,9 +156,10 @@ async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
 async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) -> None:
     """The scratch topic is made by the client's own connection, on which the client has logged in."""
     allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
-    async with proxied(guarded.sasl_bootstrap) as (server, broker), open_link([broker], Limits()) as link:
-        await converse(link, login(bob("SCRAM-SHA-512"), "nonce"))
-        assert (await link.exchange(request(ASK, 0, 7)))[8:] == b"0"
+    async with proxied(guarded.sasl_bootstrap) as (server, broker):
+        with open_client([broker], Limits()) as client:
+            await converse(client, login(bob("SCRAM-SHA-512"), "nonce"))
+            assert (await client.exchange(request(ASK, 0, 7)))[8:] == b"0"
         (known,) = server.clusters["c"].proofs.proofs().values()
         assert known.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
     assert not {name for name in topics(guarded) if name.startswith(SCRATCH_PREFIX)}
