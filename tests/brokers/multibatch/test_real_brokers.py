@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import trio
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -71,10 +73,14 @@ def guarded(shared_clusters: SharedClusters) -> Cluster:
 
 
 def allow_bob(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
+    """Returns when the broker knows it: the controller answers before its broker has applied the new rights."""
     what = (kind, name, pattern, f"User:{BOB}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
     admin = AdminClient(client_config(cluster.bootstrap))
     for done in admin.create_acls([AclBinding(*what)]).values():
         done.result(timeout=20)
+    deadline = time.monotonic() + 20
+    while not admin.describe_acls(AclBindingFilter(*what)).result(timeout=20):
+        assert time.monotonic() < deadline, "the broker does not get to know the rights"
 
 
 async def test_stock_kafka_4_3_refuses(pair: Pair) -> None:
