@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final
 
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.headers import SIZE_BYTES, response_body, write_response_header
+from shoal.protocol.schema.headers import RESPONSE_PREFIX, response_body, write_response_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
@@ -41,7 +41,6 @@ EDITED: Final = frozenset(
 
 _NEWEST: Final[dict[int, int]] = {int(key): newest for key in EDITED if (newest := API[key].newest) is not None}
 _INT16 = Struct(">h")
-_CORRELATED = SIZE_BYTES + 4  # size, correlation id
 # Enough for a handful of brokers and client versions; a response of a 4.3 broker takes 650 bytes.
 _ANSWERS_REMEMBERED = 32
 _MEMORABLE_BYTES = 8192
@@ -54,7 +53,7 @@ def intersect(frame: Buffer, version: int) -> Buffer:
 
     Raises RemoteProtocolError, or UnsupportedVersion above v4.
     """
-    rest = bytes(frame[_CORRELATED:])
+    rest = bytes(frame[RESPONSE_PREFIX:])
     lowered = (_remembered if len(rest) <= _MEMORABLE_BYTES else _too_new)(rest, version)
     if not lowered:
         return frame
@@ -66,7 +65,7 @@ def intersect(frame: Buffer, version: int) -> Buffer:
 
 def _too_new(rest: bytes, version: int) -> tuple[tuple[int, int], ...]:
     """(position in the frame, maximum to write) of each edit; `rest` is the frame after its correlation id."""
-    keys = _keys(bytes(_CORRELATED) + rest, version)
+    keys = _keys(bytes(RESPONSE_PREFIX) + rest, version)
     return tuple((at, _NEWEST[key]) for key, newest, at in keys if newest > _NEWEST.get(key, newest))
 
 

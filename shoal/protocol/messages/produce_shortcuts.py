@@ -7,11 +7,11 @@ caches, as between two requests of a producer, the walks take 18 us per request,
 
 from typing import Final
 
+from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Buffer
 
 __all__ = ["names_no_broker", "usual_acks"]
 
-_CLIENT_ID_AT: Final = 12
 _BEFORE_ACKS: Final = {version: b"\xff\xff" if version < 9 else b"\x00\x00" for version in range(3, 14)}
 """The bytes between client id and acks, by version: [no header tags], no transactional id."""
 
@@ -34,8 +34,8 @@ def usual_acks(first: Buffer, version: int) -> int | None:
 
     None for any other request, or when more bytes are needed.
     """
-    client_id = max(int.from_bytes(first[_CLIENT_ID_AT : _CLIENT_ID_AT + 2], "big", signed=True), 0)
-    at = _CLIENT_ID_AT + 2 + client_id
+    client_id = max(int.from_bytes(first[REQUEST_PREFIX : REQUEST_PREFIX + 2], "big", signed=True), 0)
+    at = REQUEST_PREFIX + 2 + client_id
     if len(first) < at + 4 or first[at : at + 2] != _BEFORE_ACKS.get(version):
         return None
     return int.from_bytes(first[at + 2 : at + 4], "big", signed=True)

@@ -10,9 +10,10 @@ from shoal.protocol.multibatch.messages import ApiRange, common_version, read_ap
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.composer import Values
+from shoal.protocol.schema.headers import peek_correlation_id
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import Buffer, read_int32
+from shoal.protocol.wire.types import Buffer
 
 __all__ = ["PASSING", "Ask", "ConnectionEnded", "Dialogue", "DialogueEnded", "Talk", "unproven"]
 
@@ -94,7 +95,7 @@ class Dialogue:
         self._requests += 1
         number = self._requests
         frame = yield Ask(request_frame(key, version, number, values), pause)
-        got, _ = read_int32(frame, 4, len(frame))
+        got = peek_correlation_id(frame)
         if got != number:
             raise RemoteProtocolError(f"correlation id {got} in the response to request {number} ({self.asked})")
         return frame, version

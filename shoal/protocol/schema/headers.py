@@ -25,22 +25,46 @@ from shoal.protocol.wire.types import (
 )
 
 __all__ = [
+    "REQUEST_PREFIX",
+    "RESPONSE_PREFIX",
+    "SIZE_BYTES",
     "RequestHeader",
+    "peek_client_id",
+    "peek_correlation_id",
     "read_request_header",
+    "read_request_prefix",
+    "read_response_prefix",
+    "read_size",
     "response_body",
     "write_request_header",
     "write_response_header",
 ]
 
-SIZE_BYTES: Final = 4
-
-_FIXED = Struct(
+_SIZE = Struct(">i")
+_REQUEST = Struct(
     ">"
+    "i"  # size of what follows
     "h"  # RequestApiKey
     "h"  # RequestApiVersion
     "i"  # CorrelationId
 )
-_AFTER_FIXED = SIZE_BYTES + _FIXED.size
+_RESPONSE = Struct(
+    ">"
+    "i"  # size of what follows
+    "i"  # CorrelationId
+)
+SIZE_BYTES: Final = _SIZE.size
+REQUEST_PREFIX: Final = _REQUEST.size
+RESPONSE_PREFIX: Final = _RESPONSE.size
+
+read_size = _SIZE.unpack_from
+"""`(buf, pos) -> (size,)`. Like the two below: for callers that know that so many bytes are there."""
+read_request_prefix = _REQUEST.unpack_from
+"""`(buf, pos) -> (size, API key, API version, correlation id)`, the first `REQUEST_PREFIX` bytes of a frame."""
+read_response_prefix = _RESPONSE.unpack_from
+"""`(buf, pos) -> (size, correlation id)`, the first `RESPONSE_PREFIX` bytes of a frame."""
+
+_FIXED = Struct(">hhi")  # of a request header, without the size
 _LARGEST_STRING: Final = 0x7FFF
 
 
@@ -57,13 +81,13 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Buffer) -> RequestHeader:
     """The header of a whole request frame. Raises RemoteProtocolError."""
     end = len(frame)
-    if end < _AFTER_FIXED:
+    if end < REQUEST_PREFIX:
         raise RemoteProtocolError(f"a request of {end} bytes is too short for its header")
-    key, version, correlation_id = _FIXED.unpack_from(frame, SIZE_BYTES)
+    _, key, version, correlation_id = read_request_prefix(frame)
     try:
-        client_id, body = read_string(frame, _AFTER_FIXED, end)
+        client_id, body = read_string(frame, REQUEST_PREFIX, end)
     except RemoteProtocolError:
-        client_id, body = _read_odd_client_id(frame, _AFTER_FIXED, end)
+        client_id, body = _read_odd_client_id(frame, REQUEST_PREFIX, end)
     if request_header_version(key, version) == 2:
         body = _skip_tags(frame, body, end)
     return RequestHeader(key, version, correlation_id, client_id, body)
@@ -80,6 +104,13 @@ def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
     return client_id, stop
 
 
+def peek_client_id(first: Buffer) -> str | None:
+    """From the first bytes of a request frame. None: null, or it has not arrived whole."""
+    start = REQUEST_PREFIX + 2
+    size = int.from_bytes(first[REQUEST_PREFIX:start], "big", signed=True) if len(first) >= start else -1
+    return str(first[start : start + size], "utf-8", "replace") if 0 <= size <= len(first) - start else None
+
+
 def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A header, without the frame's size."""
     tags = write_tagged_fields() if request_header_version(api_key, api_version) == 2 else b""
@@ -88,10 +119,14 @@ def write_request_header(api_key: int, api_version: int, correlation_id: int, cl
 
 def response_body(frame: Buffer, api_key: int, api_version: int) -> int:
     """The position of the body in a response frame. Raises RemoteProtocolError."""
-    body = SIZE_BYTES + 4
     if response_header_version(api_key, api_version) == 1:
-        return _skip_tags(frame, body, len(frame))
-    return body
+        return _skip_tags(frame, RESPONSE_PREFIX, len(frame))
+    return RESPONSE_PREFIX
+
+
+def peek_correlation_id(frame: Buffer) -> int | None:
+    """The correlation id of a response frame; None if it is too short for one, as a SASL token may be."""
+    return read_response_prefix(frame)[1] if len(frame) >= RESPONSE_PREFIX else None
 
 
 def write_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

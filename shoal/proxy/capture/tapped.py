@@ -12,11 +12,11 @@ cannot be copied is parsed. `send`, `recv_into` and the clock are called as loca
 from __future__ import annotations
 
 import logging
-from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shoal.protocol.capture.index.stream import is_whole, size_of
+from shoal.protocol.schema.headers import SIZE_BYTES, read_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +30,6 @@ __all__ = ["TappedTransport"]
 
 log = logging.getLogger("shoal.capture")
 
-_SIZE: Final = Struct(">i").unpack_from
 _LEAST: Final = 8  # bytes of a frame
 _OF_A_BATCH: Final = 256
 """Approximate kept bytes per batch."""
@@ -127,7 +126,7 @@ class TappedTransport:
     def _copy(self, tap: Tap, chunk: Buffer, size: int, now_ns: int) -> None:
         """Defer whole frames. Parse them if there is no room, and other chunks."""
         backlog = self._backlog
-        if _LEAST < size <= backlog.room and (_SIZE(chunk)[0] + 4 == size or is_whole(chunk, size)):
+        if _LEAST < size <= backlog.room and (read_size(chunk)[0] + SIZE_BYTES == size or is_whole(chunk, size)):
             backlog.defer(tap, self._sent, now_ns, bytes(chunk), size)
         else:
             self._parse(self._sent_now, now_ns, memoryview(chunk))

@@ -28,7 +28,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,7 +37,7 @@ from shoal.protocol.coalesce.policy import Batch, JoinLimits
 from shoal.protocol.coalesce.sequences import SeenSequences
 from shoal.protocol.messages.produce import read_produce_response
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import read_request_header
+from shoal.protocol.schema.headers import SIZE_BYTES, read_request_header, read_request_prefix
 from shoal.protocol.transform.addresses import rewrite_endpoints
 from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.types import PartitionRef
@@ -70,14 +69,6 @@ __all__ = ["CoalescePath"]
 
 log = logging.getLogger("shoal.coalesce")
 
-_PREFIX = Struct(
-    ">"
-    "i"  # size of what follows
-    "h"  # RequestApiKey
-    "h"  # RequestApiVersion
-    "i"  # CorrelationId
-)
-_SIZE_BYTES = 4
 LARGEST_REQUEST = (
     64 * 1024
 )  # limit of a client's request: a larger one gains nothing (and exceeds what a pump may hold)
@@ -159,7 +150,7 @@ class CoalescePath:
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         self._members[connection].never_joined_because = AUTHENTICATED
         self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
-        is_handshake = _PREFIX.unpack_from(first)[1] == ApiKey.SASL_HANDSHAKE
+        is_handshake = read_request_prefix(first)[1] == ApiKey.SASL_HANDSHAKE
         return _plain_handshake(connection, first) if is_handshake and _plain_handshake else None
 
     def statistics(self) -> tuple[PathStatistics, ...]:
@@ -174,12 +165,12 @@ class CoalescePath:
 
     def _decide(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         member = self._members[connection]
-        size, _, version, _ = _PREFIX.unpack_from(first)
+        size, _, version, _ = read_request_prefix(first)
         if member.never_joined_because is not None:
             return self._pass(member, first, member.never_joined_because)
         if version < OLDEST or size > LARGEST_REQUEST:
             return self._pass(member, first, OLD if version < OLDEST else LARGE)
-        if len(first) < _SIZE_BYTES + size:
+        if len(first) < SIZE_BYTES + size:
             return Decision.MORE
         header = read_request_header(first)
         found = read_joinable(first, header)
@@ -242,7 +233,7 @@ class CoalescePath:
         if decision is not Decision.MORE:
             self.tally.alone[str(why)] += 1
             if member.connection.tap is not None:
-                member.connection.tap.note(_PREFIX.unpack_from(first)[3], raw(str(why)))
+                member.connection.tap.note(read_request_prefix(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.never_joined_because is None:
             member.never_joined_because = SILENT  # no answer shows when the broker has handled it
         return decision

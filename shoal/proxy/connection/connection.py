@@ -26,12 +26,12 @@ import math
 import socket
 from collections import deque
 from contextlib import contextmanager, suppress
-from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 from trio.lowlevel import wait_readable
 
+from shoal.protocol.schema.headers import read_request_prefix
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
@@ -66,8 +66,6 @@ __all__ = ["COMPLAINT_SECONDS", "Connection", "ListenerApi", "Path"]
 log = logging.getLogger("shoal.connection")
 
 COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most this often
-_REQUEST_IDS = Struct(">hhi")  # api key, api version, correlation id
-_REQUEST_IDS_AT = 4
 
 
 class Connection:
@@ -349,7 +347,7 @@ class Connection:
             self.responses.reply_in_turn(buffers)
 
     def _expect(self, buffers: Sequence[Buffer], answer: Answer[Connection] | None) -> None:
-        key, version, correlation_id = _REQUEST_IDS.unpack_from(buffers[0], _REQUEST_IDS_AT)
+        _, key, version, correlation_id = read_request_prefix(buffers[0])
         self.in_flight.append(correlation_id if answer is None else PendingAnswer(correlation_id, key, version, answer))
 
     async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
@@ -363,7 +361,7 @@ class Connection:
 
     def _note_for_index(self, frame: Buffer, note: RequestAnnotation | None) -> None:
         if self.tap is not None and note is not None:
-            self.tap.note(_REQUEST_IDS.unpack_from(frame, _REQUEST_IDS_AT)[2], note)
+            self.tap.note(read_request_prefix(frame)[3], note)
 
     # -- timeouts and statistics -----------------------------------------------------------------------------------
 

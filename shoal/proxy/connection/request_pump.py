@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
-from shoal.protocol.schema.headers import read_request_header
+from shoal.protocol.schema.headers import (
+    REQUEST_PREFIX,
+    SIZE_BYTES,
+    peek_client_id,
+    read_request_header,
+    read_request_prefix,
+    read_size,
+)
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
 from shoal.proxy.connection.pending import PendingAnswer, Token
@@ -29,16 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestPump"]
 
-_PREFIX = Struct(
-    ">"
-    "i"  # size of what follows
-    "h"  # RequestApiKey
-    "h"  # RequestApiVersion
-    "i"  # CorrelationId
-)
-_SIZE = Struct(">i")
-_CLIENT_ID_AT = _PREFIX.size
-_SMALLEST = _PREFIX.size - _SIZE.size  # request header v0 (ControlledShutdown v0) has no client id
+_SMALLEST = REQUEST_PREFIX - SIZE_BYTES  # request header v0 (ControlledShutdown v0) has no client id
 
 # Limit of the first bytes that a route may ask for: in Produce, acks follow two strings of at most 32 KiB.
 _PEEK_LIMIT = 128 * 1024
@@ -171,8 +168,8 @@ class RequestPump(Pump, Generic[C]):
             pos += remaining
         limit, routes, queue = self._frame_limit, self._routes, self._in_flight
         backlog = self._connection.backlog
-        while end - pos >= _CLIENT_ID_AT and not self.tokens:
-            size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
+        while end - pos >= REQUEST_PREFIX and not self.tokens:
+            size, key, version, correlation_id = read_request_prefix(view, pos)
             if not _SMALLEST <= size <= limit:
                 self._refuse(size, view[pos:end])
             route = routes.get(key)
@@ -181,7 +178,7 @@ class RequestPump(Pump, Generic[C]):
             if route is None or version < route.since:
                 decision = None
             else:
-                decision = self._decide(route, view[pos : min(end, pos + _SIZE.size + size)], size)
+                decision = self._decide(route, view[pos : min(end, pos + SIZE_BYTES + size)], size)
             if decision is None:
                 queue.append(correlation_id)
             else:
@@ -193,7 +190,7 @@ class RequestPump(Pump, Generic[C]):
                     assert route is not None
                     return pos, self._stopped(decision, route, size)
             self.requests += 1
-            pos += _SIZE.size + size
+            pos += SIZE_BYTES + size
             if pos > end:
                 self.remaining = pos - end
                 pos = end
@@ -206,26 +203,19 @@ class RequestPump(Pump, Generic[C]):
             return self._held(route, size)
         if decision is Decision.TAKEN:
             self.requests += 1
-            return FrameStop(_SIZE.size + size, (), None)
+            return FrameStop(SIZE_BYTES + size, (), None)
         return None
 
     def _decide(self, route: Route[C], first: memoryview, size: int) -> Answer[C] | Decision | Wait | None:
         if self._connection.client_id is None:
-            self._identify(first)
+            # taken from the first request with a route; every client starts with such a request
+            self._connection.client_id = peek_client_id(first)
         if route.decide is None:
             return Decision.HOLD if route.handle is not None else route.answer
         decision = route.decide(self._connection, first)
-        if decision is Decision.MORE and len(first) >= min(_PEEK_LIMIT, size + _SIZE.size):
+        if decision is Decision.MORE and len(first) >= min(_PEEK_LIMIT, size + SIZE_BYTES):
             raise RemoteProtocolError(f"a request's first {len(first)} bytes do not hold what they should")
         return decision
-
-    def _identify(self, first: memoryview) -> None:
-        """Take the client id from the first request with a route; every client starts with such a request."""
-        body = _CLIENT_ID_AT + 2
-        if len(first) >= body:
-            length = int.from_bytes(first[_CLIENT_ID_AT:body], "big", signed=True)
-            if 0 <= length <= len(first) - body:
-                self._connection.client_id = str(first[body : body + length], "utf-8", "replace")
 
     def _held(self, route: Route[C], size: int) -> FrameStop:
         if size > self._limits.held_request_bytes:
@@ -234,7 +224,7 @@ class RequestPump(Pump, Generic[C]):
                 f"(limits.held_request_bytes = {self._limits.held_request_bytes})"
             )
         self.requests += 1
-        return FrameStop(_SIZE.size + size, None, partial(self._handle, route))
+        return FrameStop(SIZE_BYTES + size, None, partial(self._handle, route))
 
     async def _handle(self, route: Route[C], frame: bytearray) -> None:
         connection = self._connection
@@ -244,13 +234,13 @@ class RequestPump(Pump, Generic[C]):
 
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
         """Pass SASL tokens; -> end of the last one."""
-        while self.tokens and end - pos >= _SIZE.size and not self.remaining:
-            (size,) = _SIZE.unpack_from(view, pos)
+        while self.tokens and end - pos >= SIZE_BYTES and not self.remaining:
+            (size,) = read_size(view, pos)
             if not 0 <= size <= self._frame_limit:
                 self._refuse(size, view[pos:end])
             self.tokens -= 1
             self._in_flight.append(PendingAnswer(0, -1, 0, Token()))
-            pos += _SIZE.size + size
+            pos += SIZE_BYTES + size
             self.remaining = max(pos - end, 0)
         return min(pos, end)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
 from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResponsePump"]
 
-_PREFIX = Struct(
-    ">"
-    "i"  # size of what follows
-    "i"  # CorrelationId
-)
-_SIZE = Struct(">i")
-_SMALLEST = _PREFIX.size - _SIZE.size
+_SMALLEST = RESPONSE_PREFIX - SIZE_BYTES
 _LARGEST = 0x7FFFFFFF  # answers are streamed, so their size has no other limit
 
 
@@ -99,7 +93,7 @@ class ResponsePump(Pump):
     def check_end(self) -> None:
         """A broker that expects TLS sends an alert of seven bytes and closes."""
         if self.ended and len(self.carry) >= FIRST_BYTES:
-            check_frame_size(_SIZE.unpack_from(self.carry)[0], self.carry, _LARGEST)
+            check_frame_size(read_size(self.carry)[0], self.carry, _LARGEST)
         super().check_end()
 
     @property
@@ -124,8 +118,8 @@ class ResponsePump(Pump):
             if frame_stop is not None:
                 return pos, frame_stop
         queue = self._in_flight
-        while end - pos >= _PREFIX.size:
-            size, correlation_id = _PREFIX.unpack_from(view, pos)
+        while end - pos >= RESPONSE_PREFIX:
+            size, correlation_id = read_response_prefix(view, pos)
             if not queue:
                 raise RemoteProtocolError(f"the broker sent an answer (correlation id {correlation_id}) to no request")
             entry = queue.popleft()
@@ -144,16 +138,16 @@ class ResponsePump(Pump):
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
                     _refuse(which, size, correlation_id, view[pos:end])
-                if stop := self._special(entry, view[pos : min(end, pos + _SIZE.size + size)], _SIZE.size + size):
+                if stop := self._special(entry, view[pos : min(end, pos + SIZE_BYTES + size)], SIZE_BYTES + size):
                     return pos, stop
                 if self._skimmer is not None:
-                    self.remaining = _SIZE.size + size
+                    self.remaining = SIZE_BYTES + size
                     return self.scan(view, pos, end)
-            pos += _SIZE.size + size
+            pos += SIZE_BYTES + size
             if pos > end:
                 self.remaining = pos - end
                 pos = end
-        if end - pos >= _SIZE.size and queue and _is(queue[0], Token):
+        if end - pos >= SIZE_BYTES and queue and _is(queue[0], Token):
             return self._token(view, pos, end), None
         return pos, None
 
@@ -233,7 +227,7 @@ class ResponsePump(Pump):
         self._receive_into = self._receive_prefix
 
     def _receive_prefix(self, view: memoryview) -> int:
-        return self.source.recv_into(view[: _PREFIX.size - len(self.carry)])
+        return self.source.recv_into(view[: RESPONSE_PREFIX - len(self.carry)])
 
     async def _pass_gate(self, asked: OwnRequest, gate: Gate, size: int, _: bytearray) -> None:
         await gate(size)
@@ -247,12 +241,12 @@ class ResponsePump(Pump):
                 entry.answer.deliver(None)
 
     def _token(self, view: memoryview, pos: int, end: int) -> int:
-        (size,) = _SIZE.unpack_from(view, pos)
+        (size,) = read_size(view, pos)
         if size < 0:
             raise RemoteProtocolError(f"the broker sent a SASL token of {size} bytes")
         self._in_flight.popleft()
         self.opaque += 1
-        pos += _SIZE.size + size
+        pos += SIZE_BYTES + size
         self.remaining = max(pos - end, 0)
         return min(pos, end)
 

@@ -14,7 +14,6 @@ translated one wait for its answer: a broker also handles the requests of a conn
 from __future__ import annotations
 
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from shoal.protocol.legacy.answers import CHECKED, say_known
@@ -22,6 +21,7 @@ from shoal.protocol.legacy.errors import CLIENT_VERSIONS, downgrade_error, newes
 from shoal.protocol.legacy.translate import TRANSLATIONS
 from shoal.protocol.legacy.versions import UPSTREAM_VERSION, lower_minima
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import read_request_prefix
 from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.legacy.budget import GRACE
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["LegacyPath"]
-
-_VERSION = Struct(">h").unpack_from
-_VERSION_AT = 6
 
 _SERVED_BELOW = {**UPSTREAM_VERSION, ApiKey.FETCH: 4}
 """API -> the first version that is not translated; from Fetch v4 on, record sets are those of the log."""
@@ -92,7 +89,7 @@ class LegacyPath:
         checked = Edit(partial(self._downgrade_errors, below.answer)) if key in CHECKED else None
 
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-            (version,) = _VERSION(first, _VERSION_AT)
+            _, _, version, _ = read_request_prefix(first)
             decision = _of_base(below, connection, first, version)
             if not 0 <= version <= newest or decision is Decision.MORE or isinstance(decision, Wait):
                 return decision
@@ -105,7 +102,7 @@ class LegacyPath:
         below = self.base.routes[ApiKey.API_VERSIONS]
 
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-            (version,) = _VERSION(first, _VERSION_AT)
+            _, _, version, _ = read_request_prefix(first)
             decision = _of_base(below, connection, first, version)
             if not isinstance(decision, Edit):
                 return decision

@@ -13,7 +13,7 @@ from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.headers import read_request_header, response_body
+from shoal.protocol.schema.headers import SIZE_BYTES, read_request_header, read_request_prefix, read_size, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["ADDRESSES", "FETCH_ADDRESSES", "PLAIN_ROUTES", "PlainPath"]
-
-_VERSION_AT = 6
 
 
 class PlainPath:
@@ -85,7 +83,8 @@ _VERSIONS = Edit(_versions)
 
 
 def _version(first: memoryview) -> int:
-    return int.from_bytes(first[_VERSION_AT : _VERSION_AT + 2], "big", signed=True)
+    version: int = read_request_prefix(first)[2]
+    return version
 
 
 def _decide_produce(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
@@ -117,7 +116,7 @@ def _decide_handshake(connection: Connection, first: memoryview) -> Answer[Conne
     """
     if _version(first) > 0:
         return None
-    if len(first) < 4 + int.from_bytes(first[:4], "big"):
+    if len(first) < SIZE_BYTES + read_size(first)[0]:
         return Decision.MORE
     mechanism, _ = read_string(first, read_request_header(first).body, len(first))
     return Edit(partial(_handshake_answered, mechanism or ""))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trio.lowlevel import wait_readable
 
+from shoal.protocol.schema.headers import SIZE_BYTES, peek_correlation_id, read_request_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.net.connect import connect
 from shoal.proxy.net.transport import PeerLost, SendSide, peer_has_left
@@ -50,14 +51,14 @@ class BrokerClient:
             self._sock = await self._connect()
         sock, answer = self._sock, bytearray()
         await SendSide(sock).send_all([request])
-        await _receive(sock, answer, 4)
-        size = int.from_bytes(answer[:4], "big", signed=True)
+        await _receive(sock, answer, SIZE_BYTES)
+        (size,) = read_size(answer)
         if not 4 <= size <= self._limit:
             raise RemoteProtocolError(f"an answer of {size} bytes")
         await _receive(sock, answer, 4 + size)
         if len(answer) > 4 + size:
             raise RemoteProtocolError(f"{len(answer) - 4 - size} bytes after an answer, without a request in flight")
-        due, answered = (int.from_bytes(data, "big", signed=True) for data in (request[8:12], answer[4:8]))
+        due, answered = read_request_prefix(request)[3], peek_correlation_id(answer)
         if answered != due:
             raise RemoteProtocolError(f"an answer of {size} bytes to {answered} where {due} was due")
         return bytes(answer)

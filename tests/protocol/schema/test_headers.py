@@ -9,13 +9,17 @@ from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 
 from shoal.protocol.schema.api import ApiKey, request_header_version
 from shoal.protocol.schema.headers import (
+    REQUEST_PREFIX,
+    peek_client_id,
+    peek_correlation_id,
     read_request_header,
+    read_request_prefix,
     response_body,
     write_request_header,
     write_response_header,
 )
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.types import write_tagged_fields
+from shoal.protocol.wire.types import write_int32, write_tagged_fields
 from tests.support.kio_messages import encode
 
 KEYS = st.tuples(st.sampled_from(ApiKey), st.integers(0, 20))
@@ -37,6 +41,10 @@ def test_a_request_header_is_that_of_kio(
     assert write_request_header(key, version, correlation_id, client_id) == theirs
     frame = (len(theirs) + len(body)).to_bytes(4) + theirs + body
     assert read_request_header(frame) == (key, version, correlation_id, client_id, 4 + len(theirs))
+    assert read_request_prefix(frame) == (len(frame) - 4, key, version, correlation_id)
+    whole = REQUEST_PREFIX + 2 + len((client_id or "").encode())
+    for cut in range(len(frame) + 1):
+        assert peek_client_id(memoryview(frame)[:cut]) == (client_id if cut >= whole else None)
     for cut in range(4 + len(theirs)):
         with pytest.raises(RemoteProtocolError):
             read_request_header(frame[:cut])
@@ -71,6 +79,11 @@ def test_unknown_api_keys_are_read_as_flexible() -> None:
 def test_response_headers(version: int, tags: bytes) -> None:
     frame = b"\0\0\0\x09" + (99).to_bytes(4) + tags + b"body"
     assert frame[response_body(frame, ApiKey.FETCH, version) :] == b"body"
+
+
+def test_a_frame_that_is_too_short_for_a_response_has_no_correlation_id() -> None:
+    frame = write_int32(6) + write_response_header(ApiKey.PRODUCE, 2, -7) + b"ab"
+    assert [peek_correlation_id(frame[:cut]) for cut in range(len(frame) + 1)] == [None] * 8 + [-7] * 3
 
 
 def test_response_headers_are_written_as_they_are_read() -> None:

@@ -11,7 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import RequestHeader, read_request_header, response_body
+from shoal.protocol.schema.headers import RequestHeader, peek_correlation_id, read_request_header, response_body
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.sasl import TOKEN_ROUNDS
 from shoal.protocol.wire.types import read_string
@@ -24,8 +24,6 @@ UNREADABLE: Final = -2
 """A request whose header cannot be read."""
 _NO_ANSWER: Final = 0  # acks
 _ERROR: Final = Struct(">h")
-_CORRELATION: Final = Struct(">i")
-_CORRELATION_AT: Final = 4
 _MANY: Final = 1 << 30
 
 T = TypeVar("T")
@@ -75,7 +73,7 @@ class Exchanges(Generic[T]):
 
     def _position(self, frame: bytes) -> int:
         """In `waiting`; -1 where it is not there. The answer to a token says nothing about itself."""
-        correlation_id = _CORRELATION.unpack_from(frame, _CORRELATION_AT)[0] if len(frame) >= 8 else None
+        correlation_id = peek_correlation_id(frame)
         for position, (asked, _) in enumerate(self.waiting):
             if asked.api_key == TOKEN:
                 return position if position == 0 else -1

@@ -12,7 +12,7 @@ from shoal.protocol.capture.index.pending import Request
 from shoal.protocol.capture.index.record_sets import RecordSetWalker
 from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_tags
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.schema.headers import response_body
+from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, response_body
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -20,8 +20,6 @@ from shoal.protocol.wire.types import Topic
 
 __all__ = ["AnswerWalker", "Said", "read_produced", "read_whole"]
 
-_PREFIX: Final = Struct(">ii")  # size, correlation id
-_SIZE: Final = Struct(">i")
 _LEAST: Final = 4
 _FETCH: Final = int(ApiKey.FETCH)
 _PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -63,7 +61,7 @@ class AnswerWalker(RecordSetWalker):
     )
 
     def __init__(self, due: Callable[[], Request | None], on_answer: Callable[["AnswerWalker"], None]) -> None:
-        super().__init__(_PREFIX.size)
+        super().__init__(RESPONSE_PREFIX)
         self._due = due
         self._on_answer = on_answer
         self.request: Request | None = None
@@ -77,10 +75,10 @@ class AnswerWalker(RecordSetWalker):
         request = self._due()
         if request is None:
             return 0
-        size, correlation_id = _PREFIX.unpack_from(view, pos)
+        size, correlation_id = read_response_prefix(view, pos)
         if size < 0 or (not request.is_token and (size < _LEAST or correlation_id != request.correlation_id)):
             return 0
-        self.request, self.size = request, size + _SIZE.size
+        self.request, self.size = request, size + SIZE_BYTES
         self.throttle_ms, self.held, self.partitions, self.error = 0, b"", [], 0
         self._step = self._first_step(request)
         return self.size
@@ -111,7 +109,7 @@ class AnswerWalker(RecordSetWalker):
     def _read_fetch(self, view: memoryview, pos: int, stop: int) -> int:
         assert self.request is not None
         version = self.request.api_version
-        pos += _PREFIX.size
+        pos += RESPONSE_PREFIX
         if self._compact:
             pos = read_tags(view, pos)
         throttle_ms = error = 0
@@ -162,7 +160,8 @@ class AnswerWalker(RecordSetWalker):
 def read_whole(request: Request, frame: bytes | bytearray | memoryview) -> tuple[Said, int] | None:
     """Like `read_produced`. None: not the complete answer to this Produce request, or a long one."""
     size = len(frame)
-    if not _PREFIX.size <= size <= HELD or _PREFIX.unpack_from(frame) != (size - _SIZE.size, request.correlation_id):
+    due = size - SIZE_BYTES, request.correlation_id
+    if not RESPONSE_PREFIX <= size <= HELD or read_response_prefix(frame) != due:
         return None
     return read_produced(request, bytes(frame))
 

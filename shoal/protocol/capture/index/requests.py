@@ -16,11 +16,10 @@ from shoal.protocol.capture.index.record_sets import MAX_BATCHES, RecordSetWalke
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.index.stream import read_length, read_name, read_tags
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import REQUEST_PREFIX, SIZE_BYTES, read_request_prefix, read_size
 
 __all__ = ["RequestWalker"]
 
-_PREFIX: Final = Struct(">ihhi")  # size, api key, api version, correlation id
-_SIZE: Final = Struct(">i")
 _LEAST: Final = 8
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _NEWEST_PRODUCE: Final = 13
@@ -44,7 +43,7 @@ class RequestWalker(RecordSetWalker):
     __slots__ = ("_head", "_request", "_sent", "_templates", "ahead", "number", "software", "tokens", "unknown")
 
     def __init__(self, sent: Callable[[Request], None]) -> None:
-        super().__init__(_PREFIX.size)
+        super().__init__(REQUEST_PREFIX)
         self._sent = sent
         self.number = 0
         self.tokens = 0
@@ -102,23 +101,23 @@ class RequestWalker(RecordSetWalker):
 
     def expect_tokens(self, count: int) -> None:
         self.tokens = count
-        self.prefix = _SIZE.size if count else _PREFIX.size
+        self.prefix = SIZE_BYTES if count else REQUEST_PREFIX
 
     def begin(self, view: memoryview, pos: int) -> int:
         self.number += 1
         if self.tokens:
             return self._begin_token(view, pos)
-        size, key, version, correlation_id = _PREFIX.unpack_from(view, pos)
+        size, key, version, correlation_id = read_request_prefix(view, pos)
         if size < _LEAST:
             return 0
-        whole: int = size + _SIZE.size
+        whole: int = size + SIZE_BYTES
         self._request = Request(key, version, correlation_id, whole, self.number)
         self.partitions, self.batches = [], 0
         self._step = self._read_header
         return whole
 
     def _begin_token(self, view: memoryview, pos: int) -> int:
-        size: int = max(_SIZE.unpack_from(view, pos)[0], 0) + _SIZE.size
+        size: int = max(read_size(view, pos)[0], 0) + SIZE_BYTES
         self.expect_tokens(self.tokens - 1)
         self._request = Request(TOKEN, 0, 0, size, self.number)
         self.partitions, self.batches = [], 0
@@ -135,7 +134,7 @@ class RequestWalker(RecordSetWalker):
 
     def _read_header(self, view: memoryview, pos: int, stop: int) -> int:
         request, start = self._request, pos
-        pos += _PREFIX.size
+        pos += REQUEST_PREFIX
         if request.api_key == _CONTROLLED_SHUTDOWN and not request.api_version:
             return start + self._left
         client, pos = read_name(view, pos, compact=False)

@@ -23,6 +23,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
+from shoal.protocol.schema.headers import SIZE_BYTES, read_size
+
 __all__ = [
     "MAX_PIECE",
     "Abandon",
@@ -184,18 +186,18 @@ def is_several(chunk: bytes | bytearray | memoryview) -> bool:
 
 def size_of(chunk: bytes | bytearray | memoryview) -> int:
     """Bytes of the frame that begins there."""
-    size: int = _INT32(chunk)[0]
-    return size + 4
+    size: int = read_size(chunk)[0]
+    return size + SIZE_BYTES
 
 
 def is_whole(chunk: bytes | bytearray | memoryview, size: int) -> bool:
     """It has `size` bytes, and these are whole frames."""
     pos = 0
     while size - pos > _LEAST:
-        length = _INT32(chunk, pos)[0]
+        length = read_size(chunk, pos)[0]
         if length < _LEAST:
             return False
-        pos += 4 + length
+        pos += SIZE_BYTES + length
     return pos == size
 
 

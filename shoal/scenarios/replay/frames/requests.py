@@ -28,7 +28,7 @@ from shoal.protocol.messages.sessions import FetchSessions
 from shoal.protocol.records.batch import HEADER_SIZE, read_batch_header, stamped_header
 from shoal.protocol.records.recordset import split
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.headers import RequestHeader, read_request_header
+from shoal.protocol.schema.headers import RequestHeader, peek_correlation_id, read_request_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -157,7 +157,7 @@ class Interpreter:
 
     def _answer(self, of: _Connection, frame: bytes) -> None:
         """Brokers answer in order; answers that were not captured are skipped."""
-        number = int.from_bytes(frame[4:8], "big", signed=True)
+        number = peek_correlation_id(frame)
         while of.pending:
             pending = of.pending.popleft()
             if pending.header.correlation_id == number:
