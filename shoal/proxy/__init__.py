@@ -11,5 +11,5 @@ task that moves requests to the broker, one that moves answers back. The listene
 API key; a request without a route passes undecoded. `listener.plain` has the routes that every listener needs. The
 features `shallow`, `coalesce` and `legacy` import nothing of each other, and the connection knows none of them.
 
-`doctor` is `shoal check`. `statistics`, `logs` and `errors` are used everywhere.
+`statistics`, `logs` and `errors` are used everywhere.
 """

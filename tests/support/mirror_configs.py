@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.settings import ListenerSettings, Mode, PortMap, PortRange, ShallowSettings
-from shoal.proxy.doctor import (
+from shoal.proxy.cli.doctor import (
     Finding,
     Report,
     Severity,
@@ -14,6 +13,7 @@ from shoal.proxy.doctor import (
     check_mirror,
     read_mirror,
 )
+from shoal.proxy.config.settings import ListenerSettings, Mode, PortMap, PortRange, ShallowSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.arguments import NO_OTHERS, parse_arguments, written
+from shoal.proxy.cli.doctor import ShoalListeners, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, exit_code
 from shoal.proxy.cli.mirror_flags import adopt_former_state, in_flags, mirror_listeners, mirror_settings
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
@@ -24,7 +25,6 @@ from shoal.proxy.config.checks import run_limit_problem
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
-from shoal.proxy.doctor import ShoalListeners, Unreadable, check_mirror, client_address, needed, read_mirror, render
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.logs import set_up_logs
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from shoal.proxy.cli.doctor import Mirror
     from shoal.proxy.config.settings import ListenerSettings, Settings
-    from shoal.proxy.doctor import Mirror
 
 __all__ = ["main"]
 

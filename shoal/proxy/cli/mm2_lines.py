@@ -14,14 +14,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.proxy.cli.doctor.mirror import CONNECT, DEDICATED
 from shoal.proxy.config.parse import LOOPBACK
-from shoal.proxy.doctor.mirror import CONNECT, DEDICATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shoal.proxy.cli.doctor import Needed
     from shoal.proxy.config.settings import Address
-    from shoal.proxy.doctor import Needed
 
 __all__ = ["FORMS", "Wiring", "wiring_lines"]
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.proxy.cli.arguments import parse_arguments
+from shoal.proxy.cli.doctor import ShoalListeners, check_mirror, read_mirror
 from shoal.proxy.cli.main import main
 from shoal.proxy.cli.mirror_flags import mirror_listeners
 from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
 from shoal.proxy.config.settings import Address
-from shoal.proxy.doctor import ShoalListeners, check_mirror, read_mirror
 from tests.support.mirror_configs import BYTES, grave
 from tests.support.processes import CLUSTERS
 
 if TYPE_CHECKING:
-    from shoal.proxy.doctor import Mirror
+    from shoal.proxy.cli.doctor import Mirror
 
 WIRING = Wiring(source=Address("shoal", 19092), target=Address("::1", 29092), source_alias="east", target_alias="west")
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.doctor.destinations import Destination, client_address
-from shoal.proxy.doctor.exactly_once_rules import is_exactly_once
-from shoal.proxy.doctor.finding import Case, Finding, Severity
+from shoal.proxy.cli.doctor.destinations import Destination, client_address
+from shoal.proxy.cli.doctor.exactly_once_rules import is_exactly_once
+from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.proxy.cli.doctor.destinations import ShoalListeners
+    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.properties import Entry
     from shoal.proxy.config.settings import ListenerSettings
-    from shoal.proxy.doctor.destinations import ShoalListeners
-    from shoal.proxy.doctor.mirror import Flow
-    from shoal.proxy.doctor.properties import Entry
 
 __all__ = ["check_wiring", "is_beside_another", "is_meant"]
 

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shoal.proxy.doctor.destinations import ShoalListeners
-    from shoal.proxy.doctor.mirror import Flow
-    from shoal.proxy.doctor.properties import Entry
+    from shoal.proxy.cli.doctor.destinations import ShoalListeners
+    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = ["Case", "Finding", "Severity"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.proxy.doctor.destinations import client_address
-from shoal.proxy.doctor.exactly_once_rules import check_exactly_once
-from shoal.proxy.doctor.finding import Case, Finding, Severity
-from shoal.proxy.doctor.mirror_rules import (
+from shoal.proxy.cli.doctor.destinations import client_address
+from shoal.proxy.cli.doctor.exactly_once_rules import check_exactly_once
+from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
+from shoal.proxy.cli.doctor.mirror_rules import (
     check_converters,
     check_heartbeats,
     check_ignored,
@@ -18,12 +18,12 @@ from shoal.proxy.doctor.mirror_rules import (
     check_topic_codec,
     check_transforms,
 )
-from shoal.proxy.doctor.value_rules import check_numbers, check_spelling, check_values
-from shoal.proxy.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
+from shoal.proxy.cli.doctor.value_rules import check_numbers, check_spelling, check_values
+from shoal.proxy.cli.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
 
 if TYPE_CHECKING:
-    from shoal.proxy.doctor.destinations import ShoalListeners
-    from shoal.proxy.doctor.mirror import Flow, Mirror
+    from shoal.proxy.cli.doctor.destinations import ShoalListeners
+    from shoal.proxy.cli.doctor.mirror import Flow, Mirror
 
 __all__ = ["RULES", "Report", "check_mirror"]
 

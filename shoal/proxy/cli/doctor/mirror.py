@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.doctor.properties import Entry, Unreadable, read_connector, read_properties
+from shoal.proxy.cli.doctor.properties import Entry, Unreadable, read_connector, read_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

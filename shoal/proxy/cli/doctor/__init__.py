@@ -5,13 +5,13 @@
 `check` runs all rules for every flow; `destinations` knows which address belongs to which listener.
 """
 
-from shoal.proxy.doctor.check import Report, check_mirror
-from shoal.proxy.doctor.destinations import ShoalListeners, client_address
-from shoal.proxy.doctor.finding import Finding, Severity
-from shoal.proxy.doctor.mirror import Mirror, read_mirror
-from shoal.proxy.doctor.properties import Unreadable
-from shoal.proxy.doctor.render import render
-from shoal.proxy.doctor.value_rules import Needed, needed
+from shoal.proxy.cli.doctor.check import Report, check_mirror
+from shoal.proxy.cli.doctor.destinations import ShoalListeners, client_address
+from shoal.proxy.cli.doctor.finding import Finding, Severity
+from shoal.proxy.cli.doctor.mirror import Mirror, read_mirror
+from shoal.proxy.cli.doctor.properties import Unreadable
+from shoal.proxy.cli.doctor.render import render
+from shoal.proxy.cli.doctor.value_rules import Needed, needed
 
 __all__ = [
     "Finding",

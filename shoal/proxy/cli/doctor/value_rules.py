@@ -5,13 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 from shoal.proxy.config.settings import ENVELOPE_OVERHEAD
-from shoal.proxy.doctor.finding import Case, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shoal.proxy.doctor.destinations import ShoalListeners
+    from shoal.proxy.cli.doctor.destinations import ShoalListeners
 
 __all__ = ["VALUE_RULES", "Needed", "ValueRule", "check_numbers", "check_spelling", "check_values", "needed"]
 

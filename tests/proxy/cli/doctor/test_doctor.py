@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from shoal.proxy.cli.mm2_lines import Wiring, connect, dedicated
-from shoal.proxy.config.settings import Address, ShallowSettings
-from shoal.proxy.doctor import (
+from shoal.proxy.cli.doctor import (
     Severity,
     check_mirror,
     read_mirror,
     render,
 )
-from shoal.proxy.doctor.properties import Entry
+from shoal.proxy.cli.doctor.properties import Entry
+from shoal.proxy.cli.mm2_lines import Wiring, connect, dedicated
+from shoal.proxy.config.settings import Address, ShallowSettings
 from tests.support.mirror_configs import CONNECTOR, WIRED, check, check_json, grave, mended, shoal, the_one, wired
 
 # -- all is well ---------------------------------------------------------------------------------------------------

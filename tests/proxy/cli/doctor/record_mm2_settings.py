@@ -1,4 +1,4 @@
-"""Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.doctor.record_mm2_settings`
+"""Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.cli.doctor.record_mm2_settings`
 (needs a JDK).
 
 `data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from shoal.proxy.doctor import (
+from shoal.proxy.cli.doctor import (
     Severity,
     Unreadable,
     check_mirror,
     read_mirror,
     render,
 )
-from shoal.proxy.doctor.properties import Entry, read_properties
-from tests.proxy.doctor.record_mm2_settings import RECORDED, SETTINGS
+from shoal.proxy.cli.doctor.properties import Entry, read_properties
+from tests.proxy.cli.doctor.record_mm2_settings import RECORDED, SETTINGS
 from tests.support.mirror_configs import BYTES, WIRED, check, check_json, grave, mended, shoal, the_one, wired
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD

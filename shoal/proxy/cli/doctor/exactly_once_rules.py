@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.proxy.doctor.destinations import client_address
-from shoal.proxy.doctor.finding import Case, Finding, Severity
+from shoal.proxy.cli.doctor.destinations import client_address
+from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.proxy.doctor.properties import Entry
+    from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = ["check_exactly_once", "is_exactly_once"]
 

@@ -6,14 +6,14 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
-from shoal.proxy.doctor.destinations import client_address
-from shoal.proxy.doctor.finding import Finding, Severity
+from shoal.proxy.cli.doctor.destinations import client_address
+from shoal.proxy.cli.doctor.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.proxy.doctor.check import Report
-    from shoal.proxy.doctor.properties import Entry
+    from shoal.proxy.cli.doctor.check import Report
+    from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = ["render"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from shoal.proxy.doctor.exactly_once_rules import is_exactly_once
-from shoal.proxy.doctor.finding import Case, Finding, Severity
+from shoal.proxy.cli.doctor.exactly_once_rules import is_exactly_once
+from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.proxy.doctor.mirror import Flow
-    from shoal.proxy.doctor.properties import Entry
+    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = [
     "check_converters",
