@@ -8,7 +8,7 @@ __all__ = ["OperatorError", "Problem", "UpstreamFault", "UpstreamLost"]
 
 
 class Problem(NamedTuple):
-    """`where` names the setting (a flag, or a path in a file); `what` says the cause and the way out."""
+    """`where` names the setting (a flag, or a path in a file); `what` has the cause and the remedy."""
 
     where: str
     what: str
@@ -18,7 +18,7 @@ class Problem(NamedTuple):
 
 
 class OperatorError(Exception):
-    """The settings ask for something that cannot be done. Exit code 2."""
+    """The settings request something impossible. Exit code 2."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -30,8 +30,8 @@ class OperatorError(Exception):
 
 
 class UpstreamLost(Exception):
-    """The broker's connection ended before its answer came: whether it did the request is not known."""
+    """The broker's connection ended before its answer arrived: it is unknown whether the request was processed."""
 
 
 class UpstreamFault(Exception):
-    """The broker's answer to a request of Shoal's own is wrong."""
+    """The broker's answer to one of Shoal's own requests is wrong."""

@@ -1,7 +1,7 @@
 """Logs: one line per event, for people (aligned) or for machines (JSON). Never one per request.
 
-`log.info("event", extra=fields(key=value, ...))`: the event never varies, and the fields hold what varies, so that both
-forms can be searched. With `extra=event("a sentence", key=value, ...)` the human form is the sentence.
+`log.info("event", extra=fields(key=value, ...))`: the event is constant, and the fields have the variable parts, so
+both forms can be searched. With `extra=event("a sentence", key=value, ...)` the human form is the sentence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def event(text: str, /, **values: object) -> dict[str, object]:
 
 
 class LogThrottle:
-    """Which subjects were logged lately: a client that cannot be served reconnects many times a second."""
+    """Which subjects were logged recently: a client that cannot be served reconnects many times a second."""
 
     def __init__(self, most: int = _MOST_RECENT) -> None:
         self._most = most
@@ -109,14 +109,14 @@ _FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}
 
 
 class _Lines(logging.Handler):
-    """Writes to a descriptor, line by line, without a buffer. What a full disk does not take is lost: nothing raises,
-    and nothing waits. When lines can be written again, the first one says how many are missing."""
+    """Writes to a descriptor, line by line, without a buffer. If the disk is full, lines are lost: nothing raises, and
+    nothing waits. When lines can be written again, the first one has the number of lost ones."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._missing = 0
-        self._torn = False  # the last line has no end
+        self._torn = False  # the last line is incomplete
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -150,7 +150,7 @@ def _handler(stream: TextIO | None) -> logging.Handler:
 
 
 def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Everything under `shoal` goes to `stream` (stderr) from now on; other libraries are left alone."""
+    """From now on, all loggers below `shoal` write to `stream` (stderr); other libraries are not affected."""
     handler = _handler(stream)
     handler.setFormatter(_FORMATTERS[settings.format]())
     log = logging.getLogger("shoal")

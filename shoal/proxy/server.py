@@ -6,7 +6,7 @@
             └── one listener each ──┬── accept, one task per port
                                     └── one task per connection, which has two pumps
 
-Drain: ports are closed, no further request is read, and a connection ends when its requests are answered, or after
+Drain: ports are closed, no further requests are read, and a connection ends when its requests are answered, or after
 `drain_seconds`.
 """
 
@@ -43,11 +43,11 @@ __all__ = ["Server", "serve"]
 log = logging.getLogger("shoal.server")
 
 Paths = "Mapping[Mode, Callable[[Listener], Path]]"
-"""What a listener of a mode does; a mode that is absent is served as plain."""
+"""The path of each mode; a missing mode is served as plain."""
 
 
 class Server:
-    """Binds all ports when it is made. `check_seconds`: between two checks of all timeouts. Raises OperatorError."""
+    """Binds all ports when created. `check_seconds`: interval of the timeout checks. Raises OperatorError."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ async def serve(
     paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until SIGTERM or SIGINT has drained it. Raises OperatorError for a wrong port or state file."""
+    """Run until drained by SIGTERM or SIGINT. Raises OperatorError for a wrong port or state file."""
     server = Server(settings, paths)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:

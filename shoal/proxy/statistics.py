@@ -30,7 +30,7 @@ __all__ = [
 
 class CloseCause(StrEnum):
     CLIENT_CLOSED = "client closed"
-    CLIENT_LOST = "client lost"  # reset, or gone while something was sent to it
+    CLIENT_LOST = "client lost"  # reset, or lost while Shoal was sending to it
     CLIENT_PROTOCOL = "client broke the protocol"
     UPSTREAM_UNREACHABLE = "broker unreachable"
     UPSTREAM_CLOSED = "broker closed"
@@ -47,7 +47,7 @@ class CloseCause(StrEnum):
     INTERNAL = "error in Shoal"
 
 
-# Mistakes, and what an operator has to fix; the other causes are normal.
+# Errors, and problems that an operator must fix; the other causes are normal.
 LOUD = frozenset(
     {
         CloseCause.CLIENT_PROTOCOL,
@@ -58,22 +58,22 @@ LOUD = frozenset(
         CloseCause.NO_PORT,
     }
 )
-# The client may have sent bytes that are not read: close without destroying what it has yet to receive.
+# The client may have sent bytes that are not read: close without discarding what it has yet to receive.
 GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
-# The client may still read: it gets the answers to what the path has taken.
+# The client may still read: it gets the answers to its taken requests.
 PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 
 
 @dataclass(slots=True, kw_only=True)
 class Traffic:
-    """Counts of one connection, or their sum. Bytes are counted on both sides of Shoal, since it may change them."""
+    """Counts of one connection, or their sum. Bytes are counted on both sides of Shoal, because it may change them."""
 
     requests: int = 0  # frames from clients
     answers: int = 0  # frames to clients
-    opaque: int = 0  # answers that passed as they came
+    opaque: int = 0  # answers that passed unread
     edited: int = 0  # answers that were read in place, and perhaps changed
-    held: int = 0  # answers that were held whole, and perhaps changed
-    asked: int = 0  # requests of Shoal's own
+    held: int = 0  # answers that were held, and perhaps changed
+    asked: int = 0  # Shoal's own requests
     from_client: int = 0
     to_upstream: int = 0
     from_upstream: int = 0
@@ -102,10 +102,10 @@ class Tally:
 
 
 class PathStatistics(Protocol):
-    """Counters of one kind that a path keeps, at one moment."""
+    """A snapshot of the counters of a path."""
 
     def since(self, earlier: PathStatistics | None) -> PathStatistics:
-        """The difference to an earlier moment; None: to zero."""
+        """The difference to an earlier snapshot; None: to zero."""
 
     @property
     def happened(self) -> bool:
@@ -115,10 +115,10 @@ class PathStatistics(Protocol):
         """For machines."""
 
     def flow(self, seconds: float) -> Iterator[str]:
-        """What the traffic consisted of: reported in place of requests and bytes."""
+        """The content of the traffic, reported instead of requests and bytes."""
 
     def details(self) -> Iterator[str]:
-        """What else there is to report, for people."""
+        """Other facts to report, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class ListenerStatistics:
     closed: Mapping[CloseCause, int]
     traffic: Traffic
     ports: Mapping[int, int]  # node id -> listening port
-    in_flight: int = 0  # requests of clients without an answer, at this moment: polls that wait for data among them
+    in_flight: int = 0  # unanswered requests of clients now, including polls that wait for data
     state_errors: int = 0  # files of the state directory that could not be written
     path: tuple[PathStatistics, ...] = ()  # always of the same kinds, in the same order
 
@@ -146,7 +146,7 @@ class CaptureStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawStatistics:
-    """Counts of the raw capture, since the start. `lost`: frames of which no file has more than the header."""
+    """Counts of the raw capture, since the start. `lost`: frames of which files have at most the header."""
 
     written: int = 0  # frames
     lost: int = 0

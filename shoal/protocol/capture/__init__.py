@@ -1,4 +1,4 @@
-"""What passes between clients and brokers, recorded. Two programs that import nothing of each other:
+"""Recording of the traffic between clients and brokers. Two programs that import nothing of each other:
 
     index/    one row per record batch (`*.kxb`); always on, cheap
     frames/   whole requests and answers (`*.pcapng`); on request, readable by Wireshark

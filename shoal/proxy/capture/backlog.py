@@ -2,9 +2,8 @@
 
     TappedTransport ── time, bytes ──> here ── every 256 chunks, at each flush, before an annotation ──> taps ── rows
 
-Only short chunks of producing connections (`Tap.quick`) are deferred. Others are parsed as they pass, behind
-all deferred ones; and some deferred ones are parsed when too many wait. Order and times are kept, so the rows are the
-same.
+Only short chunks of producing connections (`Tap.quick`) are deferred. Others are parsed as they pass, following all
+deferred ones; and some deferred ones are parsed when too many wait. Order and times are kept, so the rows are the same.
 
 Requests are deferred as whole frames: so a longer one can be read ahead of earlier ones, and its records are not
 copied.
@@ -31,7 +30,7 @@ Waiting = tuple["Tap", "Callable[[Any, int], None]", int, Any, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogLimits:
-    """What may wait in a process. `long`, `copied` and `received` are bytes of one chunk."""
+    """Limits for one process. `long`, `copied` and `received` are bytes of one chunk."""
 
     wake_every: int = 256  # deferred chunks
     chunks: int = 1024

@@ -33,7 +33,7 @@ _BUFFER: Final = 256 * 1024
 
 
 class RawFiles:
-    """`lost` counts frames that could not be written, `written` and `bytes` what is in files; nothing raises."""
+    """`lost` counts frames that could not be written, `written` and `bytes` those in files. Nothing raises."""
 
     def __init__(self, settings: RawCaptureSettings, proxy: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.written = self.lost = self.bytes = self.number = 0
@@ -126,7 +126,7 @@ class RawFiles:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self.number += 1
         self._size, self._encoder = 0, Encoder(self._proxy)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # held while it is open: other processes see that it is in use
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # as long as it is open: other processes see that it is in use
 
     def _make_room(self) -> None:
         """The limit includes the files of all processes and the new one."""

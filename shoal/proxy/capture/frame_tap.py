@@ -72,9 +72,9 @@ class FrameTap:
         self._claim = claim
         self._put = put
         self._frame = bytearray()
-        self._missing = 0  # of the frame that has begun
+        self._missing = 0  # bytes of the current frame
         self._is_kept = False
-        self.claimed: int | None = None  # for the frame that has begun
+        self.claimed: int | None = None  # for the current frame
         self.given_up = False
 
     def feed(self, data: memoryview, time_ns: int) -> None:
@@ -131,7 +131,7 @@ class FrameTap:
 
 
 class TappedClient(socket.socket):
-    """Takes the place of `client`, which is detached."""
+    """Replaces `client`, which is detached."""
 
     _tap: Tap
 

@@ -35,7 +35,7 @@ def exit_code(command: Callable[[], int], describe: Callable[[Problem], object] 
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """trio wraps the exceptions of its tasks into groups."""
+    """The single exceptions of trio's groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

@@ -53,11 +53,11 @@ class BoundPort:
 
     @property
     def leads_nowhere(self) -> bool:
-        """The address of this port's broker is not known yet: right after a start with mapped ports."""
+        """True if the address of this port's broker is unknown, as right after a start with mapped ports."""
         return self.node_id is not None and self.node_id not in self.cluster.brokers
 
     async def connect(self) -> tuple[socket.socket, bool]:
-        """-> the connection, and whether it is provisional: to a bootstrap broker, because the right one is not known.
+        """-> the connection, and whether it is provisional: to a bootstrap broker, because the right one is unknown.
 
         Raises UpstreamUnreachable.
         """
@@ -67,7 +67,7 @@ class BoundPort:
         return await connect(self.cluster.addresses(self.node_id), self.limits), provisional
 
     async def accept(self, welcome: Callable[[BoundPort, socket.socket], None]) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await wait_readable(self.sock)
             try:

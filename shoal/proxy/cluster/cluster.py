@@ -30,7 +30,7 @@ __all__ = ["Cluster", "NotLearned", "NotReached"]
 
 log = logging.getLogger("shoal.cluster")
 
-# Ids of topics that clients asked for: a large cluster has 10,000 topics; an entry is ~200 bytes.
+# Ids of topics that clients requested: a large cluster has 10,000 topics; an entry is ~200 bytes.
 _TOPIC_LIMIT = 100_000
 # With topic ids, known to all brokers since 2.8; topics are never created by it.
 _METADATA_VERSION = 10
@@ -65,7 +65,7 @@ class Cluster:
         return f"<Cluster {self.name!r}>"
 
     def addresses(self, node_id: int | None) -> Sequence[Address]:
-        """Where to connect to for a broker; None, or one that is not known yet: the bootstrap addresses."""
+        """The addresses of a broker; for None or an unknown one the bootstrap addresses."""
         known = None if node_id is None else self.brokers.get(node_id)
         return (known,) if known else self.bootstrap
 
@@ -128,15 +128,15 @@ class Cluster:
             await self.first_question.wait()
 
     def _made_anew(self, name: str) -> None:
-        """The topic was deleted, and another one has its name now."""
+        """The topic was deleted and recreated."""
         log.info("topic %s of cluster %r was made anew", name, self.name)
         for forget in self.when_made_anew:
             forget(name)
 
     async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
-        """Ask a bootstrap broker over a connection of its own, without authentication; None = all topics.
+        """Ask a bootstrap broker over a new connection, without authentication; None: all topics.
 
-        Raises NotLearned: a cluster that wants SASL or TLS does not answer.
+        Raises NotLearned; a cluster that requires SASL or TLS does not answer.
         """
         request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
         try:

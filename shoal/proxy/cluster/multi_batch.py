@@ -1,9 +1,9 @@
-"""Which brokers of a cluster take several batches per partition in one request: proven before it is used.
+"""Which brokers of a cluster accept several batches per partition in one request: proven before it is used.
 
-A proof is made over a client's own connection, between two of its requests, because Shoal has no credentials: it needs
-a route's handler, as `ask` does, and the client's rights. It is bound to connections: `may_send_sets` is true only for
-a connection over which the broker was proven, or was identified as the proven one. When any connection to a broker is
-lost, no connection to that broker counts as proven any more (`known_proofs.py` has the rules).
+A proof uses a client's own connection, between two of its requests, because Shoal has no credentials: it needs a
+route's handler, as `ask` does, and the client's permissions. It belongs to connections: `may_send_sets` is true only
+for a connection over which the broker was proven, or identified as the proven one. When any connection to a broker is
+lost, no connection to that broker counts as proven any longer (`known_proofs.py` has the rules).
 
 One connection at a time proves a broker; the others send single batches meanwhile.
 """
@@ -85,7 +85,7 @@ class MultiBatchProofs:
         self._leftovers: tuple[str, ...] = ()
 
     def may_send_sets(self, connection: Askable) -> bool:
-        """To be checked before every request with a set: the result is valid until the next await."""
+        """Check it before every request with a set: the result is valid until the next await."""
         return connection in self._vouched
 
     async def ensure(self, connection: Askable) -> bool:
@@ -103,23 +103,23 @@ class MultiBatchProofs:
         return connection in self._vouched
 
     def is_proven(self, node_id: int) -> bool:
-        """Whether the broker is known to take sets; not every connection to it may send them yet."""
+        """Whether the broker is known to accept sets; not every connection to it may send them yet."""
         proof = self._known.proof(node_id)
         return proof is not None and proof.proven
 
     def stamps_are_known(self, connection: Askable) -> bool:
-        """Whether the batches of a set may have a producer id: a batch that is sent again alone is then stored once."""
+        """Whether batches of a set may have a producer id: the broker recognises each when it is sent again alone."""
         return connection in self._stamps
 
     def vouch(self, connection: Askable, *, stamps: bool = False) -> None:
-        """The broker behind this connection is known to take sets."""
+        """The broker of this connection is known to accept sets."""
         assert connection.node_id is not None
         self._vouched[connection] = connection.node_id
         if stamps:
             self._stamps.add(connection)
 
     def withdraw(self, connection: Askable, why: str) -> None:
-        """A proven broker refused a set, or the connection ended on one: no more sets until it is proven again."""
+        """A proven broker refused a set, or the connection was lost with one in flight: no sets until proven again."""
         node_id = connection.node_id
         if node_id is None or connection not in self._vouched:
             return
@@ -159,7 +159,7 @@ class MultiBatchProofs:
         self._known.lost(node_id, self._now())
 
     def proofs(self) -> dict[int, Proof]:
-        """What is known of each broker, by node id."""
+        """The proofs by node id."""
         return self._known.proofs()
 
     def _forget(self, node_id: int) -> None:

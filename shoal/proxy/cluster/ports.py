@@ -1,11 +1,10 @@
 """Which broker of a listener has which port: stable while the process runs, and across restarts with a state file.
 
-Pure, apart from `read_state` and `write_state`. A node keeps its port; a new node of a range gets the lowest port that
-no node has; a port that another program has is skipped and never offered again. A `PortMap` is exactly what the
-operator wrote.
+Pure, except `read_state` and `write_state`. A node keeps its port; a new node of a range gets the lowest unused port; a
+port of another program is skipped and never offered again. A `PortMap` is used exactly as the operator wrote it.
 
-The state file also has each broker's address. A client with cached metadata can therefore reconnect to a broker's port
-and reach that broker right after a start of Shoal, before Shoal has read any metadata.
+The state file also has each broker's address. So a client with cached metadata can reconnect to a broker's port and
+reach that broker right after a start of Shoal, before Shoal has read any metadata.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ Nodes = dict[int, tuple[int, Address | None]]
 
 
 class NoPort(Exception):
-    """A broker has no port here, so an answer that names it cannot be passed on."""
+    """A broker has no port here, so an answer with its address cannot be passed on."""
 
 
 class State(NamedTuple):
-    """`cluster`: the id of the cluster whose brokers these are; None: not known."""
+    """`cluster`: the id of the brokers' cluster; None: unknown."""
 
     nodes: Nodes
     cluster: str | None = None
@@ -97,11 +96,11 @@ class PortAssignments:
         return changed
 
     def forget_addresses(self) -> None:
-        """The nodes were another cluster's; their ports stay."""
+        """The nodes were of another cluster; their ports are kept."""
         self.nodes = {node_id: (port, None) for node_id, (port, _) in self.nodes.items()}
 
     def refuse(self, port: int) -> None:
-        """Another program has this port."""
+        """Another program uses this port."""
         self._refused.add(port)
 
     def _unmapped(self, node_id: int, address: Address) -> str:
@@ -118,7 +117,7 @@ class PortAssignments:
 
 
 def read_state(path: Path, listener: str) -> State:
-    """What `write_state` wrote; empty when there is no such file. Raises NotOurs, CorruptState, or OSError."""
+    """The state from `write_state`; empty if there is no such file. Raises NotOurs, CorruptState, or OSError."""
     try:
         text = path.read_bytes().decode(errors="replace")
     except FileNotFoundError:
@@ -179,7 +178,7 @@ def write_state(path: Path, listener: str, nodes: Nodes, cluster: str | None = N
         with temporary.open("w") as file:
             file.write(json.dumps(state, indent=1) + "\n")
             file.flush()
-            os.fsync(file.fileno())  # else a machine that stops may leave an empty file under its name
+            os.fsync(file.fileno())  # otherwise a machine crash may leave an empty file
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):

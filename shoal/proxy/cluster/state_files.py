@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotOurs", "require_state_dir", "set_aside"]
 
-_KEPT = 3  # renamed versions per file: a machine that stops often must not fill its disk with them
+_KEPT = 3  # renamed versions per file: a machine that crashes often must not fill its disk with them
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -44,9 +44,9 @@ def set_aside(path: Path) -> Path:
 
 
 def require_state_dir(directory: Path | None, *, create: bool = True) -> None:
-    """The operator has set this directory, so it must exist and take files. Raises OperatorError.
+    """The operator has set this directory, so it must exist and be writable. Raises OperatorError.
 
-    A full disk is no error here: that may change, and Shoal logs what is lost for each file.
+    A full disk is not an error here: that may change, and Shoal logs what is lost for each file.
     """
     if directory is None:
         return

@@ -1,4 +1,4 @@
-"""Numbers as people read them. MB = 1,000,000 bytes, as for disks and networks."""
+"""Formats numbers for people. MB = 1,000,000 bytes, as for disks and networks."""
 
 from __future__ import annotations
 

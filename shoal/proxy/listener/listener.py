@@ -1,8 +1,8 @@
-"""One named listener: a bootstrap port, a port for every broker of its cluster, and the connections that came in there.
+"""One named listener: a bootstrap port, a port for every broker of its cluster, and their connections.
 
-Ports are bound synchronously: the port of a new broker is open before the answer that names the broker is sent. Ports
-of the state file and of an explicit map are bound at start, so that a client with cached metadata can reconnect to any
-of them after a restart of Shoal.
+Ports are bound synchronously: the port of a new broker is open before the answer with its address is sent. Ports of the
+state file and of an explicit map are bound at start-up, so that a client with cached metadata can reconnect to any of
+them after a restart of Shoal.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Listener:
         return bound_port
 
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
-        """Where a client finds the broker; its port is bound when this returns. Raises NoPort."""
+        """The address at which a client reaches the broker; its port is bound when this returns. Raises NoPort."""
         bound_port = self.bound_ports.get(node_id) or self._open_for(node_id, address)
         self.cluster.brokers[node_id] = address
         if self.endpoints.assign(node_id, bound_port.port, address):
@@ -198,7 +198,7 @@ class Listener:
             self.endpoints.forget_addresses()
             nodes = self.settings.nodes
             if isinstance(nodes, PortRange) and nodes.state_file is not None:
-                with suppress(OSError):  # then it is overwritten: it is ours
+                with suppress(OSError):  # then it is overwritten: the file is Shoal's
                     _discard(self.settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
         if known != cluster and self.endpoints.nodes:
             self._save()
@@ -208,14 +208,14 @@ class Listener:
         self.tally.state_errors += 1
 
     def learn(self, frame: Buffer, version: int) -> None:
-        """Take from a Metadata answer on its way to a client what shallow mirroring and the index need to know."""
+        """Read from a client's Metadata answer what shallow mirroring and the index need."""
         if self.settings.mode is not Mode.PLAIN or self.cluster.capture is not None:
             self.cluster.learn(read_metadata_response(frame, version))
 
     # -- connections -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Accept until `drain` is called; return when the last connection has ended."""
+        """Accept until `drain` is called; returns when the last connection has ended."""
         try:
             async with trio.open_nursery() as self._serving:
                 async with trio.open_nursery() as self._accepting:
@@ -242,7 +242,7 @@ class Listener:
             bound_port.sock.close()
 
     def close(self) -> None:
-        """No connection is left."""
+        """All connections are closed."""
         self._close_ports()
         self.path.end()
 

@@ -112,7 +112,7 @@ async def _refuse_versions(connection: Connection, frame: bytearray, header: Req
 def _decide_handshake(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
     """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other.
 
-    Tokens follow only where the broker agrees, and after its answer: a refused client goes on with ordinary requests.
+    Tokens follow only if the broker accepts, and after its answer: a refused client continues with ordinary requests.
     """
     if _version(first) > 0:
         return None

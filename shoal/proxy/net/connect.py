@@ -21,7 +21,7 @@ __all__ = ["UpstreamUnreachable", "connect"]
 
 
 class UpstreamUnreachable(Exception):
-    """No address answered; the message says which were tried, and what each said."""
+    """No address accepted a connection; the message has all addresses and their errors."""
 
 
 async def connect(addresses: Sequence[Address], limits: Limits) -> socket.socket:
@@ -39,7 +39,7 @@ async def connect(addresses: Sequence[Address], limits: Limits) -> socket.socket
 
 
 async def _connect_any(address: Address, limits: Limits) -> socket.socket:
-    """Try what the name resolves to, in the resolver's order."""
+    """Try the addresses of the name, in the resolver's order."""
     last = OSError(errno.EADDRNOTAVAIL, "the name resolves to no address")
     for family, kind, protocol, _, sockaddr in await trio.socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM

@@ -1,36 +1,36 @@
-"""Waking a pump without waking trio: what makes a small request cheap.
+"""Runs a pump's step without waking its trio task, which makes small requests cheap.
 
-A pump that only moves bytes needs no task: recv, look, send. But each time trio wakes its task for that, a whole turn
+A pump that only moves bytes needs no task: recv, scan, send. But each time trio wakes its task for that, a whole turn
 of trio's loop runs: deadlines, epoll registration, scheduling, and the stack of awaits. With one small request every
 half millisecond, and so with cold caches, two such turns (request and answer) cost 105 us of CPU; HAProxy's two cost
 35 us, and the same Python code called from a bare epoll loop 40 us.
 
-So the lane has an epoll set of its own. A pump waits by `until(watch, step)`: the lane calls `step` whenever the
-descriptor is readable, and wakes the task only when `step` returns False (something has to be awaited) or raises. The
-lane runs inside trio's own wait: trio calls an instrument right before it blocks (`before_io_wait`), and there the lane
-blocks instead, on its own set, of which trio's epoll descriptor is a member. As soon as trio has anything to do (one of
-its descriptors is ready, a deadline has passed, a step has made a task runnable), the lane returns. There is one
-thread, and a step never runs while a task does; a step must not await.
+So the lane has its own epoll set. A pump waits with `until(watch, step)`: the lane calls `step` whenever the descriptor
+is readable, and wakes the task only if `step` returns False (something must be awaited) or raises. The lane runs inside
+trio's own wait: trio calls an instrument right before it blocks (`before_io_wait`), and the lane blocks there instead,
+on its own set, of which trio's epoll descriptor is a member. As soon as trio has anything to do (one of its descriptors
+is ready, a deadline has passed, a step has made a task runnable), the lane returns. There is one thread, and a step
+never runs while a task does; a step must not await.
 
     trio loop: ── run tasks ── before_io_wait ── epoll(trio) ── run tasks ── ...
                                    │    ▲
                                    ▼    │ trio is ready, its deadline has passed, or a task is runnable
                              epoll(lane: pumps' sockets, epoll(trio)) ──► step()
 
-A descriptor stays in the set while its task is awake: most tasks wait again before anything arrives, and then no system
-call is needed. If something arrives earlier, the lane sees it once and removes the descriptor, and the task's next
-`until` adds it again. (One-shot events would cost a call to arm each of them, even if the step wakes no task.) The
-kernel removes a descriptor when its file is closed, and another file may get its number. So what is registered is not a
-number but a `Watch`, which belongs to one open file: a new file has a new `Watch`, which is registered anew.
+A descriptor remains in the set while its task is awake: most tasks wait again before anything arrives, so no system
+call is needed. If something arrives earlier, the lane removes the descriptor at the first event, and the task's next
+`until` adds it again. (One-shot events would need a call to arm each of them, even if the step wakes no task.) The
+kernel removes a descriptor when its file is closed, and another file may get its number. So a `Watch` is registered
+instead of a number. It belongs to one open file; a new file has a new `Watch`, which is registered again.
 
-trio decides how long to block before it calls the lane. If it must no longer block, because a step has made a task
-runnable or the time has passed in the lane, the lane arms its alarm: a descriptor in trio's epoll that is always
-readable, for one event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte
-through a socket pair and one more task to wake.)
+trio decides how long to block before it calls the lane. If it must no longer block, because a step made a task runnable
+or the time passed in the lane, the lane arms its alarm: a descriptor in trio's epoll that is always readable, for one
+event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte through a socket
+pair and one more task to wake.)
 
-trio has no public name for its epoll descriptor or its run queue; `_Internals` reads them from the one release that the
-package is pinned to. If they are missing (another release, another system) there is no lane, and `until` is a loop
-around `trio.lowlevel.wait_readable`: the same behaviour at trio's cost. trio's test clock and idle detection also work.
+trio's epoll descriptor and run queue are not public; `_Internals` reads them from the release to which the package is
+pinned. If they are missing (another release, another system) there is no lane, and `until` is a loop around
+`trio.lowlevel.wait_readable`: the same behaviour at trio's cost. trio's test clock and idle detection also work.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FastLane", "Watch", "until"]
 
-_BATCH = 64  # events per look: bounds how long trio waits for its turn
+_BATCH = 64  # events per poll: limits how long trio waits
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class _Internals(NamedTuple):
-    """What the lane must know of trio's loop (trio/_core/_run.py and _io_epoll.py)."""
+    """The internals of trio's loop that the lane needs (trio/_core/_run.py and _io_epoll.py)."""
 
     epoll: select.epoll
     runnable: Sized  # tasks
@@ -87,7 +87,7 @@ class Watch:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._lane: FastLane | None = None  # where it is registered
-        self._step: Callable[[], bool] | None = None  # of the task that waits
+        self._step: Callable[[], bool] | None = None  # of the waiting task
         self._task: trio.lowlevel.Task | None = None
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Watch:
 
 
 class FastLane(trio.abc.Instrument):
-    """Made by `FastLane.open`. Counts its steps, and the tasks that it had to wake."""
+    """Created by `FastLane.open`. Counts its steps, and the tasks that it had to wake."""
 
     def __init__(self, internals: _Internals) -> None:
         self._trio = internals
@@ -121,7 +121,7 @@ class FastLane(trio.abc.Instrument):
     @classmethod
     @contextmanager
     def open(cls) -> Iterator[FastLane | None]:
-        """The lane of the calling task's trio run; all users share it. None where there can be no lane."""
+        """The lane of the calling task's trio run, shared by all users. None: no lane is possible."""
         lane = _lane.get() or cls._new()
         if lane is None:
             yield None

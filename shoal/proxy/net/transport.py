@@ -1,10 +1,10 @@
 """Sockets as the pumps use them, and the one receive buffer that all of them share.
 
-A pump reads into `VIEW` and sends from it without awaiting in between, so the whole process needs one such buffer for
-any number of connections. With a buffer per connection and direction, 1,000 idle connections would hold half a
-gigabyte. What a short send does not take is copied before anything awaits.
+A pump reads into `VIEW` and sends from it without awaiting in between, so one buffer is enough for any number of
+connections. With a buffer per connection and direction, 1,000 idle connections would take half a gigabyte. Bytes that
+the kernel does not accept are copied before anything awaits.
 
-`Transport` is what a pump needs of a socket. A plain non-blocking `socket.socket` is one.
+`Transport` is a pump's interface to a socket; a plain non-blocking `socket.socket` has it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINGER = Struct("ii")  # l_onoff, l_linger: socket(7)
 
 
 class Transport(Protocol):
-    """Non-blocking: `BlockingIOError` when it would have to wait, another `OSError` when the peer is gone."""
+    """Non-blocking: `BlockingIOError` if it would have to wait, another `OSError` if the peer is lost."""
 
     def fileno(self) -> int: ...
     def recv_into(self, buffer: memoryview, /) -> int: ...
@@ -57,7 +57,7 @@ class Transport(Protocol):
 
 
 class PeerLost(Exception):
-    """A peer reset its connection, or is gone. `side` is the socket it was lost on."""
+    """A peer reset its connection, or is unreachable. `side` is the socket."""
 
     def __init__(self, side: Transport, error: OSError) -> None:
         super().__init__(error.strerror or str(error))
@@ -66,7 +66,7 @@ class PeerLost(Exception):
 
 
 def tune(sock: socket.socket, limits: Limits) -> None:
-    """Non-blocking, no Nagle, keepalive. Buffer sizes stay unset: a fixed size would end the kernel's autotuning."""
+    """Non-blocking, no Nagle, keepalive. Buffer sizes are not set: fixed sizes would end the kernel's autotuning."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -76,18 +76,18 @@ def tune(sock: socket.socket, limits: Limits) -> None:
 
 
 def peer_has_left(sock: socket.socket) -> bool:
-    """True when the peer has closed or reset the connection, even if not all that it sent before was read (Linux)."""
+    """True if the peer has closed or reset the connection, even if its earlier bytes are not all read (Linux)."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 
 def make_reset(sock: socket.socket) -> None:
-    """Make the close a reset, not a FIN: unsent bytes are discarded, and so is what the peer has not read."""
-    with suppress(OSError):  # it has gone already
+    """Make the close a reset, not a FIN: unsent bytes, and bytes that the peer has not read, are discarded."""
+    with suppress(OSError):  # already closed
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
 
 
 def has_nothing_to_say(sock: socket.socket) -> bool:
-    """For a readable socket: True when the peer has closed or reset the connection."""
+    """For a readable socket: True if the peer has closed or reset the connection."""
     try:
         return not sock.recv(1, socket.MSG_PEEK)
     except OSError:
@@ -105,14 +105,14 @@ class SendSide:
         self.sent = 0
         self.blocked = False  # waits for the peer to read
         self._tolerant = False
-        self.discarding = False  # it has gone
+        self.discarding = False  # the peer is lost
 
     def tolerate_loss(self, tolerant: bool) -> None:
-        """While tolerant, a lost peer is no error: what is sent to it from then on is dropped."""
+        """While tolerant, a lost peer is not an error: later bytes to it are dropped."""
         self._tolerant = tolerant
 
     def send_now(self, data: Buffer) -> int:
-        """How much of `data` the kernel took at once; 0 when it must wait."""
+        """-> bytes of `data` that the kernel accepted at once; 0: it must wait."""
         if self.discarding:
             return len(data)
         try:
@@ -126,7 +126,7 @@ class SendSide:
         return sent
 
     def gather_now(self, buffers: Sequence[Buffer]) -> bytes:
-        """Send what the kernel takes at once, and return a copy of what it did not."""
+        """Send what the kernel accepts at once; -> a copy of the rest."""
         if self.discarding:
             return b""
         try:

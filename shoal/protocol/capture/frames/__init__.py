@@ -1,6 +1,6 @@
 """Raw captures: whole frames as packets of a pcapng file.
 
-    frame -> exchanges (whose answer is it?) -> frame_filter -> redaction (secrets cut out) -> pcapng
+    frame -> exchanges (match answers to requests) -> frame_filter -> redaction (removes secrets) -> pcapng
 
 `pcapng_reader` reads such a file back. Nothing in a file is trusted.
 """

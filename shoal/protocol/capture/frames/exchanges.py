@@ -1,7 +1,7 @@
-"""What the frames of one client connection are: a request says its API, an answer only which request it belongs to.
+"""Matches the frames of one client connection: a request has its API, an answer only the request's correlation id.
 
-Frames without a Kafka header are SASL tokens, behind a SaslHandshake v0 whose mechanism the broker takes. They count
-from the request on, until an answer says that the broker refused: what might be a token is never taken for a request.
+Frames without a Kafka header are SASL tokens, after a SaslHandshake v0 whose mechanism the broker accepts. They are
+expected from the request on, until the broker refuses: a possible token is never read as a request.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from shoal.protocol.wire.types import read_string
 __all__ = ["TOKEN", "UNREADABLE", "Asked", "Exchanges"]
 
 TOKEN: Final = -1
-"""In place of an API key: a SASL token."""
+"""Instead of an API key: a SASL token."""
 UNREADABLE: Final = -2
 """A request whose header cannot be read."""
 _NO_ANSWER: Final = 0  # acks
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 class Exchanges(Generic[T]):
-    """The exchanges of one connection. `waiting`: unanswered requests, and what the caller keeps with each; it bounds
+    """The exchanges of one connection. `waiting`: unanswered requests, each with the caller's data; the caller limits
     them."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Exchanges(Generic[T]):
         self._tokens = 0  # still to come from the client
 
     def request(self, frame: bytes) -> Asked:
-        """`frame` may be cut behind its header. Never raises."""
+        """`frame` may be cut after its header. Never raises."""
         if self._tokens:
             self._tokens -= 1
             return Asked(TOKEN, 0, 0, self._client_id, True)
@@ -62,8 +62,7 @@ class Exchanges(Generic[T]):
         return Asked(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
 
     def answer(self, frame: bytes) -> Iterator[tuple[Asked, T]]:
-        """Requests that this answer ends: those passed over, and last the one that it belongs to. None: it belongs to
-        none we know."""
+        """The requests that this answer ends: skipped ones, and last its own. None: its request is unknown."""
         position = self._position(frame)
         for _ in range(position + 1):
             asked, kept = self.waiting.popleft()
@@ -72,7 +71,7 @@ class Exchanges(Generic[T]):
             yield asked, kept
 
     def _position(self, frame: bytes) -> int:
-        """In `waiting`; -1 where it is not there. The answer to a token says nothing about itself."""
+        """Index in `waiting`; -1: not found. The answer to a token has no correlation id."""
         correlation_id = peek_correlation_id(frame)
         for position, (asked, _) in enumerate(self.waiting):
             if asked.api_key == TOKEN:

@@ -1,10 +1,9 @@
-"""Which frames a raw capture writes, and what is cut out of them: the same rules for the proxy and for `shoal capture
-to-pcap`.
+"""Which frames a raw capture writes, and what is removed from them; also used by `shoal capture to-pcap`.
 
-An answer says neither API nor client, and a request of a fetch session no topic. So with a filter on topics, a request
-waits for its answer, and both are written if one of them mentions a topic: by its name with the length in front (as
-Kafka writes strings), or by its id, which is known from Metadata answers. This takes no decoding; a mention inside
-of records is at worst one exchange too many.
+An answer has neither API nor client id, and a request of a fetch session may have no topic. So with a topic filter, a
+request waits for its answer, and both are written if one of them mentions the topic: by its name after its length (as
+Kafka encodes strings), or by its id, which is known from Metadata answers. No frame is decoded; a mention inside
+records at worst adds an exchange.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ __all__ = ["MAX_HELD", "MAX_WAITING", "FrameFilter", "FrameSelection"]
 MAX_HELD: Final = 64 * 1024 * 1024
 """Bytes of requests that wait for their answers, over all connections."""
 MAX_WAITING: Final = 4096
-"""Requests of one connection that wait for their answers: the oldest then goes without."""
+"""Requests of one connection that wait for their answers; above it the oldest is decided without its answer."""
 _ID_SIZE: Final = 16
 _IDS_FROM: Final = 10  # version of Metadata
 _STANDS_FOR: Final = {TOKEN: ApiKey.SASL_AUTHENTICATE}
@@ -35,7 +34,7 @@ _UNASKED: Final = "withheld: the answer to a request that was not seen"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSelection:
-    """Empty is no condition. What is wanted meets all of them."""
+    """An empty condition matches everything. A frame must match all conditions."""
 
     topics: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
@@ -55,10 +54,9 @@ class _Held(NamedTuple):
 
 
 class FrameFilter:
-    """Takes every frame of every connection, in their order, and gives those to write: with a filter on topics, later
-    than they came.
+    """Gets all frames of all connections in order, and returns those to write; with a topic filter, later.
 
-    A frame of which only the beginning could be kept comes with `withheld` set: it is cut, and keeps the order.
+    A frame of which only the start could be kept has `withheld` set: it is cut, but keeps the order.
     """
 
     def __init__(self, wanted: FrameSelection, *, max_held: int = MAX_HELD, max_waiting: int = MAX_WAITING) -> None:
@@ -71,7 +69,7 @@ class FrameFilter:
         self._held = 0
 
     def take(self, captured: CapturedFrame) -> list[CapturedFrame]:
-        """Never raises, whatever is in a frame."""
+        """Never raises for any content of a frame."""
         key = captured.proxy, captured.connection
         exchanges = self._connections.get(key)
         if exchanges is None:
@@ -80,12 +78,12 @@ class FrameFilter:
         return list(pick(exchanges, captured))
 
     def closed(self, proxy: str, connection: int) -> list[CapturedFrame]:
-        """What waited for answers is decided without them."""
+        """Requests that wait for answers are decided without them."""
         exchanges = self._connections.pop((proxy, connection), None)
         return [] if exchanges is None else [frame for _, held in exchanges.waiting for frame in self._settled(held)]
 
     def close(self) -> list[CapturedFrame]:
-        """No more frames come."""
+        """No more frames follow."""
         return [frame for key in list(self._connections) for frame in self.closed(*key)]
 
     def _request(self, exchanges: Exchanges[_Held], captured: CapturedFrame) -> Iterator[CapturedFrame]:

@@ -1,18 +1,17 @@
-"""Raw captures: whole frames as packets of a pcapng file, so that Wireshark and tshark read topic, client and batch
-from them.
+"""Raw captures: whole frames as packets of a pcapng file, in which Wireshark and tshark show topic, client and batch.
 
-    file    := section ...            repeated every few MB: a start for readers; files may be joined by `cat`
+    file    := section ...            a new one every few MB, where readers can start; files may be joined with `cat`
     section := SHB (who wrote it), IDB (raw IPv4, nanoseconds), EPB ...
     EPB     := time, IPv4 header, TCP header, at most MAX_SEGMENT bytes of a frame; direction; a comment
 
 Wireshark finds Kafka by TCP port 9092, reassembles segments, and matches answers to requests by connection. So every
 client connection is one TCP connection, from 10.x.x.x (its number) to port 9092 of 172.16-31.x.x (the broker's node
-id), with sequence numbers that count what is in the file. They begin anew with a SYN in every file. PSH is set on the
-last segment of a frame and on no other, so a reader finds the next frame's beginning behind damage. TCP checksums are
-0: a capture on the sending machine has none.
+id), with sequence numbers that count the bytes in the file. They restart with a SYN in every file. PSH is set only on
+the last segment of a frame, so after damage a reader finds the start of the next frame. TCP checksums are 0, as in
+captures on the sending machine.
 
-Link type 252 (upper PDU) would need no fake headers, but tells Wireshark's Kafka dissector nothing about direction: it
-shows no field.
+Link type 252 (upper PDU) would need no fake headers, but does not give the direction to Wireshark's Kafka dissector,
+which then shows no fields.
 """
 
 from enum import IntEnum
@@ -57,17 +56,17 @@ BROKER_BITS: Final = (1 << 20) - 1
 
 
 class Sender(IntEnum):
-    """The values are those of pcapng's direction flag, as Shoal sees it."""
+    """The values of pcapng's direction flag, as seen by Shoal."""
 
     CLIENT = 1
     BROKER = 2
-    """Or Shoal in its place."""
+    """Or Shoal for it."""
 
 
 class CapturedFrame(NamedTuple):
-    """`frame` is as the client sent or got it, with its size. `withheld`: why it is cut (`redaction.py`), or None.
+    """`frame`: as the client sent or got it, with its size. `withheld`: why it is cut (`redaction.py`), or None.
 
-    `proxy` is the id of the process, `connection` its number there, and `node` the broker that it leads to.
+    `proxy`: id of the process; `connection`: its number there; `node`: the broker at its end.
     """
 
     time_ns: int
@@ -80,7 +79,7 @@ class CapturedFrame(NamedTuple):
 
 
 class _Flow:
-    """A connection in one file: its addresses, and what has been sent by each side."""
+    """A connection in one file: its addresses, and the bytes sent by each side."""
 
     __slots__ = ("broker", "client", "port", "sent")
 
@@ -97,7 +96,7 @@ def connection_of(client: int, port: int) -> int:
 
 
 class Encoder:
-    """Writes one file: each method gives the bytes that come next. `about`: the software's name and version."""
+    """Writes one file: each method returns the next bytes. `about`: the software's name and version."""
 
     def __init__(self, proxy: str, about: str = "Shoal") -> None:
         self._section = _section(proxy, about)
@@ -113,7 +112,7 @@ class Encoder:
         return self._counted(syn + answer)
 
     def closed(self, time_ns: int, connection: int) -> bytes:
-        """The connection has ended. Nothing, if it is not in this file."""
+        """The connection has ended. Empty if it is not in this file."""
         flow = self._flows.pop(connection, None)
         if flow is None:
             return b""
@@ -125,7 +124,7 @@ class Encoder:
         return connection in self._flows
 
     def frame(self, frame: CapturedFrame) -> bytes:
-        """A frame of any size, in as many packets as needed. Opens an unknown connection, without comment."""
+        """A frame of any size, in as many packets as needed. An unknown connection is opened, without a comment."""
         before = b"" if frame.connection in self._flows else self.opened(frame.time_ns, frame.connection, frame.node)
         flow, other = self._flows[frame.connection], Sender(3 - frame.sender)
         pieces = [before]
@@ -175,7 +174,7 @@ def _packet(time_ns: int, sender: Sender, head: bytes, data: bytes, comment: str
 
 
 def _headers(flow: _Flow, sender: Sender, size: int, numbers: tuple[int, int], flags: int) -> bytes:
-    """`numbers`: sequence and acknowledgement. The IPv4 header's checksum is right."""
+    """`numbers`: sequence and acknowledgement. The IPv4 header has a correct checksum."""
     from_client = sender is Sender.CLIENT
     source, target = (flow.client, flow.broker) if from_client else (flow.broker, flow.client)
     ports = (flow.port, BROKER_PORT) if from_client else (BROKER_PORT, flow.port)

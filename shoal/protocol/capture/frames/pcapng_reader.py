@@ -1,8 +1,8 @@
-"""Reads what `pcapng.Encoder` wrote: packets become frames again. Nothing of a file is trusted.
+"""Reads files of `pcapng.Encoder`: packets become frames again. Nothing in a file is trusted.
 
-Only raw captures of Shoal are read (also joined ones, and those that Wireshark has saved): another link type, byte
-order or clock is an error, and so is damage. A file's end may be torn: what is whole before it is read. A frame of
-which segments are missing (someone filtered packets) is counted and left out; the next frame begins behind a PSH.
+Only raw captures of Shoal are read (also joined ones, and those saved by Wireshark): another link type, byte order or
+clock is an error, and so is damage. A file's end may be torn: everything complete before it is read. A frame with
+missing segments (filtered packets) is counted and left out; the next frame begins after a PSH.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from shoal.protocol.wire.types import Buffer
 __all__ = ["MAX_HELD", "Decoder"]
 
 MAX_HELD: Final = 256 * 1024 * 1024
-"""Bytes of frames that are not complete, over all connections: a hostile file could begin any number of them."""
+"""Bytes of incomplete frames of all connections: a hostile file could start any number of them."""
 _MAX_BLOCK: Final = 1024 * 1024
 _MAX_HALVES: Final = 200_000
 _PROXY: Final = b"proxy "
@@ -26,8 +26,8 @@ _WITHOUT_FRAME: Final = pcapng.SYN | pcapng.FIN
 
 @dataclass(slots=True)
 class _Half:
-    """One direction of a connection: the number of the next byte, what has come of a frame, and whether that is all of
-    its beginning."""
+    """One direction of a connection: the number of the next byte, the bytes of an incomplete frame, and whether its
+    start is there."""
 
     following: int | None = None
     frame: bytearray = field(default_factory=bytearray)
@@ -41,7 +41,7 @@ class Decoder:
         self.incomplete = 0
         self._max_held = max_held
         self._data = bytearray()
-        self._at = 0  # where `_data` begins in the file
+        self._at = 0  # position of `_data` in the file
         self._proxy: str | None = None
         self._has_interface = False
         self._halves: dict[tuple[str, int, Sender], _Half] = {}
@@ -49,7 +49,7 @@ class Decoder:
 
     @property
     def torn(self) -> int:
-        """Bytes at the end that are not a whole block (so far)."""
+        """Bytes at the end that are not a complete block (so far)."""
         return len(self._data)
 
     def feed(self, data: Buffer) -> Iterator[CapturedFrame]:
@@ -140,7 +140,7 @@ class Decoder:
         )
 
     def _begin_anew(self, key: tuple[str, int, Sender], flags: int) -> None:
-        """Numbers of a connection count from its SYN on; after its FIN there is nothing."""
+        """Sequence numbers count from the SYN; nothing follows the FIN."""
         for sender in (key[2],) if flags & pcapng.SYN else Sender:
             half = self._halves.pop((*key[:2], sender), None)
             if half is not None:
@@ -175,7 +175,7 @@ def _node(broker: int) -> int:
 
 
 def _options(body: bytes, pos: int) -> dict[int, bytes]:
-    """Up to where they end, or make no sense."""
+    """Up to their end, or to the first invalid one."""
     options: dict[int, bytes] = {}
     while pos + pcapng.OPTION.size <= len(body):
         code, size = pcapng.OPTION.unpack_from(body, pos)

@@ -1,14 +1,14 @@
-"""What a raw capture never holds: credentials, and data from which they can be guessed.
+"""What a raw capture never contains: credentials, and data from which they can be guessed.
 
-The table says what is cut, and why. A frame that is cut keeps its header (API, version, correlation id, client id), so
-that Wireshark still shows that it was sent; nothing of its body is written, not even its length, which for SASL PLAIN
-tells that of a password. What is not known is withheld as a whole: an API or a version that Kafka 4.3 does not have, an
-answer without a request, and SASL tokens behind SaslHandshake v0, which have no Kafka header.
+The table lists what is cut, and why. A cut frame keeps its header (API, version, correlation id, client id), so
+Wireshark still shows that it was sent; nothing of its body is written, not even its length, which for SASL PLAIN
+reveals that of the password. Unknown frames are withheld completely: an API or version that Kafka 4.3 does not have, an
+answer without a request, and SASL tokens after SaslHandshake v0, which have no Kafka header.
 
-Looked at and left as they are: SaslHandshake (names of mechanisms), DescribeUserScramCredentials (mechanism and
-iterations), CreateTopics and DescribeTopicPartitions (settings of topics are no credentials), ListConfigResources
-(names), PushTelemetry (figures), JoinGroup and SyncGroup (what members tell each other). Records are written as they
-are: who captures them must know what is in them.
+Checked and not cut: SaslHandshake (names of mechanisms), DescribeUserScramCredentials (mechanism and iterations),
+CreateTopics and DescribeTopicPartitions (topic settings are no credentials), ListConfigResources (names), PushTelemetry
+(figures), JoinGroup and SyncGroup (data that group members exchange). Records are not cut: operators must know what
+they capture.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ WITHHELD: Final[Mapping[int, tuple[ExchangePart, str]]] = MappingProxyType(
     }
 )
 _NEWEST: Final = 31
-"""No API of Kafka 4.3 has a version as high; the first bytes of what is no Kafka frame rarely make a lower one."""
+"""Higher than all versions in Kafka 4.3; the first bytes of other data are rarely a lower number."""
 _UNKNOWN: Final = "not known to this version of Shoal, so it may hold credentials"
 
 
@@ -73,7 +73,7 @@ def withheld_because(api_key: int, api_version: int, part: ExchangePart) -> str 
 
 
 def cut_request(frame: bytes) -> bytes:
-    """Its header as a frame; nothing, where there is none that we know."""
+    """Its header as a frame; empty if it is unknown."""
     try:
         header = read_request_header(frame)
     except RemoteProtocolError:
@@ -84,7 +84,7 @@ def cut_request(frame: bytes) -> bytes:
 
 
 def cut_answer(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """Its header as a frame; nothing, where we do not know it."""
+    """Its header as a frame; empty if it is unknown."""
     return (
         _sized(write_response_header(api_key, api_version, correlation_id)) if is_known(api_key, api_version) else b""
     )

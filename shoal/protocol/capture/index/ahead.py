@@ -1,8 +1,7 @@
-"""Reads Produce requests of many partitions, or in several chunks, as they pass: ahead of deferred requests before
-them.
+"""Reads Produce requests of many partitions, or in several chunks, as they pass, before earlier deferred requests.
 
-The walkers read everything in order, so deferred requests would have to be read before each request that is too long to
-copy. This reader does not depend on earlier requests. It knows the beginning of a producer's requests, takes each
+The walkers read everything in order, so before each request that is too long to copy, all deferred requests would have
+to be read. This reader does not depend on earlier requests. It knows the start of a producer's requests, copies each
 batch's header, and returns a request when its last byte has passed:
 
     size  api  correlation id  [known]  topics  topic  partitions  index  length  [header ... records]  no tag  index
@@ -36,7 +35,7 @@ _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _COMPACT_FROM, _BY_ID_FROM, _NEWEST = 3, 9, 13, 13
 _TOPIC_ID: Final = 16
 MOST_KNOWN: Final = 1200
-"""Bytes: two names of 512 at most, and some numbers."""
+"""Bytes: two names of at most 512, and some numbers."""
 _ACKS: Final = Struct(">hi")  # and timeout
 _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes
 _BATCH_AT: Final = 8
@@ -60,7 +59,7 @@ _SAYS: Final = (0, 1 << 7, 1 << 14, 1 << 21, 1 << 31)
 
 
 _Beginning = Callable[[memoryview, int], tuple[int, bytes, int, bytes]]
-"""Size, API, correlation id, and so many bytes behind it."""
+"""Size, API, correlation id, and this many bytes after it."""
 
 
 @lru_cache(maxsize=256)
@@ -88,15 +87,15 @@ NOTHING: Final = Known(b"", b"", _beginning(0), 0, b"", 0, 0, 0)
 
 
 class Begun(NamedTuple):
-    """A request that has partly passed, up to somewhere within records."""
+    """A request that has partly passed, up to a position within records."""
 
     known: Known
     correlation_id: int
     size: int
-    left: int  # bytes of it
+    left: int  # remaining bytes
     gap: int  # of these, up to the end of the records
-    topics: int  # left, with the one that these are of
-    partitions: int  # left of that topic, without the one that these are of
+    topics: int  # remaining, including the current one
+    partitions: int  # remaining in that topic, without the current one
     topic: Topic
     usual: list[SingleBatch]
 
@@ -146,7 +145,7 @@ class AheadReader:
         self.known = NOTHING
         self.begun: Begun | None = None
         self._cut: Begun | None = None
-        # What the last request began with: what was known, the number of topics, the first one, the number of its
+        # The start of the last request: the known bytes, the number of topics, the first one, the number of its
         # partitions;
         self._first = b""
         self._said: tuple[int, Topic, int] | None = None  # the last three as what they say;
@@ -159,7 +158,7 @@ class AheadReader:
             self.known, self._said = known, None
 
     def read(self, chunk: memoryview) -> list[Read] | None:
-        """The requests that end in this chunk, which is only borrowed. None: the chunk was not read."""
+        """The requests that end in this chunk, which is borrowed. None: the chunk was not read."""
         end, begun = len(chunk), self.begun
         self._cut, self.batches = None, 0
         try:
@@ -203,7 +202,7 @@ class AheadReader:
             pos = self._begin(chunk, pos)
 
     def _begin(self, chunk: memoryview, pos: int) -> int:
-        """-> where the first partition begins."""
+        """-> the start of the first partition."""
         known = self._known = self.known
         self._usual: list[SingleBatch] = []
         if self._said is not None:
@@ -297,12 +296,12 @@ class AheadReader:
 
 
 def _width(chunk: memoryview, pos: int) -> int:
-    """Bytes of the compact length behind the index there."""
+    """Bytes of the compact length after the index at `pos`."""
     return 1 if chunk[pos + 4] < 0x80 else 2 if chunk[pos + 5] < 0x80 else 3
 
 
 def known_of(frame: memoryview, request: Request) -> Known | None:
-    """The beginning of further requests like this one, of which MOST_KNOWN bytes are given. None: not possible."""
+    """The common start of requests like this one; `frame` has at least MOST_KNOWN bytes. None: not possible."""
     version = request.api_version
     if not _OLDEST <= version <= _NEWEST:
         return None

@@ -181,8 +181,7 @@ def _block_size(view: memoryview, pos: int) -> int | None:
 
 
 def peek_block(header: Buffer) -> tuple[int, int] | None:
-    """Type and size (with its header) of the block whose header this seems to be: its CRC is not looked at. None: it is
-    no header."""
+    """Type and size (including the header) of the block with this header, without a CRC check. None: not a header."""
     if len(header) < HEADER_SIZE:
         return None
     magic, kind, _, _, length, _ = _HEADER.unpack_from(header)

@@ -14,7 +14,7 @@ __all__ = ["NO_NOTE", "PASSED", "BatchSource", "FetchOutcome", "Request", "Reque
 
 NO_ACKS: Final = -2
 TOKEN: Final = 1 << 16
-"""In place of an API key, which is an int16: not a Kafka request."""
+"""Instead of an API key (int16): not a Kafka request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

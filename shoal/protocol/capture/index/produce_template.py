@@ -48,7 +48,7 @@ MOST_PARTITIONS: Final = 256
 _HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _NEWEST = 3, 13
 _START_FROM, _ERRORS_FROM, _COMPACT_FROM, _BY_ID_FROM = 5, 8, 9, 13
-_NO_TAGS: Final = bytes(3)  # behind the partition, the topic and the whole request
+_NO_TAGS: Final = bytes(3)  # after the partition, the topic and the whole request
 _NO_TAGS_SIZE: Final = len(_NO_TAGS)
 _TAGS: Final = Struct(f"{_NO_TAGS_SIZE}s").unpack_from
 _BATCH_AT: Final = 8
@@ -60,16 +60,16 @@ _SAID: Final = {1: gzip_size, 2: snappy_size, 4: zstd_size}
 _INT32: Final = Struct(">i")
 _API: Final = Struct("<hhh")  # of a row
 _PRODUCE: Final = int(ApiKey.PRODUCE)
-_LEAST: Final = HEADER_SIZE + 4  # of bytes behind the index
+_LEAST: Final = HEADER_SIZE + 4  # fewest bytes after the index
 _ROOM_OF_1, _ROOM_OF_2 = 128, 1 << 14
-"""Bytes at most of a length of 1 or 2 bytes and the records behind it."""
-_MORE: Final = 18  # bytes at most of a zstd frame that say its size
+"""Most bytes of a length of 1 or 2 bytes and the records after it."""
+_MORE: Final = 18  # most bytes of a zstd frame that state its size
 _NONE, _LZ4 = 0, 3
 _Long = tuple[Callable[[Frame], tuple[int, int, int]], int, Callable[[Frame], tuple[bytes]]]
 """Reader of the frame's size, the batch's length and attributes; bytes around that length; copier of the non-record
 part."""
 _ROW: Final = Struct("<qqII44si16sq16sib61s").pack
-"""CONTEXT, BATCH and the header, with fields that are the same each time in one piece."""
+"""CONTEXT, BATCH and the header; constant fields are one piece."""
 _NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
 _NO_ERROR: Final = bytes(2)
 _NOT_LOOKED: Final = -1  # for keys
@@ -193,7 +193,7 @@ class ProduceTemplate:
 
     def read(self, frame: Frame, size: int, now_ns: int, number: int) -> Sent | None:
         """`frame`: all of its `size` bytes, or the kept part. None: another kind of request."""
-        room = size - self._around  # for the length of the records, and these
+        room = size - self._around  # for the records and their length
         if room < _LEAST:
             return None
         unpack, width = self._layouts[0 if room <= _ROOM_OF_1 else 1 if room <= _ROOM_OF_2 else 2]

@@ -197,7 +197,7 @@ class RecordSetWalker(FrameWalker):
         return self._read_other(view, pos, stop, end)
 
     def _sample(self, view: memoryview, pos: int, before: int) -> None:
-        """Look for keys in some of the batches behind `pos`, whose rows are those behind `before`."""
+        """Look for keys in some of the batches after `pos`, whose rows are those after `before`."""
         tails, at = self._tails, before
         for picked in self.sampler.picks(len(tails) - before) if self.sampler is not None else ():
             while at < before + picked:

@@ -29,10 +29,10 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM: Final = 3  # KIP-511
 _CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
 _INDEX: Final = Struct(">i")
-_NO_TAGS: Final = 3  # bytes behind a request's last records: of the partition, the topic and the whole request
+_NO_TAGS: Final = 3  # bytes after a request's last records: for the partition, the topic and the whole request
 _HEAD: Final = 4 + 4 + HEADER_SIZE  # of a partition: its index, the length of its records and their header
 _BATCH_START: Final = Struct(">i4xb4xh").unpack_from  # length, magic, attributes,
-_BATCH_AT: Final = 8  # behind the base offset
+_BATCH_AT: Final = 8  # after the base offset
 _LENGTH_END: Final = 12
 _CODEC: Final = 7
 
@@ -68,7 +68,7 @@ class RequestWalker(RecordSetWalker):
 
     @property
     def is_between(self) -> bool:
-        """Between two frames, and the next one may be read later."""
+        """True between two frames, when the next one may be read later."""
         return not (self._left or self._carry or self.tokens or self.sampler is not None or self.lost)
 
     @property

@@ -43,12 +43,12 @@ _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 _DELTA_AT: Final = 23  # of lastOffsetDelta
 _LOG_OFFSET: Final = Struct("<q")
-_SOURCE: Final = Struct("<qq")  # behind it
+_SOURCE: Final = Struct("<qq")  # after it
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionInfo:
-    """Which connection a row is of. `node`: -1 where the broker is not known."""
+    """The connection of a row. `node` -1: the broker is unknown."""
 
     connection: int
     listener: str
@@ -57,7 +57,7 @@ class ConnectionInfo:
 
 
 class Answered(NamedTuple):
-    """`at_ns`: Unix time of the answer's first byte, -1: there is none. `size`: of its frame."""
+    """`at_ns`: Unix time of the answer's first byte; -1: no answer. `size`: of its frame."""
 
     at_ns: int = -1
     size: int = -1
@@ -72,7 +72,7 @@ _NOTHING_SAID: Final = (UNKNOWN_ERROR, -1)
 _WRAPPED: Final = Treatment(handling=Handling.WRAPPED)
 _NAMES: Final = Struct("<IIIII")  # client, software, listener, cluster, topic
 _USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
-"""CONTEXT, BATCH and the header, with fields that are the same in all rows of a request in one piece."""
+"""CONTEXT, BATCH and the header; fields that are equal in all rows of a request are one piece."""
 _FOUR_NAMES: Final = Struct("<IIII")
 _API: Final = Struct("<hhh")
 _NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
@@ -106,7 +106,7 @@ class RowMaker:
         partition.epoch = sink.epoch if sink.knows(place.cluster, produce.topic) else -1
 
     def request(self, request: Request, answered: Answered, direction: Direction, error: int) -> None:
-        """One without records."""
+        """The row of a request without records."""
         context = self._context(request, answered, request.note.treatment, (Kind.REQUEST, direction), error=error)
         self._sink.add(context + NO_RECORDS)
 

@@ -23,7 +23,7 @@ __all__ = [
 
 UNKNOWN: Final = -1
 NOT_HERE: Final = -2
-"""The bytes that state it have not arrived yet."""
+"""The bytes that state the size have not arrived yet."""
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_START: Final = Struct("<IB")  # magic, frame header descriptor
@@ -38,7 +38,7 @@ _INT32: Final = Struct(">i")
 
 
 def _content_size(descriptor: int) -> tuple[int, int, int] | None:
-    """Where it begins and ends in a frame, and what is added to it; None: it is not there (RFC 8878 3.1.1.1)."""
+    """Start and end of the size in a frame, and the number to add to it; None: not stated (RFC 8878 3.1.1.1)."""
     flag, single = descriptor >> 6, descriptor >> 5 & 1
     if not (flag or single):
         return None
@@ -50,7 +50,7 @@ _CONTENT_SIZE: Final = tuple(map(_content_size, range(256)))
 
 
 def zstd_size(view: bytes | bytearray | memoryview, pos: int, end: int) -> int:
-    """The content size of the frame in `view[pos:end]`; of `view` as much is looked at as is there."""
+    """The content size of the frame in `view[pos:end]`, of which `view` may have only the start."""
     if len(view) < min(pos + _ZSTD_HEADER, end):
         return NOT_HERE
     if end - pos < _ZSTD_LEAST:
@@ -97,8 +97,8 @@ _SAID_BEHIND: Final = {1: gzip_size, 2: snappy_size}
 
 
 def said_size(codec: int, view: bytes | bytearray | memoryview, pos: int, end: int, stop: int) -> int:
-    """By any codec, of compressed records in `view[pos:end]` that have come up to `stop`; NOT_HERE: what says it has
-    not."""
+    """The size that any codec states for compressed records in `view[pos:end]`, which have arrived up to `stop`.
+    NOT_HERE: the bytes that state it have not arrived."""
     if codec == _ZSTD:
         return zstd_size(view, pos, end)
     said = _SAID_BEHIND.get(codec)

@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 MAX_PIECE: Final = 2048
-"""Bytes. The longest is the head of a request: two names of MAX_NAME and some numbers."""
+"""Bytes. The longest piece is the head of a request: two names of MAX_NAME and some numbers."""
 MAX_NAME: Final = 512
-"""Bytes of a client id, a transactional id or a topic's name (249 at most); a frame with a longer one is abandoned."""
+"""Bytes of a client id, a transactional id or a topic's name (at most 249); a frame with a longer one is abandoned."""
 
 Step = Callable[[memoryview, int, int], int]
 _INT32: Final = Struct(">i").unpack_from
 _LEAST: Final = 8
-"""Bytes of a frame with its size and, of an answer, no more than the correlation id."""
+"""Bytes of the smallest frame with its size: an answer may have only the correlation id."""
 
 
 class More(Exception):
@@ -68,16 +68,16 @@ class FrameWalker:
     __slots__ = ("_carry", "_left", "_skip", "_step", "abandoned", "lost", "prefix")
 
     def __init__(self, prefix: int) -> None:
-        self.prefix = prefix  # bytes that `begin` wants to see
+        self.prefix = prefix  # bytes that `begin` needs
         self.abandoned = 0
         self.lost = False
         self._carry = b""
-        self._left = 0  # of the frame, from where the walk is
+        self._left = 0  # bytes of the frame from the current position on
         self._skip = 0  # of these, to skip
         self._step: Step = self._pass
 
     def begin(self, view: memoryview, pos: int) -> int:
-        """-> the size of the frame that begins at `pos`, with its length field; 0: lost. The walk goes on at `pos`."""
+        """-> the size of the frame at `pos`, including its length field; 0: lost. The walk continues at `pos`."""
         raise NotImplementedError
 
     def ended(self) -> None:
@@ -89,7 +89,7 @@ class FrameWalker:
         return not (self._left or self._carry or self.lost)
 
     def feed(self, chunk: memoryview) -> None:
-        """The next bytes of the stream. The chunk is only borrowed."""
+        """The next bytes of the stream. The chunk is borrowed."""
         if self.lost:
             return
         pos = self._bridge(chunk) if self._carry else 0
@@ -185,13 +185,13 @@ def is_several(chunk: bytes | bytearray | memoryview) -> bool:
 
 
 def size_of(chunk: bytes | bytearray | memoryview) -> int:
-    """Bytes of the frame that begins there."""
+    """Bytes of the frame at the start of `chunk`."""
     size: int = read_size(chunk)[0]
     return size + SIZE_BYTES
 
 
 def is_whole(chunk: bytes | bytearray | memoryview, size: int) -> bool:
-    """It has `size` bytes, and these are whole frames."""
+    """True if it has `size` bytes, and these are whole frames."""
     pos = 0
     while size - pos > _LEAST:
         length = read_size(chunk, pos)[0]
@@ -212,8 +212,7 @@ def whole_frames(chunk: bytes | bytearray | memoryview) -> Iterator[memoryview]:
 
 
 def read_length(view: memoryview, pos: int, *, compact: bool) -> tuple[int, int]:
-    """The length of an array or record set (four bytes if not compact; null: 0), and where
-    it ends."""
+    """The length of an array or record set (four bytes if not compact; null: 0), and its end."""
     if not compact:
         return max(_INT32(view, pos)[0], 0), pos + 4
     value, pos = _uvarint(view, pos)

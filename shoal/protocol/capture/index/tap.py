@@ -6,11 +6,11 @@
 It is between Shoal and the *broker*, not between Shoal and the client. So the index has what the broker sent and
 received, each batch once per direction: the batches of an envelope, never the envelope; and the joined request instead
 of several clients' requests (`proxy/` assigns each batch to its client there). `proxy/` adds what the bytes do not
-show: `note` how it handles a request, `judge` what became of a Fetch answer.
+show: with `note` how it handles a request, with `judge` the outcome of a Fetch answer.
 
 A row of a Produce request waits for the answer (base offset, error, throttle, latency), except with acks = 0; a row of
-a Fetch answer that Shoal may wrap waits for its outcome. Requests and answers are one to one and in order. Waiting rows
-are bounded: MAX_WAITING batches per connection; those of further requests are dropped and counted.
+a Fetch answer that Shoal may wrap waits for its outcome. Every request has one answer, in order. Waiting rows are
+limited: MAX_WAITING batches per connection; those of further requests are dropped and counted.
 
 A repeated request and its answer are read by a template (produce_template.py), others by the walkers. While a tap is
 `quick`, its feeder may lag behind: the tap asks it to `catch_up` before any annotation or query of the connection. Long
@@ -41,7 +41,7 @@ from shoal.protocol.wire.types import Topic
 __all__ = ["MAX_WAITING", "Tap"]
 
 MAX_WAITING: Final = 100_000
-"""Batches of one connection; a row takes some 200 bytes."""
+"""Batches of one connection; a row takes about 200 bytes."""
 _MAX_NOTES: Final = 10_000
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NO_VERDICT: Final = FetchOutcome()
@@ -58,7 +58,7 @@ class Tap:
         most_waiting: int = MAX_WAITING,
     ) -> None:
         self.quick = False
-        """The last request was one to produce, and so the next may be: what is short can be read later."""
+        """True if the last request was Produce, so the next may be, too: short chunks can be read later."""
         self._catch_up = catch_up
         self._sink = sink
         self._make = RowMaker(place, sink)
@@ -74,19 +74,18 @@ class Tap:
         self._unjudged: dict[int, tuple[Request, Answered, list[PartitionRows], int]] = {}
         self._now_ns = self._began_ns = 0
         self.templates: Sequence[ProduceTemplate] = ()
-        """By which the next request may be read."""
+        """Templates that may read the next request."""
         self._is_between = True  # two answers
 
     # -- what passes -----------------------------------------------------------------------------------------------
 
     def sent(self, chunk: Frame, now_ns: int) -> None:
-        """The broker was given these bytes. The chunk is only lent."""
+        """The broker was sent these bytes. The chunk is borrowed."""
         if not self._sent_again(chunk, len(chunk), now_ns):
             self._sent_otherwise(chunk, now_ns)
 
     def keep(self, frame: Frame, size: int) -> tuple[bytes] | None:
-        """What is to be `held` later in place of a frame of `size` bytes that was `sent`. None: all of it may be
-        needed."""
+        """The part to pass to `held` later instead of a whole frame of `size` bytes. None: all of it may be needed."""
         for template in self.templates:
             kept = template.keep(frame, size)
             if kept is not None:
@@ -150,7 +149,7 @@ class Tap:
         self.templates = () if self._notes else self._requests.known
 
     def received(self, chunk: Frame, now_ns: int) -> None:
-        """The broker has given these bytes."""
+        """The broker has sent these bytes."""
         waiting = self._waiting
         if waiting and type(first := waiting[0]) is tuple and self._is_between:
             partition = first[0]
@@ -183,20 +182,20 @@ class Tap:
         self._is_between = self._answers.is_between_frames
 
     def expect_tokens(self, count: int) -> None:
-        """So many frames follow in each direction that have no Kafka header (SASL after SaslHandshake v0)."""
+        """`count` frames without a Kafka header follow in each direction (SASL after SaslHandshake v0)."""
         self._see_all()
         self._requests.expect_tokens(count)
         self.templates = ()
 
     def close(self) -> None:
-        """The connection has ended: what waits will not be answered."""
+        """The connection has ended: waiting requests will not be answered."""
         self._see_all()
         while (request := self._next()) is not None:
             self._produced(request, NO_ANSWER, {})
         for correlation_id in list(self._unjudged):
             self._judge(correlation_id, {})
 
-    # -- what Shoal says ---------------------------------------------------------------------------------------------
+    # -- annotations -------------------------------------------------------------------------------------------------
 
     def note(self, correlation_id: int, note: RequestAnnotation) -> None:
         """Annotate a request before it is sent."""
@@ -212,8 +211,7 @@ class Tap:
         verdicts: Mapping[tuple[Topic, int], FetchOutcome],
         otherwise: FetchOutcome = _NO_VERDICT,
     ) -> None:
-        """The outcome of an answer whose request was noted as `judged`; `otherwise`: for partitions that are not
-        named.
+        """The outcome of an answer whose request was noted as `judged`; `otherwise`: for all other partitions.
 
         An answer that has not fully arrived is raw, for the reason of `otherwise`.
         """
@@ -246,13 +244,13 @@ class Tap:
 
     @property
     def lost(self) -> bool:
-        """It has stopped looking at one direction."""
+        """True if it has stopped reading one direction."""
         self._see_all()
         return self._requests.lost or self._answers.lost
 
     @property
     def unread(self) -> int:
-        """Frames and record sets of which not all could be read."""
+        """Number of frames and record sets that could not be read completely."""
         self._see_all()
         walkers = (self._requests, self._answers)
         return sum(walker.abandoned + walker.overlooked + walker.unknown + walker.lost for walker in walkers)
@@ -264,7 +262,7 @@ class Tap:
         self._make.batches(request, answered, Direction.PRODUCED, request.note.treatment, rows)
 
     def next_number(self) -> int:
-        """For a request that goes another way."""
+        """For a request over another connection."""
         self._see_all()
         self._requests.number += 1
         return self._requests.number
@@ -295,7 +293,7 @@ class Tap:
         self._waiting.append(request)
 
     def _rename(self) -> None:
-        """What has been named so far has another name."""
+        """Names used so far have changed."""
         self._make.software = self._requests.software
         self._requests.forget()
         self._waiting = deque(as_request(one) if isinstance(one, tuple) else one for one in self._waiting)
@@ -335,7 +333,7 @@ class Tap:
             self._make.request(request, answered, Direction.OTHER, UNKNOWN_ERROR)
 
     def _produced(self, request: Request, answered: Answered, said: Said) -> None:
-        """A request has all that it will get."""
+        """A request is complete: its answer has arrived, or never will."""
         batches = self._make.produced(request, answered, said)
         self._room += batches if request.acks else 0
 

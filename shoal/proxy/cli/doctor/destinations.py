@@ -1,4 +1,4 @@
-"""The entries of a bootstrap list: does each lead to a listener of Shoal, or past it?"""
+"""The entries of a bootstrap list, and whether each is a listener of Shoal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Do both data clients go through Shoal, each to its own listener?
+"""Both data clients must go through Shoal, each to its own listener.
 
-An envelope that a producer sends past the target listener ends up in a topic. The interlock prevents that: it permits
-no envelope before this mirror's records come back through the paired listener. It cannot correct the wiring; these
-rules tell the operator how.
+If the producer bypasses the target listener, an envelope would be stored in a topic. The interlock prevents that: it
+permits no envelope before this mirror's records come back through the paired listener. It cannot correct the wiring;
+these rules tell the operator how.
 """
 
 from __future__ import annotations
