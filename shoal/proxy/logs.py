@@ -16,8 +16,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
-import trio
-
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
@@ -51,6 +49,8 @@ class LogThrottle:
 
     def is_news(self, subject: Hashable, seconds: float) -> bool:
         """Whether it was not logged in the last `seconds`; if so, it counts as logged now."""
+        import trio  # loads slowly, and `shoal check` needs only the rest of this module
+
         now = trio.current_time()
         if now < self._logged_at.get(subject, -math.inf) + seconds:
             return False
