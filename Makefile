@@ -41,11 +41,11 @@ demo-capture: ## Capture a real run and analyse it with Spark (8 minutes; CAPTUR
 	@$(BIN)/python -m shoal.scenarios.demo_capture --kafka $(KAFKA) --seconds $(CAPTURE_SECONDS)
 
 test: $(AGENT) ## All tests except the slow ones, with real brokers
-	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED)
+	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED) class-archives
 	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
-	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED)
+	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED) class-archives
 	@$(BIN)/pytest -m slow
 
 test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
@@ -69,7 +69,7 @@ fuzz: ## Hostile bytes for every decoder (some minutes)
 	@$(BIN)/python -m tests.fuzz
 
 torture: $(AGENT) ## Mirrors through Shoal under random faults, on real brokers (SECONDS=600 SEED=7)
-	@scripts/setup cc $(KAFKA_TESTED)
+	@scripts/setup cc $(KAFKA_TESTED) class-archives
 	@$(BIN)/python -m tests.torture --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 torture-models: ## The same on models, without brokers: thousands of schedules per minute

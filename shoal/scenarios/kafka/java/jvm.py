@@ -8,6 +8,7 @@ from pathlib import Path
 from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.ports import LOOPBACK
 
+from .class_archive import archive_option
 from .jars import BUILD
 
 _HERE = Path(__file__).parent
@@ -24,11 +25,13 @@ class Jvm:
     """The directory of jars from `jars()`."""
     heap: str = "512m"
     quick: bool = True
-    """Fast start-up rather than throughput: no C2 compiler, no GC threads. For tests, not for measurements."""
+    """Fast start-up rather than throughput: no C2 compiler, no GC threads, classes from an archive. For tests, not for
+    measurements.
+    """
     options: tuple[str, ...] = ()
 
     def argv(self, main: str, *args: str) -> list[str]:
-        quick = _QUICK if self.quick else ()
+        quick = (*_QUICK, *archive_option(self.lib)) if self.quick else ()
         return [
             *("java", f"-Xmx{self.heap}", "-XX:+ExitOnOutOfMemoryError", *quick, *self.options, *_LOGGING),
             *("-cp", f"{self.lib}/*", main, *args),
