@@ -1,8 +1,8 @@
-"""Ordinary produce to a broker with the agent and to one without, side by side: python -m bench.agent
+"""Ordinary produce requests to a broker with the agent and to one without, side by side: python -m bench.agent
 
-Both brokers run all the time and get the same load in turns, so that disturbances hit both. The figures are medians of
-the rounds: records per second by ProducerPerformance, and the broker's own CPU time, which shows a loss that a broker
-with spare time hides.
+Both brokers run all the time and get the same load alternately, so that disturbances affect both. The figures are
+medians of the rounds: records per second by ProducerPerformance, and the broker's CPU time, which also shows a loss
+that spare CPU would hide.
 """
 
 import argparse
@@ -96,10 +96,10 @@ def _cells(sides: Mapping[str, Figures]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.agent", description=(__doc__ or "").split(":")[0])
-    parser.add_argument("--kafka", default=DEFAULT_VERSION)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser = argparse.ArgumentParser(prog="python -m bench.agent", description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--kafka", default=DEFAULT_VERSION, help=f"version of the brokers (default {DEFAULT_VERSION})")
+    parser.add_argument("--rounds", type=int, default=5, help="alternating rounds; medians are printed (default 5)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-agent-") as work:
         found = trio.run(measure, Path(work), options.kafka, options.rounds)

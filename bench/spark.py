@@ -58,10 +58,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Speed of the Spark jobs.")
-    parser.add_argument("--millions", type=int, nargs="+", default=[1, 10], help="rows of a run, in millions")
-    parser.add_argument("--jobs", nargs="+", default=["batch-sizes", "audit", "coalescing", "cascade"])
-    parser.add_argument("--memory", default="2g", help="Java's heap")
-    parser.add_argument("--out", type=Path, default=Path("build/bench-spark"))
+    what = "rows per run, in millions (default 1 10)"
+    parser.add_argument("--millions", type=int, nargs="+", default=[1, 10], metavar="N", help=what)
+    jobs = ["batch-sizes", "audit", "coalescing", "cascade"]
+    parser.add_argument("--jobs", nargs="+", default=jobs, metavar="JOB", help=f"default: {' '.join(jobs)}")
+    parser.add_argument("--memory", default="2g", help="heap of the Java process (default 2g)")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-spark"), help="default: build/bench-spark")
     return parser.parse_args()
 
 

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             extra="capture",
         ),
         "replay": Command(
-            what="drive scenarios or captured traffic through Shoal to real brokers",
+            what="send scenarios or captured traffic through Shoal to real brokers, and check the result",
             function="shoal.scenarios.replay_command:main",
             extra="scenarios",
         ),

@@ -1,4 +1,4 @@
-"""`make bench-coalesce`: what the broker saves when the requests of 200 producers are joined, and the added latency."""
+"""`make bench-coalesce`: the broker's savings when the requests of 200 producers are joined, and the added latency."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ linger = {linger}
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench.coalesce", description=__doc__)
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS)
-    arguments.add_argument("--low", type=float, default=100, help="records per second (default 100)")
-    arguments.add_argument("--high", type=float, default=3000, help="records per second (default 3000)")
+    arguments.add_argument("--low", type=float, default=100, help="low load, records per second (default 100)")
+    arguments.add_argument("--high", type=float, default=3000, help="high load, records per second (default 3000)")
     arguments.add_argument("--seconds", type=float, default=10, help="duration of each run (default 10)")
     arguments.add_argument(
-        "--producers", type=int, default=200, help="half of them librdkafka, half Java (default 200)"
+        "--producers", type=int, default=200, help="number, half librdkafka and half Java (default 200)"
     )
-    arguments.add_argument("--ways", nargs="+", help="only these")
+    arguments.add_argument("--ways", nargs="+", metavar="WAY", help="run only these")
     arguments.add_argument(
         "--out", type=Path, default=BUILD / "bench-coalesce", help="directory for report.json and logs"
     )

@@ -1,4 +1,4 @@
-"""`make bench-legacy`: the cost of old consumers for Kafka 3.9.1, which converts itself, and for Kafka 4.3.0 behind
+"""`make bench-legacy`: the cost of old consumers for Kafka 3.9.1, which converts by itself, and for Kafka 4.3.0 behind
 Shoal."""
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--bite", type=int, default=4096, help="bytes per second of each (default 4096)")
     arguments.add_argument("--seconds", type=float, default=50, help="duration of the slow consumers (default 50)")
     arguments.add_argument("--batches", type=int, default=24, help="batches per topic, 1 MB each (default 24)")
-    arguments.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="only these")
-    arguments.add_argument("--only", choices=("slow", "fast"), help="only these consumers")
-    arguments.add_argument("--heap", help="of the brokers (default: 4g of the one that converts, and 1g, Kafka's own)")
+    what = f"run only these of {', '.join(map(repr, WAYS))}"
+    arguments.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, metavar="WAY", help=what)
+    arguments.add_argument("--only", choices=("slow", "fast"), help="run only these consumers")
+    what = "heap of the brokers (default: 4g for Kafka 3.9.1, which converts, and 1g, Kafka's default)"
+    arguments.add_argument("--heap", help=what)
     arguments.add_argument(
         "--out", type=Path, default=BUILD / "bench-legacy", help="directory for report.json and logs"
     )

@@ -46,7 +46,7 @@ examples:
   shoal replay all --speed 10x
   shoal replay mirror-tailing --target b1:9092     this cluster is the mirror's target; its source is temporary
   shoal replay capture/ --speed max                captured traffic, as fast as possible
-  shoal replay capture/ --coalesce --coalescing linger=0.01     the same through a listener that joins requests
+  shoal replay capture/ --coalesce --coalescing linger=0.01     the same through a coalescing listener
 
 exit codes: 0 all checks hold, 1 a check fails (the last lines name it), 2 wrong arguments
 """
@@ -82,10 +82,10 @@ def _add_capture_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--topic-prefix", default="replay-", metavar="PREFIX", help=what)
     group.add_argument("--keep-topics", action="store_true", help="keep the topics of the replay")
     group.add_argument(
-        "--raw", action="store_true", help="of a directory, replay the raw captures (*.pcapng), not the index"
+        "--raw", action="store_true", help="for a directory: replay its raw captures (*.pcapng), not its index"
     )
-    group.add_argument("--coalesce", action="store_true", help="through a listener that joins requests")
-    what = "a setting of its [listener.coalescing], such as linger=0.01 (repeatable)"
+    group.add_argument("--coalesce", action="store_true", help="use a coalescing listener")
+    what = "a setting of [listener.coalescing], such as linger=0.01 (repeatable)"
     group.add_argument("--coalescing", action="append", default=[], metavar="KEY=VALUE", help=what)
 
 

@@ -21,10 +21,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Hostile bytes for every decoder.")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="part of a target's name (default: all)")
     parser.add_argument("--seconds", type=float, default=5.0, help="per target (default: %(default)g)")
-    parser.add_argument("--seed", type=int, default=0, help="where the search begins (default: %(default)d)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the search (default: %(default)d)")
     parser.add_argument("--engine", choices=ENGINES, default=DEFAULT, help="default: %(default)s")
     parser.add_argument("--list", action="store_true", help="print the names of the targets")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="give the first TARGET one kept input again")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run the first TARGET on this saved input")
     return parser.parse_args(argv)
 
 

@@ -42,7 +42,7 @@ def main() -> int:
         default=_SHRINK_S,
         help="time limit for finding the shortest failing schedule, in seconds",
     )
-    parser.add_argument("--out", type=Path, default=_OUT)
+    parser.add_argument("--out", type=Path, default=_OUT, help="directory of the results (default: build/torture)")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {arguments.seconds:g} s", flush=True)

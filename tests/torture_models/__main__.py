@@ -15,7 +15,7 @@ CHUNK = 25  # schedules
 
 
 class Chunk(NamedTuple):
-    """What came of some seeds. `failures`: seed, and what is wrong."""
+    """The results of some seeds. `failures`: (seed, findings)."""
 
     steps: int
     cpu: float
@@ -48,13 +48,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.torture_models", description=what)
     parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the first schedule; the next one has the next (default: 0)"
+        "--seed", type=int, default=0, help="seed of the first schedule, increased by 1 for each (default: 0)"
     )
-    parser.add_argument("--schedules", type=int, default=sys.maxsize, help="at most so many")
+    parser.add_argument("--schedules", type=int, default=sys.maxsize, help="stop after this many")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)d)")
     parser.add_argument("--go-on", action="store_true", help="count failures by kind, and shorten the first of each")
     parser.add_argument(
-        "--without", nargs="*", choices=FEATURES, default=(), help="what the schedules shall not have, one or more"
+        "--without", nargs="*", choices=FEATURES, default=(), help="features that the schedules must not have"
     )
     return parser.parse_args(argv)
 

@@ -56,7 +56,7 @@ _MIRROR_END = """\
 what happens:
   Shoal listens on one port for the source cluster and one for the target cluster, plus one port per broker
   (--source-ports, --target-ports). It prints the MirrorMaker settings, then traffic summaries, until SIGTERM or Ctrl-C.
-  It wraps nothing until records given to the mirror come back through the target listener. If the mirror is wired
+  It wraps nothing until records sent to the mirror come back through the target listener. If the mirror is wired
   wrongly, it mirrors as before, and Shoal logs why.
 
 examples:

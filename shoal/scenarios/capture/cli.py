@@ -63,7 +63,7 @@ def _parser() -> ArgumentParser:
     compact.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the Parquet files")
     compact.add_argument("--remove", action="store_true", help="remove index files that have been compacted")
     pcap = add("to-pcap", _to_pcap, "select from raw captures and merge them into one file for Wireshark")
-    pcap.add_argument("--out", type=Path, required=True, metavar="FILE")
+    pcap.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write (*.pcapng)")
     pcap.add_argument("--api", action="append", default=[], metavar="NAME", help="for example Produce; repeatable")
     _with_conditions(pcap)
     return parser

@@ -30,10 +30,13 @@ RECORDS_AT_LEAST = 1_000  # fewer say nothing
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m shoal.scenarios.demo", description=__doc__)
-    arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=f"default {DEFAULT_VERSION}")
+    what = f"version of the brokers (default: {DEFAULT_VERSION})"
+    arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=what)
     arguments.add_argument("--small", action="store_true", help="batches of three records")
-    arguments.add_argument("--records", type=_records, help=f"default {LARGE.records:,}, small {SMALL.records:,}")
-    arguments.add_argument("--out", type=Path, help="for report.json, logs and, meanwhile, data; default in build/")
+    what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
+    arguments.add_argument("--records", type=_records, help=what)
+    what = "directory for report.json, logs and temporary data (default: in build)"
+    arguments.add_argument("--out", type=Path, help=what)
     return arguments
 
 

@@ -41,10 +41,13 @@ captured for {seconds:g} s and analysed with Spark.
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m shoal.scenarios.demo_capture", description=__doc__)
-    arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=f"default {DEFAULT_VERSION}")
-    arguments.add_argument("--seconds", type=float, default=120.0, help="of traffic; default 120")
-    arguments.add_argument("--no-replay", action="store_true", help="do not play the trace again through the coalescer")
-    arguments.add_argument("--out", type=Path, default=BUILD / "demo-capture", help="for reports, captures and logs")
+    what = f"version of the brokers (default: {DEFAULT_VERSION})"
+    arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=what)
+    arguments.add_argument("--seconds", type=float, default=120.0, help="duration of the traffic (default: 120)")
+    what = "do not replay the captured traffic through a coalescing listener"
+    arguments.add_argument("--no-replay", action="store_true", help=what)
+    what = "directory for reports, captures and logs (default: build/demo-capture)"
+    arguments.add_argument("--out", type=Path, default=BUILD / "demo-capture", help=what)
     return arguments
 
 
