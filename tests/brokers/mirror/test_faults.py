@@ -62,6 +62,7 @@ async def test_shoal_killed_and_brokers_restarted(pair: Pair, topic: str, aliase
         await flow.check_faithful(topic, duplicates=before.duplicates + after.source - before.source)
 
 
+@pytest.mark.slow
 async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = Wiring(topics=topic, extra={f"{aliases.target}.offset.flush.interval.ms": "500"})
@@ -103,6 +104,7 @@ async def cut(flow: Flow, faults: Faults, what: str, times: int) -> None:
     await wrapped_more(flow, 1)
 
 
+@pytest.mark.slow
 async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
     """Between Shoal and both brokers: fetch answers and produce requests break off, produce answers are lost."""
     source, target = pair.source.nodes[1], pair.target.nodes[1]

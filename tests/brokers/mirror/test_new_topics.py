@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.topics import Topics
@@ -47,6 +49,7 @@ async def test_a_small_topic_created_while_running(pair: Pair, topic: str, alias
     assert_mostly_wrapped(before, flow.counts("total"), BATCHES)
 
 
+@pytest.mark.slow
 async def test_small_topics_behind_one_another_after_a_restart(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tests.support.kafka.clusters import Pair
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.slow
 async def test_a_cluster_of_three_takes_a_fourth_and_survives_a_kill(tmp_path: Path, topic: str) -> None:
     async with running_cluster(tmp_path, ClusterSpec(nodes=3)) as cluster:
         topics = Topics(cluster.bootstrap)

@@ -53,6 +53,7 @@ async def test_a_plain_mirror_makes_an_equal_copy(pair: Pair, topic: str, spec: 
     assert used.peak_mib > 50
 
 
+@pytest.mark.slow
 async def test_a_killed_mirror_loses_nothing_and_repeats_no_more_than_it_had_done(
     pair: Pair, topic: str, spec: MirrorSpec, tmp_path: Path
 ) -> None:
