@@ -28,10 +28,11 @@ from tests.support.captures.produced import Sets, a_batch, answer, answer_of, re
 from tests.support.captures.readable import Kept, new_tap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from shoal.protocol.capture.index.produce_template import Frame
+    from shoal.proxy.net.transport import Buffer
 
 
 PLACE = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)
@@ -39,11 +40,15 @@ VIEW = memoryview(bytearray(32 * 1024 * 1024))
 
 
 class Socket(Nothing):
-    """Takes all it is given, and gives what it is set to."""
+    """Takes and gives what it is set to."""
 
     def __init__(self) -> None:
         super().__init__(0)
         self.next = b""
+        self.takes: int | None = None  # bytes of a `sendmsg`; None: all
+
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
+        return super().sendmsg(buffers) if self.takes is None else self.takes
 
     def recv_into(self, buffer: memoryview, /) -> int:
         buffer[: len(self.next)] = self.next
@@ -422,6 +427,44 @@ class AngryCapture(Capture):
         if self._waiting:
             raise ZeroDivisionError
         super().add(rows)
+
+
+class AngryWhenSent(Tap):
+    def sent(self, chunk: Frame, now_ns: int) -> None:
+        raise ZeroDivisionError
+
+
+class AngryWhenReceived(Tap):
+    def received(self, chunk: Frame, now_ns: int) -> None:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("tap", [AngryWhenSent, AngryWhenReceived])
+def test_an_error_in_a_chunk_that_is_parsed_as_it_passes_does_not_reach_the_traffic(
+    tap: type[Tap], caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(tap=tap)
+    for _ in range(2):
+        rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
+        rig.received(fetch_answer(a_batch()))
+    assert (rig.broke, rig.kept.raw) == (1, [])
+    assert caplog.text.count("the index no longer sees one connection") == 1
+
+
+def test_an_error_in_one_of_several_buffers_does_not_reach_the_traffic() -> None:
+    rig = Rig(tap=AngryWhenSent)
+    assert rig.transport.sendmsg([WHOLE, WHOLE]) == 2 * len(WHOLE)
+    assert rig.broke == 1
+
+
+def test_of_several_buffers_only_what_the_kernel_took_is_parsed(rig: Rig) -> None:
+    buffers = [request(9, at, a_batch()) for at in range(3)]
+    rig.socket.takes = len(buffers[0]) + 40
+    assert rig.transport.sendmsg(buffers) == rig.socket.takes
+    rig.sent(buffers[1][40:] + buffers[2])
+    rig.transport.close()
+    assert [row["request"] for row in rig.kept.rows] == [1, 2, 3]
+    assert (rig.broke, rig.tap.unread) == (0, 0)
 
 
 @pytest.mark.parametrize("fails", [False, True])
