@@ -241,6 +241,18 @@ def test_a_full_disk_has_every_frame_that_counts_as_written(
         assert f"({files.lost} frames are missing)" in again
 
 
+def test_a_disk_that_failed_is_tried_again_after_ten_seconds(tmp_path: Path) -> None:
+    now = 0.0
+    directory = tmp_path / "gone"
+    files = RawFiles(RawCaptureSettings(directory=directory), PROXY, lambda: now)
+    files.write([frame(0)])
+    directory.mkdir()
+    for now in (9.0, 10.0):
+        files.write([frame(int(now))])
+    files.close()
+    assert (files.lost, [one.time_ns for one in whole_raw_capture(directory)]) == (2, [10])
+
+
 def test_a_directory_that_is_not_there_is_the_operators_mistake(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"capture.raw.directory: .*/none is not a directory"):
         capture(tmp_path / "none")
