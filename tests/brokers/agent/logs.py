@@ -1,4 +1,4 @@
-"""What a broker has on disk."""
+"""Reads a broker's log segments."""
 
 from collections.abc import Iterable
 
@@ -19,8 +19,8 @@ def log_batches(node: Node, topic: str, partition: int = 0) -> list[bytes]:
 
 
 def as_logged(batches: Iterable[bytes], *, base: int = 0, epoch: int = 0) -> list[bytes]:
-    """What batches become in a log that takes them as they are: the offsets from `base` on and the leader's epoch are
-    set, which the CRC does not cover."""
+    """The batches as an unmodified log stores them: with offsets from `base` on and the leader epoch, which the CRC
+    does not cover."""
     logged = []
     for batch in batches:
         header = read_batch_header(batch, 0, len(batch))

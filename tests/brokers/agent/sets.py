@@ -1,4 +1,4 @@
-"""Record sets and raw produce requests: what no ordinary client sends."""
+"""Record sets and raw produce requests that no ordinary client sends."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 def records(count: int, *, seed: int = 0, size: int = 60) -> list[NewRecord]:
-    """With keys, headers and growing timestamps; values that compress somewhat."""
+    """Records with keys, headers, ascending timestamps and somewhat compressible values."""
     draw = random.Random(seed)
     return [
         NewRecord(
@@ -50,7 +50,7 @@ def exchange(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> bytes | Closed:
-    """One request with these batches by topic and partition; the whole frame of the answer."""
+    """Send one request with these batches by topic and partition; -> the whole frame of the answer."""
     host, _, port = address.rpartition(":")
     head = write_int32(0) + write_request_header(ApiKey.PRODUCE, version, 1, "sets")
     request = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, partitions=())
@@ -67,7 +67,7 @@ def produce(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> dict[tuple[str, int], Answer] | Closed:
-    """The same, and what the broker answers for each."""
+    """The same; -> the broker's answer for each partition."""
     answer = exchange(address, sets, version=version, acks=acks, transactional_id=transactional_id)
     if isinstance(answer, Closed):
         return answer

@@ -1,4 +1,4 @@
-"""What the agent says of itself, and that it leaves alone what it does not know."""
+"""What the agent reports, and that it does not patch unknown versions."""
 
 import zipfile
 from pathlib import Path
@@ -51,7 +51,7 @@ async def test_one_line_tells_what_is_patched(cluster: Cluster, version: str) ->
 async def test_an_unknown_broker_starts_as_stock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, topic: str, disguise: str
 ) -> None:
-    """A 4.3.0 that says it is another version: unknown ones, and one whose classes should look different."""
+    """A 4.3.0 that claims to be another version: unknown ones, and one with different classes."""
     (tmp_path / "front" / "kafka").mkdir(parents=True)
     (tmp_path / "front" / "kafka" / "kafka-version.properties").write_text(f"version={disguise}\n")
 
@@ -89,7 +89,7 @@ async def test_the_bean_is_active_and_counts_sets(tmp_path: Path, topic: str, re
 
 @pytest.mark.agent
 async def test_a_node_goes_back_to_stock_and_forth(tmp_path: Path, topic: str) -> None:
-    """A log with sets in it is an ordinary log."""
+    """A log with sets is an ordinary log."""
     async with running_cluster(tmp_path, ClusterSpec(agent=True)) as cluster:
         node = cluster.nodes[1]
         await Topics(cluster.bootstrap).create(topic)

@@ -1,4 +1,4 @@
-"""Many producers of one partition, joined: sets of batches once Shoal has seen that the broker takes them."""
+"""Many producers of one partition, coalesced: sets of batches after Shoal has proven that the broker accepts them."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ async def test_batches_of_one_partition_travel_in_sets(cluster: Cluster, tmp_pat
 
 
 class Clients:
-    """Producers without ids that stay: only their batches are in sets. A lost connection may double what was
-    unanswered."""
+    """Long-lived producers without ids: only their batches are in sets. A lost connection may duplicate unanswered
+    batches."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         settings: dict[str, str | int] = {"acks": "all", "linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 1}

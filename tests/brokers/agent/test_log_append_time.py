@@ -1,4 +1,4 @@
-"""Topics that get the broker's time (LogAppendTime): a set leaves in the log what its batches leave one by one."""
+"""Topics with LogAppendTime: a set is stored like its batches one by one."""
 
 import time
 from collections.abc import Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.support.shoal_process import ShoalProcess
 
 LIMIT = 2_000
-SMALL = 60  # batches before and behind the one in question
+SMALL = 60  # batches before and after the tested one
 _RANDOM = random.Random(9)
 
 
@@ -45,7 +45,7 @@ def around(middle: bytes) -> list[bytes]:
 
 
 async def sent(port: int, topic: str, batches: list[bytes]) -> tuple[ErrorCode, int]:
-    """In one envelope, by a client that is as stubborn as a mirror until the broker knows its topic."""
+    """Produce one envelope, with retries like a mirror until the broker knows the topic."""
     client = Producer(await trio.open_tcp_stream("127.0.0.1", port))
     client.version = 9
     await client.agree()
@@ -71,7 +71,7 @@ def requests(shoal: ShoalProcess) -> int:
 async def through(
     cluster: Cluster, node: Node, work: Path, topic: str, batches: list[bytes], *, sets: bool = True, **config: str
 ) -> tuple[ErrorCode, int, int]:
-    """-> the answer, and how many produce requests with records of the topic there were; the proof is to hold."""
+    """-> the answer, and the number of produce requests with records of the topic; the proof must still hold."""
     await Topics(cluster.bootstrap).create(
         topic, config={name.replace("_", "."): value for name, value in config.items()}
     )

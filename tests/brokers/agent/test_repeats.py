@@ -1,4 +1,4 @@
-"""Idempotence of sets: the broker remembers the last 5 batches of a producer id and never writes one twice, nor loses
+"""Idempotence of sets: the broker remembers the last 5 batches of a producer id, and neither duplicates nor loses
 one."""
 
 from itertools import count
@@ -96,8 +96,7 @@ async def test_batches_that_were_written_apart_are_no_repeated_set(
 async def test_sequences_within_a_set_must_follow_each_other(
     cluster: Cluster, node: Node, topic: str, one: Producer, numbers: tuple[int, ...]
 ) -> None:
-    """A broker takes any sequence from a producer that it does not know: of each batch, where it is only asked once per
-    set."""
+    """A broker accepts any sequence of an unknown producer, for each batch of a set."""
     await Topics(cluster.bootstrap).create(topic)
     assert produce_one(node.address, topic, one.batches(*numbers)) == Answer(INVALID, -1)
     assert log_batches(node, topic) == []

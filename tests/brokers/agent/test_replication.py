@@ -1,5 +1,4 @@
-"""Three brokers: followers copy sets, leaders change, brokers are killed and recover, and every copy of the log is the
-same."""
+"""Three brokers: followers copy sets, leaders change, brokers are killed and recover, and all replicas are equal."""
 
 from collections.abc import Iterator
 
@@ -38,8 +37,8 @@ def leader(cluster: Cluster, topic: str) -> Node:
 
 
 async def until_led(cluster: Cluster, topic: str) -> Node:
-    """The leader that answers as one, with replicas enough: after a change of leaders metadata may name the last one
-    for a moment, and followers that have started need some time to be in sync."""
+    """The leader, when it answers as one and enough replicas are in sync: after a leader change metadata may be stale
+    for a moment, and restarted followers need time to catch up."""
 
     def led() -> bool:
         found = leader_or_none(cluster, topic)
@@ -60,7 +59,7 @@ def leader_or_none(cluster: Cluster, topic: str) -> Node | None:
 
 
 async def until_known(cluster: Cluster, topic: str) -> Node:
-    """The leader of a new topic, once the broker that is asked knows it, and the leader itself."""
+    """The leader of a new topic, when both the requested broker and the leader know it."""
 
     def known() -> bool:
         found = leader_or_none(cluster, topic)
@@ -85,7 +84,7 @@ async def test_sets_survive_changes_of_leaders_and_kills(three: Cluster, topic: 
     await until_copies_are_equal(three, topic)
     assert log_batches(first, topic) == as_logged(SENT)
 
-    first.kill()  # right after it acknowledged, with what it has not flushed
+    first.kill()  # right after its acknowledgement, with unflushed data
     second = await until_led(three, topic)
     assert second is not first
     answer = produce_one(second.address, topic, SENT)

@@ -1,4 +1,4 @@
-"""Sets of several batches on whole brokers with the agent: what is appended, byte for byte, and what is not."""
+"""Sets of several batches on real brokers with the agent: what is appended, byte for byte, and what is not."""
 
 from collections.abc import Sequence
 

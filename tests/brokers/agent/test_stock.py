@@ -35,7 +35,7 @@ TOPIC_CONFIGS: Mapping[str, Mapping[str, str]] = {
 
 
 def single_batches() -> Iterator[bytes]:
-    """What a client may send, and much that it may not."""
+    """Valid requests of a client, and many invalid ones."""
     for codec in Codec:
         yield encode_batch(records(4), codec=codec)
         yield encode_batch(records(4), codec=codec, base_offset=9)
@@ -166,7 +166,7 @@ async def java_session(cluster: Cluster, topic: str, version: str) -> list[str]:
 
 
 async def test_java_transactions_are_the_same(two: Two, topic: str, tmp_path: Path) -> None:
-    """Many short ones, each as long as the producer makes it, of lines that it draws in the same way each time."""
+    """Many short batches, as large as the producer makes them, of lines that are drawn equally each time."""
     lines = tmp_path / "lines"
     lines.write_text("".join(f"line {number}\n" for number in range(500)))
     drawn = []

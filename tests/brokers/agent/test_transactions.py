@@ -1,4 +1,4 @@
-"""Sets in transactions, and who may write what in which: the checks of a single batch hold for every batch of a set."""
+"""Sets in transactions: the checks of a single batch apply to every batch of a set."""
 
 import uuid
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ def once_ended(transaction: Transaction, topic: str, batches: Sequence[bytes], v
 
 
 async def test_sets_are_committed_and_aborted_as_a_whole(cluster: Cluster, node: Node, topic: str) -> None:
-    """Behind a first batch that opens the transaction in the partition."""
+    """After a first batch that opens the transaction in the partition."""
     await Topics(cluster.bootstrap).create(topic)
     transaction = Transaction.producer(node.address)
     transaction.begin(topic)
@@ -135,7 +135,7 @@ async def test_sets_are_committed_and_aborted_as_a_whole(cluster: Cluster, node:
 
 
 async def test_a_set_opens_a_transaction(cluster: Cluster, node: Node, topic: str) -> None:
-    """The coordinator's confirmation (KIP-890) holds for the append, so for every batch of the set."""
+    """The coordinator's confirmation (KIP-890) is valid for the append, so for every batch of the set."""
     await Topics(cluster.bootstrap).create(topic)
     transaction = Transaction.producer(node.address)
     for first, base, commit in ((0, 0, True), (4, 9, False), (8, 18, True)):
@@ -151,7 +151,7 @@ async def test_a_set_opens_a_transaction(cluster: Cluster, node: Node, topic: st
 
 
 async def test_a_set_opens_a_transaction_of_version_2(cluster: Cluster, node: Node, topic: str, version: str) -> None:
-    """It is not announced, and its epoch is new: sequences begin at 0 (KIP-890)."""
+    """The partition is not added before, and the epoch is new: sequences begin at 0 (KIP-890)."""
     if version.startswith("3."):
         pytest.skip("transactions of version 2 came with Kafka 4")
     await Topics(cluster.bootstrap).create(topic)
@@ -167,7 +167,7 @@ async def test_a_set_opens_a_transaction_of_version_2(cluster: Cluster, node: No
 
 
 async def test_a_refused_set_leaves_its_transaction_as_it_was(cluster: Cluster, node: Node, topic: str) -> None:
-    """A bad batch inside, a gap ahead: nothing is written, and the next append is judged afresh."""
+    """A bad batch inside, or a gap before: nothing is written, and the next append is checked independently."""
     await Topics(cluster.bootstrap).create(topic)
     transaction = Transaction.producer(node.address)
     transaction.begin(topic)

@@ -1,4 +1,4 @@
-"""ZooKeeper mode, which Kafka 3.9 still has: the leader appends through the same code, so sets are taken there, too."""
+"""ZooKeeper mode (Kafka 3.9 still has it): the leader appends through the same code, so it accepts sets, too."""
 
 from functools import partial
 from pathlib import Path

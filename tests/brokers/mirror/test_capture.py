@@ -1,5 +1,5 @@
-"""The index of a mirror's two sides: each batch once as the source gave it, once as the target took it, and which is
-which."""
+"""The index of a mirror's two sides: each batch once as fetched from the source, once as appended to the target, with
+the relation between both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batches(rows: list[Row], cluster: str, direction: Direction, topic: str) -> 
 
 
 def placed(rows: list[Row]) -> list[Range]:
-    """Where the batches lie in the log that they were given by, or appended to."""
+    """The offsets of the batches in the source's or the target's log."""
     return sorted((row["partition"], row["log_offset"], row["log_offset"] + row["last_offset_delta"]) for row in rows)
 
 

@@ -32,7 +32,7 @@ PAUSE_S = 75.0  # above evidence-seconds
 
 
 def printed(flow: Flow) -> dict[str, str]:
-    """The Connect form, out of what this Shoal has printed at its start."""
+    """The Connect form, from the output of this Shoal at start-up."""
     said = flow.shoal.output()
     start = said.index("\n{\n") if not said.startswith("{\n") else -1
     lines: dict[str, str] = json.loads(said[start + 1 : said.index("\n}\n") + 2])
@@ -79,7 +79,7 @@ async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliase
 async def test_a_connector_that_is_paused_for_longer_than_envelopes_are_waited_for(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """With envelopes that it has been given and not sent on. It asks for nothing meanwhile, so nothing is missed."""
+    """While paused, it has envelopes that it has not sent on. It does not fetch either, so nothing is overdue."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = Wiring(topics=topic, mirror=ConnectMirror, shoal=("--form", "connect"))
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
@@ -110,7 +110,7 @@ def passed(end: float) -> bool:
 
 
 def is_still(flow: Flow) -> Callable[[], bool]:
-    """For `until`: since it was asked last nothing has been produced."""
+    """For `until`: nothing was produced since the last call."""
     before = -1
 
     def since() -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTITIONS = 2
 SILENCE_S = 75.0  # above evidence-seconds
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# The target's topics keep all that they are given: the source's cleanup policies and limits are not for them.
+# The target's topics keep everything: they do not get the source's cleanup policies and limits.
 EAGER_CLEANER = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
@@ -55,7 +55,7 @@ async def fill_codecs(bootstrap: str, prefix: str, *, seed: int) -> None:
 
 
 async def prove_sizes(flow: Flow, bootstrap: str, topic: str) -> None:
-    """A topic is proven by what comes while its flow has the turn, so records come until it is."""
+    """A topic is proven by records that arrive while its flow has the turn, so write until it is proven."""
     seeds = count(100)
 
     async def is_proven() -> bool:
@@ -107,7 +107,7 @@ async def test_codecs_sizes_and_odd_records(pair: Pair, topic: str, aliases: Ali
 
 
 async def fill_oddly_kept(pair: Pair, topic: str, *, seed: int) -> None:
-    """LogAppendTime, transactions, idempotence: what brokers and producers stamp on batches."""
+    """LogAppendTime, transactions, idempotence: the stamps of brokers and producers on batches."""
     bootstrap = pair.source.bootstrap
     await fill(bootstrap, f"{topic}-appended", orders(1_500, seed=seed), compression_type="lz4")
     await fill(bootstrap, f"{topic}-once", orders(6_000, seed=seed), compression_type="zstd", enable_idempotence=True)
@@ -164,7 +164,7 @@ async def test_topics_that_brokers_and_producers_have_marked(
         seeds = count(20)
 
         async def is_told() -> bool:
-            # A topic's first batches are raw for want of evidence; what comes later, for its own reason.
+            # A topic's first batches are raw because of missing evidence; later ones have their own reason.
             await fill_oddly_kept(pair, topic, seed=next(seeds))
             counts = flow.counts()
             return all(counts[why] for why in ("the topic has LogAppendTime", "control batch (transaction marker)"))
@@ -173,7 +173,7 @@ async def test_topics_that_brokers_and_producers_have_marked(
         await fill(bootstrap, f"{topic}-cut", orders(6_000, seed=5), layout=Layout(run=500), compression_type="zstd")
         await flow.check(*names)
 
-        # A gap by retention: what the mirror has not read is gone when it comes back. And compaction has been at work.
+        # A gap by retention: unread records are deleted when the mirror returns. And the topic was compacted.
         flow.running.kill()
         await compact(pair, f"{topic}-compacted")
         await fill(bootstrap, f"{topic}-cut", orders(3_000, seed=6), layout=Layout(run=500), compression_type="zstd")
@@ -219,7 +219,7 @@ async def test_a_mirror_that_reads_committed_data_leaves_out_what_was_aborted(
 async def test_nothing_but_aborted_data_for_longer_than_envelopes_are_waited_for(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Its envelopes never arrive, since the mirror drops them, and that says nothing about where it produces to."""
+    """Its envelopes never arrive, because the mirror drops them; this does not show where it produces to."""
     bootstrap = pair.source.bootstrap
     await Topics(bootstrap).create(topic, PARTITIONS)
     extra = {f"{aliases.source}.consumer.isolation.level": "read_committed", **NO_CONFIGS}

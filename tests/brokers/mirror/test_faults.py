@@ -1,5 +1,5 @@
-"""Whatever is killed, restarted or cut: nothing is lost, nothing is out of order, little comes twice, no envelope is
-left."""
+"""Whatever is killed, restarted or cut: nothing is lost or out of order, few records are duplicated, and no envelope is
+stored."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_pat
             flow.running.kill()
             flow.running.restart()
             await wrapped_more(flow)
-        # MM2 goes on where it had committed, as it does without Shoal: what it has copied since may come again.
+        # MM2 continues at its committed offsets, as without Shoal: it may copy later records again.
         after = await reconciled(pair, topic, flow)
         await flow.check_faithful(topic, duplicates=before.duplicates + after.source - before.source)
 
@@ -82,7 +82,7 @@ async def test_a_killed_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_pat
 async def test_a_mirror_started_in_the_middle_of_a_batch(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """The first record that the source still has is inside a batch: what is before it is neither copied nor counted."""
+    """The first record that the source still has is inside a batch: earlier ones are neither copied nor counted."""
     topics = Topics(pair.source.bootstrap)
     await topics.create(topic, PARTITIONS)
     await fill(
@@ -122,16 +122,15 @@ async def test_connections_cut_in_the_middle(pair: Pair, topic: str, aliases: Al
             await flow.check_faithful(topic, duplicates=0)
             async with steady(pair, topic):
                 await cut(flow, to_target, "swallow_answers", 3)
-            # The broker has appended what it was sent, and the answer is lost: one batch, or one plain outer batch of
-            # 16 kB, each.
+            # The broker has appended the request, and its answer is lost: one batch, or one plain outer batch of 16 kB,
+            # each.
             await flow.check_faithful(topic, duplicates=3 * PARTITIONS * RUN)
 
 
 async def test_connections_of_the_mirror_cut_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Between MM2 and Shoal, and by Shoal's own restart: what it knows to be appended is not appended again, so nothing
-    comes twice."""
+    """Between MM2 and Shoal, and by a restart of Shoal: appended batches are known, so there are no duplicates."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, host=RELAY_HOST)) as flow:
         source, target = flow.ports
@@ -149,7 +148,7 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
                 await flow.check_faithful(topic, duplicates=0)
             async with steady(pair, topic):
                 await wrapped_more(flow)
-                await flow.shoal.stop()  # SIGTERM: what was asked is answered first
+                await flow.shoal.stop()  # SIGTERM: pending requests are answered first
                 await flow.shoal.start()
                 await wrapped_more(flow)
             await flow.check_faithful(topic, duplicates=0)
@@ -160,8 +159,7 @@ async def test_connections_of_the_mirror_cut_in_the_middle(
 async def test_shoal_is_stopped_many_times_in_the_middle(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """SIGTERM while envelopes are taken apart: what is under way comes to its end, and what is known outlives the
-    process."""
+    """SIGTERM while envelopes are opened: requests in flight are completed, and the state survives the process."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic)) as flow:
         await warm_up(pair, topic, flow)

@@ -1,5 +1,5 @@
-"""A fetch session lives in the broker: a mirror whose connection ends between two requests goes on with it over the
-next one."""
+"""A fetch session belongs to the broker: a mirror whose connection ends between two requests continues it over the next
+connection."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SENT_BACK = "goes on with the fetch session of another connection"
 async def test_wrapping_goes_on_over_another_connection(
     both: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """MirrorMaker 2 sees that the connection to a broker has ended while it asks another one, and has records left to
-    poll.
+    """MirrorMaker 2 notices that the connection to a broker has ended while it fetches from another one, and has
+    records left to poll.
 
-    It is a matter of moments whether it has asked this broker for more by then (and begins anew by itself), so it is
-    done until it has not.
+    It depends on timing whether it has a fetch in flight to this broker (and starts a new session), so repeat until it
+    has not.
     """
     await Topics(both.source.bootstrap).create(topic, PARTITIONS)
     extra = {**EXTRA, f"{aliases.source}.consumer.max.poll.records": "10"}

@@ -34,7 +34,7 @@ _PORTS = 3  # of a listener
 
 
 def produce_by_key(bootstrap: str, topic: str, records: Iterable[Record]) -> list[int]:
-    """Like Java producers, choose partitions by the key's murmur2. -> the partition of each record, in their order."""
+    """Choose partitions by the key's murmur2, like Java producers. -> the partition of each record, in order."""
     producer = Producer(client_config(bootstrap, partitioner="murmur2_random", compression_type="zstd", linger_ms=200))
     chosen: dict[int, int] = {}
 

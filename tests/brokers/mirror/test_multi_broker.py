@@ -1,7 +1,7 @@
 """A mirror whose source and target have three brokers: a connection to each, leaders that move, a broker that dies.
 
-One cluster is both source and target, the copy has another name: what matters here is that Shoal has a listener for
-every broker on either side, and that one partition's records come over several connections, one after the other.
+One cluster is both source and target, and the copy has another name: these tests need a port for every broker on both
+sides, and one partition's records over several connections, one after the other.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def test_leaders_move_and_a_broker_dies(both: Pair, topic: str, aliases: A
                     await wrapped_more(flow)
                     await move_leaders(cluster, name, tmp_path, turn=turn)
             await wrapped_more(flow)
-        # A partition that has moved refuses what comes to its old leader: nothing was appended, nothing comes twice.
+        # The old leader of a moved partition refuses requests: nothing was appended, so there are no duplicates.
         before = await flow.check_faithful(topic, duplicates=0)
 
         async with steady(both, topic, partitions=PARTITIONS):

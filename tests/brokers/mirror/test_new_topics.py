@@ -1,5 +1,5 @@
-"""A small topic is not through before it is proven: most of it goes in envelopes, also where another topic was proven
-first."""
+"""A small topic is not fully read before it is proven: most of it is sent in envelopes, also if another topic was
+proven first."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_small_topic_created_while_running(pair: Pair, topic: str, alias
 async def test_small_topics_behind_one_another_after_a_restart(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """MM2 begins a new life with every topic that it finds. So this is where topics follow in a flow that is proven."""
+    """MM2 restarts its task for every new topic, so here several topics are proven in one flow."""
     bootstrap, topics = pair.source.bootstrap, Topics(pair.source.bootstrap)
     names = [f"{topic}-{name}" for name in ("first", "second", "third")]
     await topics.create(names[0], 1)

@@ -1,4 +1,4 @@
-"""Consumer groups go on at the target where they were, and skip nothing (sync.group.offsets.enabled)."""
+"""Consumer groups continue at the target where they were, and skip nothing (sync.group.offsets.enabled)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENVELOPE_RECORDS = 512 * 1024 // 9_000 * RUN
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """What a group does that has consumed everything before `offset`."""
+    """Commit like a group that has consumed everything before `offset`."""
     consumer = Consumer(client_config(bootstrap, group_id=group, enable_auto_commit=False))
     try:
         consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)

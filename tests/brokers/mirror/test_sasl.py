@@ -1,7 +1,7 @@
 """A mirror that authenticates: SCRAM at the source, PLAIN at the target, both at the brokers and through Shoal, which
-has no name there.
+has no credentials.
 
-So Shoal learns brokers, topic ids, names, and that these are two clusters, from what the mirror asks.
+So Shoal learns brokers, topic ids, names, and that these are two clusters, from the mirror's requests.
 """
 
 from __future__ import annotations

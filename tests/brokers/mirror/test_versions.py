@@ -1,4 +1,4 @@
-"""Brokers and mirrors of Kafka 3.9.1 and 4.3.0, in every mix; the other tests have 4.3.0 on both sides of Shoal."""
+"""Brokers and mirrors of Kafka 3.9.1 and 4.3.0 in every combination; the other tests have 4.3.0 on both sides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def copy(pair: Pair, topic: str, aliases: Aliases, work: Path, mirror: str
             await fill(bootstrap, topic, orders(4_000, seed=seed), layout=layout, compression_type=codec)
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
             if seed == 0:
-                await flow.check(topic)  # what comes from here on is wrapped
+                await flow.check(topic)  # later records are wrapped
         await flow.check(topic)
     assert flow.counts()["unwrapped_records"] >= flow.counts()["wrapped_records"] > 5_000
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def long_transactions(aliases: Aliases) -> dict[str, str]:
-    """By default each poll is a transaction, of few envelopes. In longer ones, every fault is inside of one."""
+    """By default each poll is a transaction with few envelopes. Longer ones make every fault hit a transaction."""
     flow = f"{aliases.source}->{aliases.target}"
     return {f"{flow}.transaction.boundary": "interval", f"{flow}.transaction.boundary.interval.ms": "1500"}
 
@@ -41,7 +41,7 @@ async def exactly_once(
     """Shoal and the mirror at work with envelopes."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     wiring = wiring or Wiring(topics=topic)
-    # A worker that was cut off from its group is given its tasks back after this time only, five minutes by default.
+    # A worker that was cut off from its group gets its tasks back only after this time, five minutes by default.
     soon = {f"{aliases.target}.scheduled.rebalance.max.delay.ms": "1000"}
     extra = {**soon, **(long_transactions(aliases) if long else {}), **wiring.extra}
     async with flowing(pair, aliases, work, replace(wiring, exactly_once=True, extra=extra)) as flow:
@@ -53,15 +53,13 @@ async def exactly_once(
 
 
 async def markers(flow: Flow, topic: str) -> int:
-    """Offsets of the copy that no reader is given a record of, not even of aborted transactions: the ends of
-    transactions.
-    """
+    """Offsets of the copy without a record for any reader, aborted ones included: transaction markers."""
     remote, bootstrap = flow.remote(topic), flow.pair.target.bootstrap
     return await Topics(bootstrap).total(remote) - (await read_copy(bootstrap, remote)).records
 
 
 async def aborted(flow: Flow, topic: str) -> int:
-    """Records in the copy that a read_committed consumer is not given."""
+    """Records in the copy that a read_committed consumer does not get."""
     remote, bootstrap = flow.remote(topic), flow.pair.target.bootstrap
     committed = await read_copy(bootstrap, remote, isolation=READ_COMMITTED)
     return (await read_copy(bootstrap, remote)).records - committed.records
@@ -76,7 +74,7 @@ async def killed_at_work(flow: Flow, pair: Pair, topic: str) -> None:
 
 
 async def stays_exact(flow: Flow, pair: Pair, topic: str, *, kills: int) -> None:
-    """Shoal is killed so many times: every record is committed once, and no sequence is out of order."""
+    """Shoal is killed several times: every record is committed once, and no sequence is out of order."""
     for _ in range(kills):
         await killed_at_work(flow, pair, topic)
     await flow.check(topic, isolation=READ_COMMITTED)
@@ -119,7 +117,7 @@ async def test_brokers_with_the_older_transactions(pair_39: Pair, topic: str, al
 
 @pytest.mark.slow
 async def test_shoal_comes_back_without_its_file(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """In the middle of a transaction: the task fails, and once it is started again nothing is lost or twice."""
+    """In the middle of a transaction: the task fails, and after its restart nothing is lost or duplicated."""
     async with exactly_once(pair, topic, aliases, tmp_path) as flow:
         async with steady(pair, topic):
             for _ in range(10):
@@ -135,7 +133,7 @@ async def test_shoal_comes_back_without_its_file(pair: Pair, topic: str, aliases
 
 
 async def without_its_file(flow: Flow, work: Path) -> None:
-    """Until it is seen whether that was in the middle of a transaction."""
+    """Wait until it is known whether that was in the middle of a transaction."""
     flow.shoal.kill()
     for file in (work / "state").glob("*.producers"):
         file.unlink()
@@ -156,7 +154,7 @@ def is_refused(flow: Flow) -> bool:
 
 @pytest.mark.slow
 async def test_an_idempotent_mirror(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """It promises nothing over its own restarts; over those of Shoal it appends nothing twice."""
+    """It guarantees nothing over its own restarts; over Shoal's restarts it appends nothing twice."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     extra = {f"{aliases.target}.producer.enable.idempotence": "true"}
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, extra=extra)) as flow:
@@ -196,7 +194,7 @@ async def test_the_target_broker_is_killed(pair: Pair, topic: str, aliases: Alia
 
 @pytest.mark.slow
 async def test_without_shoal(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """The harness, and what MirrorMaker 2 promises by itself."""
+    """Checks the harness, and MirrorMaker 2's own guarantee."""
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     await put(pair, topic, 20_000, seed=1)
     spec = MirrorSpec(

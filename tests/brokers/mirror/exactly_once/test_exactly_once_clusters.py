@@ -1,4 +1,4 @@
-"""Exactly once on targets that ask more of it: clients that authenticate, several brokers with partitions that move.
+"""Exactly once on more demanding targets: clients that authenticate, several brokers with partitions that move.
 
 One cluster is both source and target, the copy has another name.
 """
@@ -36,7 +36,7 @@ def both(cluster: Cluster) -> Pair:
 async def test_the_mirror_authenticates(
     sasl_cluster: Cluster, topic: str, aliases: Aliases, tmp_path: Path, mechanism: str
 ) -> None:
-    """All clients of the target do, through Shoal; with it the transaction coordinator's."""
+    """All clients of the target authenticate, also through Shoal and at the transaction coordinator."""
     brokers = sasl_cluster.sasl_bootstrap
     extra = {
         **credentials(aliases.source, "SCRAM-SHA-512"),
@@ -55,7 +55,7 @@ async def test_the_mirror_authenticates(
 
 
 async def test_leaders_of_the_target_move(three_brokers: Cluster, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """In the middle of transactions: what was not answered goes over another connection, with the sequences it had."""
+    """In the middle of transactions: unanswered batches go over another connection, with the same sequences."""
     pair = both(three_brokers)
     async with exactly_once(pair, topic, aliases, tmp_path, wiring=Wiring(topics=topic, extra=EXTRA)) as flow:
         async with steady(pair, topic):

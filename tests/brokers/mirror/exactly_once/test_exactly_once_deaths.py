@@ -1,9 +1,9 @@
 """Brokers of the target die one after the other under an exactly-once mirror: through Shoal and, for comparison,
 without it.
 
-Kafka Connect never starts a failed task again, and each error of a task's transactional producer fails it: its
-partitions stay behind until an operator restarts it. That is the only thing that may keep a copy short here, and after
-a restart the copy is whole. Whatever else keeps it short fails the test, which then tells all there is to know.
+Kafka Connect never restarts a failed task, and each error of a task's transactional producer fails it: its partitions
+are not copied until an operator restarts it. Only this may leave a copy incomplete here, and after a restart the copy
+is complete. An incomplete copy for any other reason fails the test, which then reports all details.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 MORE = 2_000  # records
-# s: so long is waited for brokers that may be dead, for an offset or a topic.
+# Seconds to wait for brokers that may be dead, for an offset or a topic.
 _ASKED = 2.0
 _READ = 10.0
-# What a producer learns from, whose id another one has taken: a commit, or a batch (KAFKA-20785 is about the last
-# name).
+# Errors of a producer whose transactional id another one has taken, at a commit or a batch (KAFKA-20785 is about the
+# last name).
 FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidTxnStateException")
 _SOURCE = "MirrorSourceConnector-"
 
@@ -75,7 +75,7 @@ class Watch:
         return bool(self.failures)
 
     async def until(self, happened: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Raises NotReady where it has not `happened` in time and no task has failed; a failed one is started again."""
+        """Raises NotReady if it has not `happened` in time and no task has failed; failed ones are restarted."""
 
         async def decided() -> bool:
             return await happened() or bool(await self._failed())
@@ -91,7 +91,7 @@ class Watch:
                 self.mirror.restart()
 
     async def more(self) -> None:
-        """Until more is copied, and committed."""
+        """Wait until more is copied and committed."""
         before = sum((await self._ends()).values())
 
         async def copied() -> bool:
@@ -100,7 +100,7 @@ class Watch:
         await self.until(copied, f"{MORE} records more behind {before} in {self.remote}")
 
     async def whole(self) -> None:
-        """Until no record is missing; then nothing is altered, out of order or there twice either."""
+        """Wait until no record is missing; then nothing is altered, out of order or duplicated."""
         ours = await read_copy(self.cluster.bootstrap, self.topic)
         theirs = ours
 
@@ -116,7 +116,7 @@ class Watch:
         await self.until(self._is_settled, "no transaction to be open")
 
     async def _is_settled(self) -> bool:
-        """Neither in the copy nor in the mirror's offsets anything waits for the end of a transaction."""
+        """True if no open transaction is left, neither in the copy nor in the mirror's offsets."""
         for topic in (self.remote, f"mm2-offsets.{self.mirror.spec.source_alias}.internal"):
             ends = await self._ends(topic, committed=False)
             if not ends or ends != await self._ends(topic):
@@ -124,9 +124,7 @@ class Watch:
         return True
 
     async def _ends(self, topic: str | None = None, *, committed: bool = True) -> Mapping[int, int]:
-        """Last stable offsets or end offsets by partition; none of a topic that is not there or cannot be asked for
-        now.
-        """
+        """Last stable offsets or end offsets by partition; empty for a missing or unavailable topic."""
         with suppress(TrafficFailed):
             topics = Topics(self.cluster.bootstrap, within=_ASKED)
             spans = await topics.spans(topic or self.remote, committed=committed)
@@ -139,7 +137,7 @@ class Watch:
         return {}
 
     async def _failed(self) -> Mapping[str, TaskStatus]:
-        """Tasks that copy, and have failed since they were started last."""
+        """Copying tasks that have failed since their last start."""
         return {
             name: status
             for name, status in (await self._statuses()).items()
@@ -208,7 +206,7 @@ async def test_a_task_fails(
     tmp_path: Path,
     mirroring: Callable[..., AbstractAsyncContextManager[Watch]],
 ) -> None:
-    """Another producer takes its transactional id: what it had in flight is aborted, and a restart copies the rest."""
+    """Another producer takes the transactional id: batches in flight are aborted, and a restart copies the rest."""
     await Topics(three_brokers.bootstrap).create(topic, PARTITIONS)
     async with mirroring(three_brokers, topic, aliases, tmp_path) as watch:
         async with steady(both(three_brokers), topic):

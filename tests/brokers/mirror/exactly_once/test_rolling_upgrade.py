@@ -1,8 +1,8 @@
-"""Brokers of the target are upgraded one by one in the middle of a mirror: leaders move between brokers that take
-produce requests with names (up to 4.0) and brokers that take topic ids (4.1 and later), so a retry may say the same
-partition otherwise.
+"""Rolling upgrade of the target under a running mirror: leaders move between brokers that accept produce requests with
+topic names (up to 4.0) and brokers that accept topic ids (4.1 and later), so a retry may identify the same partition
+differently.
 
-One cluster is both source and target. metadata.version stays that of the oldest, as long as one may have to go back.
+One cluster is both source and target. metadata.version is that of the oldest version, which permits a downgrade.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.brokers.mirror.rig.flow import Flow
     from tests.conftest import Aliases
 
-# Heartbeats and checkpoints of MM2 may be late while a broker starts; they are no part of this.
+# Heartbeats and checkpoints of MM2 may be late while a broker starts; they are not tested here.
 PATIENT = {**EXTRA, "emit.checkpoints.enabled": "false"}
 
 

@@ -1,5 +1,4 @@
-"""The target side's books beside a real mirror: all envelopes reconcile, and one that is changed on its way does
-not."""
+"""Reconciliation with a real mirror: all envelopes reconcile, except one that is changed in transit."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _STATED = b"shoal.records"
 
 
 def one_record_more(frame: bytes) -> bytes:
-    """The same produce request with another last digit in what each envelope states of its records, and right
-    checksums."""
+    """The same produce request with a changed last digit in each envelope's record count, and correct checksums."""
     forged, at = bytearray(frame), 0
     while (at := forged.find(_STATED, at)) >= 0:
         at += len(_STATED)
@@ -45,7 +43,7 @@ def one_record_more(frame: bytes) -> bytes:
 
 
 def captured(directory: Path) -> list[dict[str, Any]]:
-    """Batches that were unwrapped, as the index has them."""
+    """The unwrapped batches in the index."""
     columns = ["handling", "reason", "topic", "partition", "base_offset", "last_offset", "records", "error"]
     columns += ["source_topic", "source_partition", "source_first", "source_last"]
     batches = (one for file in capture_files(directory) for one in record_batches(IndexReader(path=file.path), columns))
@@ -80,7 +78,7 @@ async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_w
 
             to_shoal.forge = one_record_more
             await put(pair, topic, 12_000, seed=3)
-            await flow.check(topic)  # the key tells the truth: nothing is missing
+            await flow.check(topic)  # the key is right, so nothing is missing
             await flow.until_said(f"of cluster 'target' does not reconcile: {Mismatch.FACTS}")
             await flow.until_said(f"/{topic}-")
             await flow.until_said("records are stated")
@@ -90,8 +88,7 @@ async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_w
 def check_rows(rows: list[dict[str, Any]], topic: str, flow: Flow) -> None:
     """Batch by batch: as many offsets at the source as at the target, in the same order, and none of them twice."""
     counts = flow.counts("total")
-    # All that was put into envelopes. (Plain records that share an outer batch with an envelope are appended by Shoal,
-    # too.)
+    # Everything in envelopes. (Shoal also appends plain records that share an outer batch with an envelope.)
     assert sum(row["records"] for row in rows) == counts["wrapped_records"] <= counts["unwrapped_records"]
     assert {(row["source_topic"], row["topic"]) for row in rows} == {(topic, flow.remote(topic))}
     assert {row["reason"] for row in rows} == {None, Mismatch.FACTS.value}

@@ -1,4 +1,4 @@
-"""Wired wrongly: the interlock keeps every envelope out of every topic, and says why it does not wrap."""
+"""Wrong wiring: the interlock keeps envelopes out of all topics, and logs why it does not wrap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = 100
 
 
 async def until_told(flow: Flow, kind: str, *, times: int = 1) -> list[str]:
-    """What the interlock has logged of this kind, once there is as much of it."""
+    """The interlock's log lines of this kind, when there are enough."""
     await until(
         lambda: len(flow.events(kind)) >= times,
         within=WITHIN,
@@ -41,7 +41,7 @@ async def until_told(flow: Flow, kind: str, *, times: int = 1) -> list[str]:
 
 
 def envelopes(flow: Flow) -> tuple[int, int]:
-    """Handed out by the source listener, opened by the target listener, once Shoal has ended."""
+    """-> envelopes sent by the source listener and opened by the target listener, after Shoal has exited."""
     source, target = flow.events("total")
     return int(str(source["envelopes"])), int(str(target["opened_envelopes"]))
 
@@ -52,7 +52,7 @@ async def put(pair: Pair, topic: str, records: int, *, seed: int) -> None:
 
 
 async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """The wrong address; the right one; and then straight to the brokers, behind Shoal's back."""
+    """The wrong address; the right one; then directly to the brokers, bypassing Shoal."""
     setting = f"{aliases.target}.producer.bootstrap.servers"
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 3_000, seed=1)
@@ -89,7 +89,7 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
 async def test_another_tool_that_copies_the_same_records(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """MM2 reads through Shoal and produces past it; another tool reads past Shoal and produces through it, a moment
+    """MM2 reads through Shoal and produces directly; another tool reads directly and produces through Shoal, a moment
     later."""
     await Topics(pair.source.bootstrap).create(topic, 1)
     wiring = Wiring(topics=topic, tasks=1, producer=pair.target.bootstrap)
@@ -125,7 +125,7 @@ async def test_another_tool_that_copies_the_same_records(
 
 
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """A transform works on records, so none may be wrapped."""
+    """A transform needs records, so none may be wrapped."""
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 3_000, seed=1)
     connector = f"{aliases.source}->{aliases.target}."
@@ -153,8 +153,8 @@ async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: 
 async def test_two_flows_of_which_only_one_goes_through_shoal(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """One MM2 copies to two targets, and both consumers read through Shoal: only the flow whose producer does, gets
-    envelopes."""
+    """One MM2 copies to two targets, and both consumers read through Shoal: only the flow whose producer uses Shoal
+    gets envelopes."""
     other = f"{aliases.target}x"
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 6_000, seed=1)
@@ -190,7 +190,7 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
 async def test_two_sources_one_shoal_one_target(
     pair: Pair, pair_39: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Two wrapping listeners have the same pair: both flows are proven and wrapped, each by what is its own."""
+    """Two wrapping listeners have the same pair: both flows are proven and wrapped, each by its own records."""
     second, theirs = f"{aliases.source}x", pair_39.source.bootstrap
     for bootstrap in (pair.source.bootstrap, theirs):
         await Topics(bootstrap).create(topic, 1)
@@ -229,7 +229,7 @@ async def test_two_sources_one_shoal_one_target(
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(
     pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
 ) -> None:
-    """Unpaired by explicit setting. While the other process is dead the mirror waits; nothing goes around it."""
+    """Explicitly unpaired. While the other process is dead the mirror waits; nothing bypasses it."""
     await Topics(pair.source.bootstrap).create(topic, 1)
     await put(pair, topic, 6_000, seed=1)
     async with flowing(pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, separate=True)) as flow:

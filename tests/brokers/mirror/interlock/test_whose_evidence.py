@@ -1,6 +1,6 @@
-"""What comes back to the target listener, but not from the mirror's own producer.
+"""Records that come back to the target listener from another producer than the mirror's own.
 
-A relay is in front of both listeners of Shoal, and connects from 127.0.0.2 to represent another host.
+A relay is before both listeners of Shoal, and connects from 127.0.0.2 to represent another host.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ HERE = "127.0.0.1"
 
 
 class Second(NamedTuple):
-    """The mirror that copies on what the first one has written: its address, the name of its copies, and what Shoal
-    says of it."""
+    """A second mirror that copies the first one's copy: its address, the name of its copies, and Shoal's message."""
 
     address: str
     copy: str
@@ -44,7 +43,7 @@ SECONDS = {
 
 
 async def until_strayed(flow: Flow, topic: str, *, times: int = 1) -> list[str]:
-    """Records come until so many tokens have gone astray; what is said of them."""
+    """Write records until this many tokens were brought by another mirror; -> the messages."""
     seeds = count(1)
 
     async def have_strayed() -> bool:

@@ -1,4 +1,4 @@
-"""Another tool that copies a topic: it reads the source itself, and produces each record as it is, a moment later."""
+"""Another tool that copies a topic: it reads the source directly, and produces records unchanged, a moment later."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Copier"]
 
 
 class Copier:
-    """A thread for the length of a `with` block; partition 0 only. Each record is `delay` seconds old at least when it
-    is produced."""
+    """A thread during a `with` block; partition 0 only. Each record is at least `delay` seconds old when it is
+    produced."""
 
     def __init__(self, *, source: str, topic: str, target: str, copy: str, delay: float) -> None:
         self._consumer = Consumer({"bootstrap.servers": source, "group.id": "copier", "enable.auto.commit": False})

@@ -3,7 +3,7 @@
     source brokers <- Shoal (wrap) <- MM2 -> Shoal (unwrap) -> target brokers
 
 Every check of a copy is the same: each record of the source (timestamp, key, value, headers; order per partition) is on
-the target, and no topic of either cluster holds an envelope.
+the target, and no topic of either cluster has an envelope.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from tests.conftest import Aliases
     from tests.support.kafka.clusters import Pair
 
-WITHIN = 150.0  # for a mirror to do what it should, on a machine with other things to do
+WITHIN = 150.0  # time limit for a mirror on a busy machine
 _LOGS = ("--log-format", "json", "--report-every", "0.5")
 _PORTS = 6  # of one listener: bootstrap and up to five brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What differs from the usual: None = as it should be."""
+    """Deviations from the usual set-up; None: none."""
 
     topics: str
     tasks: int = 2
     version: str | None = None
-    source: str | None = None  # where Shoal finds the source brokers
+    source: str | None = None  # address of the source brokers for Shoal
     target: str | None = None
-    producer: str | None = None  # where MM2's producer goes instead of Shoal
-    host: str = "127.0.0.1"  # where MM2 finds Shoal: another one is that of a relay
+    producer: str | None = None  # address for MM2's producer instead of Shoal
+    host: str = "127.0.0.1"  # address of Shoal for MM2; another one is that of a relay
     extra: Mapping[str, str | None] = field(default_factory=dict)
     other_targets: tuple[str, ...] = ()
     exactly_once: bool = False
@@ -53,11 +53,11 @@ class Wiring:
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
     mirror: type[Mirror] = Mirror
-    mismatches: tuple[str, ...] = ()  # kinds that the target side's books are to find; there are no others
+    mismatches: tuple[str, ...] = ()  # the expected kinds of mismatches
 
 
 def mismatches(shoal: ShoalProcess) -> set[str]:
-    """Kinds of what did not reconcile, of every process that has logged here."""
+    """Kinds of mismatches, of every process that has logged here."""
     found = [event.get("mismatches") for name in ("flow", "total") for event in logged(shoal, name)]
     return {kind for one in found if isinstance(one, dict) for kind in one}
 
@@ -71,12 +71,12 @@ def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
 def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
     """Totals of all listeners: wrapped_records, unwrapped_records, ..., and raw batches by reason.
 
-    "total" instead of "flow": only once Shoal has ended, and then nothing is on its way any more.
+    "total" instead of "flow": only after Shoal has exited, when nothing is in flight.
     """
     counts: Counter[str] = Counter()
     for event in logged(shoal, event_name):
         counts.update({name: value for name, value in event.items() if isinstance(value, int)})
-        raw = event.get("raw_batches", {})  # the index has an event of its own
+        raw = event.get("raw_batches", {})  # missing in the index's event
         assert isinstance(raw, dict)
         counts.update(raw)
     return counts
@@ -173,12 +173,12 @@ class Flow:
 
     @property
     def ports(self) -> tuple[range, range]:
-        """All that Shoal may listen on: (source, target)."""
+        """All ports on which Shoal may listen: (source, target)."""
         source, target = (range(first, first + _PORTS) for first in (self.source_port, self.target_port))
         return source, target
 
     def with_extra(self, extra: Mapping[str, str | None]) -> MirrorSpec:
-        """The mirror's properties with others over them, for a restart."""
+        """The mirror's properties with these overrides, for a restart."""
         return replace(self.spec, extra={**self.spec.extra, **extra})
 
     @property
@@ -189,7 +189,7 @@ class Flow:
     def remote(self, topic: str) -> str:
         return self.spec.remote_topic(topic)
 
-    # -- what Shoal says ----------------------------------------------------------------------------------------------
+    # -- Shoal's log --------------------------------------------------------------------------------------------------
 
     def events(self, name: str) -> list[dict[str, object]]:
         """All log lines of this event, of every process that has logged here."""
@@ -200,7 +200,7 @@ class Flow:
         return counted(self.shoal, event_name)
 
     async def until_wrapped(self, records: int) -> None:
-        """Until so many records have been handed out in envelopes since the beginning."""
+        """Wait until this many records were sent in envelopes since the start."""
         await until(
             lambda: self.counts()["wrapped_records"] >= records,
             within=WITHIN,
@@ -210,8 +210,7 @@ class Flow:
         )
 
     async def until_opened(self) -> None:
-        """Until all that was handed out in envelopes has come back: so long as no task is restarted, which throws away
-        what it has got.
+        """Wait until all records sent in envelopes have come back; not after a task restart, which drops some.
 
         Plain records that share an outer batch with an envelope are appended by Shoal, and counted, too.
         """
@@ -234,7 +233,7 @@ class Flow:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     async def check(self, *topics: str, isolation: str = READ_UNCOMMITTED) -> None:
-        """Once everything has arrived, each copy is equal, without duplicates, and no envelope is anywhere."""
+        """When everything has arrived, each copy is equal, without duplicates, and no topic has an envelope."""
         for topic in topics:
             ours = await read_copy(self.pair.source.bootstrap, topic, isolation=isolation)
             theirs = await self._copied(ours, isolation)
@@ -242,7 +241,7 @@ class Flow:
         assert await self.pair.envelopes() == []
 
     async def check_faithful(self, topic: str, *, duplicates: int) -> Counts:
-        """The same after a fault: nothing lost, altered or out of order, and at most so many records twice."""
+        """The same after a fault: nothing lost, altered or out of order, and at most this many duplicates."""
         ours = await read_copy(self.pair.source.bootstrap, topic)
         counts = reconcile(ours, await self._copied(ours, READ_UNCOMMITTED))
         assert counts.faithful, counts
@@ -251,7 +250,7 @@ class Flow:
         return counts
 
     async def check_gap(self, topic: str) -> Counts:
-        """What the source still has is on the target in order, and what it has no more may be there, too."""
+        """Records that the source still has are on the target, in order; records that it no longer has may be, too."""
         ours = await read_copy(self.pair.source.bootstrap, topic)
         counts = reconcile(ours, await self._copied(ours, READ_UNCOMMITTED))
         assert counts.missing == counts.reordered == 0, counts
@@ -259,7 +258,7 @@ class Flow:
         return counts
 
     async def _copied(self, ours: Copy, isolation: str) -> Copy:
-        """The copy of `ours` once nothing of it is missing. End offsets are asked first: they are cheap."""
+        """The copy of `ours` when it is complete. End offsets are requested first, because they are cheap."""
         process, remote = self.running.process, self.remote(ours.topic)
         topics = Topics(self.pair.target.bootstrap)
         await topics.until_total(remote, ours.records, within=WITHIN, process=process)
@@ -276,8 +275,7 @@ async def flowing(
     *,
     more: Callable[[Flow], Mapping[str, str | None]] = lambda flow: {},
 ) -> AsyncIterator[Flow]:
-    """Shoal and the mirror run for the length of a block; a failure shows the ends of both logs. `more`: properties
-    that name ports."""
+    """Shoal and the mirror run during a block; a failure shows the ends of both logs. `more`: properties with ports."""
     flow = Flow(pair, aliases, work, wiring)
     flow.spec = flow.with_extra(more(flow))
     shoals = list(dict.fromkeys((flow.shoal, flow.target_shoal)))

@@ -1,4 +1,4 @@
-"""Records that come all the time, so that what is done to a mirror hits it at work; and how to see that it is."""
+"""Continuous writes, so that a fault hits a working mirror; and checks that it works."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 RUN = 100  # records of a batch, about 9 kB in zstd
-# What MM2 alone may copy twice after it lost an answer: its outer batch in flight, per partition. Through Shoal an
-# outer batch is one envelope (or a plain batch of 16 kB), and of an envelope at most one batch is not known to be
-# appended.
+# Duplicates of MM2 alone after a lost answer: its outer batch in flight, per partition. Through Shoal an outer batch is
+# one envelope (or a plain batch of 16 kB), and at most one batch of an envelope is in doubt.
 ENVELOPE_RECORDS = 512 * 1024 // 9_000 * RUN
 
 
 @asynccontextmanager
 async def steady(pair: Pair, topic: str, records: int = 1_000, *, partitions: int = PARTITIONS) -> AsyncIterator[None]:
-    """Records come in all the time while the block runs: what is done in it hits a mirror at work."""
+    """Write records during the block, so that a fault in it hits a working mirror."""
     over = trio.Event()
 
     async def produce() -> None:
@@ -44,7 +43,7 @@ async def steady(pair: Pair, topic: str, records: int = 1_000, *, partitions: in
 
 
 async def put(pair: Pair, topic: str, records: int, *, seed: int, partitions: int = PARTITIONS) -> None:
-    """Produce; a source broker that is being restarted is waited for."""
+    """Produce; wait for a source broker that restarts."""
     layout = Layout(partitions=partitions, run=RUN)
     await fill(
         pair.source.bootstrap,
@@ -58,12 +57,12 @@ async def put(pair: Pair, topic: str, records: int, *, seed: int, partitions: in
 
 
 async def wrapped_more(flow: Flow, records: int = 2_000) -> None:
-    """Until the mirror is at work with envelopes (again)."""
+    """Wait until the mirror copies with envelopes (again)."""
     await flow.until_wrapped(flow.counts()["wrapped_records"] + records)
 
 
 async def warm_up(pair: Pair, topic: str, flow: Flow, *, partitions: int = PARTITIONS) -> None:
-    """Until the mirror works with envelopes, and has caught up."""
+    """Wait until the mirror copies with envelopes and has caught up."""
     async with steady(pair, topic, partitions=partitions):
         await wrapped_more(flow, 1)
     await flow.check_faithful(topic, duplicates=0)

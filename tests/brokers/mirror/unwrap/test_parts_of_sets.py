@@ -1,11 +1,10 @@
-"""Three real brokers with the agent: a follower that has copied a part of a set becomes the leader, and the rest comes
-behind it.
+"""Three real brokers with the agent: a follower that has copied a part of a set becomes the leader, and the rest
+follows.
 
-The leader appends a set whole. A follower copies as many batches as one of its fetches holds, so with small fetches it
-has a part of the set for a while (by default, too: `replica.fetch.max.bytes` is as large as a set). The leader is
-killed with -9 just then: all that matters is on disk, so the files say when. How often a part was met is read from the
-log afterwards: a broker writes into each batch the epoch of the leader that appended it, so an envelope that is stored
-with two epochs was continued by another leader.
+The leader appends a set as a whole. A follower copies as many batches as fit into a fetch, so with small fetches it has
+a part of the set for a while (also by default: `replica.fetch.max.bytes` is as large as a set). At that moment the
+leader is killed with -9; the files on disk show when. The log shows afterwards how often this happened: each batch has
+the epoch of the leader that appended it, so an envelope with two epochs was continued by another leader.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ SPEC = ClusterSpec(
 PRODUCER_ID = 5_000_000  # no broker gives this one to anybody else
 PARTITION = 0
 SET = BATCHES * 600  # bytes, about
-LEFT_OUT = 60_000  # more than 64 batches: as many as are on their way one by one
+LEFT_OUT = 60_000  # bytes, more than 64 batches: the most that are in flight one by one
 KILLS = 20
 WITHIN = 120.0
 
 
 class OneLoad(Load):
-    """One partition; the outer batches have a mirror's own stamps, where it is idempotent."""
+    """One partition; the outer batches have a mirror's own stamps if it is idempotent."""
 
     def __init__(self, seed: int, *, idempotent: bool) -> None:
         super().__init__(seed, since=time.time_ns() // 1_000_000, batches=BATCHES)
@@ -75,7 +74,7 @@ class OneLoad(Load):
 
 
 class Roving(Stubborn):
-    """It goes to the next broker's port where the one at hand is gone, or does not lead the partition."""
+    """Tries the next broker's port if the current one is down or does not lead the partition."""
 
     def __init__(self, ports: list[int], topic: str) -> None:
         super().__init__(ports[0], topic)
@@ -107,7 +106,7 @@ def sizes(cluster: Cluster, topic: str) -> dict[int, int]:
 
 
 async def leader_of_all_in_sync(cluster: Cluster, topic: str) -> Node:
-    """Once every broker runs and says so."""
+    """Wait until every broker runs and has joined."""
     leaders = set[int]()
 
     def in_sync() -> bool:
@@ -124,7 +123,7 @@ async def leader_of_all_in_sync(cluster: Cluster, topic: str) -> Node:
 
 
 async def killed_in_the_middle(cluster: Cluster, topic: str, sender: Roving) -> None:
-    """The leader has a whole set, every follower a good part of it; afterwards all run again."""
+    """Kill when the leader has a whole set and every follower a large part of it; afterwards all run again."""
     leader = await leader_of_all_in_sync(cluster, topic)
     sender.goes_on.set()
 
@@ -135,7 +134,7 @@ async def killed_in_the_middle(cluster: Cluster, topic: str, sender: Roving) -> 
 
     await until(in_the_middle, within=WITHIN, what="a set to be copied in part", poll_s=0.001)
     leader.kill()
-    sender.goes_on = trio.Event()  # what is on its way it brings to its end, meanwhile
+    sender.goes_on = trio.Event()  # meanwhile it completes what is in flight
     await leader.start()
 
 
@@ -162,13 +161,13 @@ def shoal_before_three(cluster: Cluster, work: Path) -> tuple[ShoalProcess, list
 class Seen(NamedTuple):
     kills: int
     envelopes: int
-    parts: int  # envelopes that one leader has stored in part, and another to the end
-    later: int  # batches of theirs that another than the first has appended
-    requests: int  # that the brokers have answered
+    parts: int  # envelopes that two leaders have appended in parts
+    later: int  # batches of these that a later leader has appended
+    requests: int  # answered by the brokers
 
 
 async def killed_again_and_again(cluster: Cluster, work: Path, *, idempotent: bool, kills: int) -> Seen:
-    """-> what was seen, once every record is there once and in order, and no envelope is anywhere."""
+    """-> the observations, when every record is there once and in order, and no topic has an envelope."""
     topic = "idempotent" if idempotent else "plain"
     work = work / topic
     work.mkdir()
@@ -199,7 +198,7 @@ async def killed_again_and_again(cluster: Cluster, work: Path, *, idempotent: bo
 
 
 def parts(leader: Node, topic: str) -> tuple[int, int]:
-    """Envelopes that were appended under several leaders, and their batches that not the first one has appended."""
+    """-> envelopes that several leaders have appended, and their batches by later leaders."""
     epochs = defaultdict[int, list[int]](list)
     for batch in log_batches(leader, topic, PARTITION):
         header = read_batch_header(batch, 0, len(batch))

@@ -1,9 +1,8 @@
-"""The unwrap listener before a real broker that is killed, and over connections that are cut, by a client as stubborn
-as a mirror.
+"""The unwrap listener with a real broker that is killed, and connections that are cut, with a client that retries like
+a mirror.
 
-The client sends each request again, the same bytes, over a new connection where the old one is lost, until it is
-answered without an error. Unlike a mirror it never reads again, so at the end every record has to be on the target
-once, in order.
+The client sends each request again, the same bytes, over a new connection if the old one is lost, until it is answered
+without an error. Unlike a mirror it never reads again, so at the end every record must be on the target once, in order.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ LOST = OSError, trio.BrokenResourceError, trio.ClosedResourceError, AssertionErr
 
 @dataclass
 class Stubborn:
-    """A producer that gives nothing up. Its topic has `PARTITIONS` partitions."""
+    """A producer that retries forever. Its topic has `PARTITIONS` partitions."""
 
     port: int
     topic: str
@@ -60,7 +59,7 @@ class Stubborn:
     last: dict[int, int] = field(default_factory=dict)  # base offset of the last answer, by partition
 
     async def send(self, sets: dict[int, bytes]) -> None:
-        """Until each partition was answered without an error."""
+        """Retry until each partition is answered without an error."""
         with trio.fail_after(WITHIN):
             while sets:
                 try:
@@ -90,7 +89,7 @@ class Stubborn:
 
 
 class Load:
-    """Requests with one envelope per partition, and the records that are in them."""
+    """Requests with one envelope per partition, and their records."""
 
     def __init__(
         self, seed: int, since: int = 1_700_000_000_000, source: str = "source-cluster", batches: int = BATCHES
@@ -178,7 +177,7 @@ async def flowed(shoal: ShoalProcess, batches: float) -> None:
 
 
 async def cut_now_and_then(load: Load, sender: Stubborn, faults: Faults) -> None:
-    """Every few requests an answer of the broker is lost with all behind it, or a request to it breaks off."""
+    """Every few requests an answer of the broker and all later ones are lost, or a request to it is cut off."""
     kinds = random.Random(3)
     faults.cut_from = 200
     for number, sets in enumerate(load.requests(REQUESTS)):
@@ -189,7 +188,7 @@ async def cut_now_and_then(load: Load, sender: Stubborn, faults: Faults) -> None
 
 
 async def cut_and_compared(cluster: Cluster, topic: str, work: Path, multi_batch: str = "never") -> int:
-    """-> how many requests brought the batches that were acknowledged."""
+    """-> the number of requests with acknowledged batches."""
     await Topics(cluster.bootstrap).create(topic, PARTITIONS)
     port = cluster.nodes[1].settings.ports.proxied
     shoal, node_port = shoal_before(f"{RELAY_HOST}:{port}", work, multi_batch)
@@ -240,9 +239,7 @@ async def test_two_sources_of_one_topic_over_connections_that_are_cut(pair: Pair
 async def stopped_in_doubt(
     shoal: ShoalProcess, load: Load, sender: Stubborn, faults: Faults, *, at: int, cut_after: float
 ) -> None:
-    """Shoal gets a SIGTERM when the answer to a request with the batch `at`, and all behind it, are lost or do not
-    come.
-    """
+    """Shoal gets a SIGTERM when the answer to the request with batch `at`, and all later ones, are lost or delayed."""
     before = len(load.records[0])
     (sets,) = load.requests(1)
     faults.marked = bytes(load.records[0][before + at * RECORDS].value or b"")[:16]
@@ -285,7 +282,7 @@ async def stopped_many_times_in_doubt(cluster: Cluster, topic: str, work: Path, 
 
 
 async def test_what_is_in_doubt_when_shoal_is_stopped_comes_once(pair: Pair, topic: str, tmp_path: Path) -> None:
-    """The broker's connection is lost before the SIGTERM, or nothing is answered until the time to drain is over."""
+    """The broker's connection is lost before the SIGTERM, or nothing is answered within the drain timeout."""
     await stopped_many_times_in_doubt(pair.target, topic, tmp_path)
 
 
@@ -320,7 +317,7 @@ def with_agent(shared_clusters: SharedClusters) -> Cluster:
 
 
 async def test_sets_on_connections_that_are_cut_come_once(with_agent: Cluster, topic: str, tmp_path: Path) -> None:
-    """All batches of an envelope are in one set, and come again batch by batch where its answer was lost."""
+    """All batches of an envelope are in one set, and are sent again batch by batch if its answer is lost."""
     requests = await cut_and_compared(with_agent, topic, tmp_path, "auto")
     assert requests < REQUESTS * BATCHES / 2
 
@@ -358,9 +355,9 @@ async def test_a_broker_that_is_killed_under_load_costs_nothing(pair: Pair, topi
 async def test_a_broker_stopped_in_order_while_five_requests_are_in_doubt_costs_nothing(
     pair: Pair, topic: str, tmp_path: Path
 ) -> None:
-    """All five are appended, and afterwards the broker knows the last one only: the others are out of order for it.
+    """All five are appended, but afterwards the broker knows only the last one: the others are out of order for it.
 
-    (The records are new: of a producer whose last batch is older than a day it would know nothing any more.)
+    (The records are new: the broker forgets a producer whose last batch is older than a day.)
     """
     await Topics(pair.target.bootstrap).create(topic, PARTITIONS)
     node = pair.target.nodes[1]

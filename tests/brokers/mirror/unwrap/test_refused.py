@@ -1,11 +1,11 @@
-"""Batches that the target refuses for what they are: MirrorMaker 2 loses no more of them through Shoal than a batch, as
-without it.
+"""Batches that the target refuses because of their content: MirrorMaker 2 loses at most one batch of them, as without
+Shoal.
 
     partition 0   a timestamp hours ahead              (message.timestamp.after.max.ms: an hour since Kafka 4)
     partition 1   a record without a key               (cleanup.policy = compact)
     partition 2   a record larger than the target takes  (max.message.bytes)
 
-Each in the middle of many good batches. With `errors.tolerance = all` the mirror goes on behind it, else its task
+Each in the middle of many good batches. With `errors.tolerance = all` the mirror continues after it, otherwise its task
 fails.
 """
 
@@ -109,7 +109,7 @@ def missing(ours: Copy, theirs: Copy, partition: int) -> Missing:
 
 
 async def copied(pair: Pair, topic: str, remote: str, process: Process, *, least: float = 0) -> tuple[Copy, Copy]:
-    """Once the last record of each partition is the last one there, and so many different ones are."""
+    """Wait until the last record of each partition is there, and this many different ones."""
     ours = theirs = await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)
 
     async def complete() -> bool:
@@ -126,7 +126,7 @@ async def copied(pair: Pair, topic: str, remote: str, process: Process, *, least
 
 
 async def check_last_comings(pair: Pair, topic: str, remote: str, process: Process) -> None:
-    """Nothing is missing, and records are in order as they came for the last time."""
+    """Nothing is missing, and the last copies of records are in order."""
     everything = (await read_copy(pair.source.bootstrap, topic, receive_message_max_bytes=RECEIVED)).records
     ours, theirs = await copied(pair, topic, remote, process, least=everything)
     for partition in range(PARTITIONS):
@@ -163,7 +163,7 @@ async def test_with_tolerance_only_the_refused_batch_is_missing(
 
 @pytest.mark.slow
 async def test_mirrormaker_alone_loses_its_own_batch(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
-    """What the test above is to be compared with."""
+    """For comparison with the test above."""
     wiring = Wiring(topics=topic, tasks=1, extra=settings(aliases, "all"))
     spec = replace(Flow(pair, aliases, tmp_path, wiring).spec, consumer=None, producer=None)
     await make_topics(pair, topic, spec.remote_topic(topic), TAKES_NOT)
@@ -197,7 +197,7 @@ async def test_without_tolerance_a_restarted_task_finds_the_record_as_without_sh
                 flow.running.restart()
         await Topics(pair.target.bootstrap).alter(remote, TAKES)
         flow.running.restart()
-        # What was behind the bad batch came before it, and comes again behind it, as from MirrorMaker 2 alone.
+        # Records after the bad batch were appended before it, and again after it, as with MirrorMaker 2 alone.
         await check_last_comings(pair, topic, remote, flow.running.process)
         assert await pair.envelopes() == []
 
@@ -246,6 +246,6 @@ async def test_a_batch_that_cannot_be_cut_is_no_endless_retry(
         await check_last_comings(pair, topic, remote, flow.running.process)
         assert flow.shoal.log.read_text().count("cannot be cut") == 1
         await flow.running.stop()
-        # What is on the target is equal to the source, so no envelope is there. Who looks for one in all topics cannot
-        # read this.
+        # The target is equal to the source, so it has no envelope. (The search for envelopes in all topics cannot read
+        # this one.)
         await Topics(pair.source.bootstrap).delete(topic)

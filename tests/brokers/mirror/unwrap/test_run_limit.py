@@ -1,6 +1,4 @@
-"""Run limits above what the clients' defaults take: the lines that `shoal mirror` prints are all that a mirror needs
-for them.
-"""
+"""Run limits above the clients' defaults: the lines that `shoal mirror` prints are sufficient for a mirror."""
 
 from __future__ import annotations
 
