@@ -16,12 +16,12 @@ from shoal.protocol.records.batch import (
     TRANSACTIONAL,
     UNPRODUCIBLE,
     BatchHeader,
+    body_crc,
     read_batch_header,
     require_crc,
     seal_batch,
 )
 from shoal.protocol.records.record import int64, read_record_bounds
-from shoal.protocol.records.recordset import split
 from shoal.protocol.wire.compression import Codec, compress, decompress
 from shoal.protocol.wire.crc import Buffer, crc32c
 from shoal.protocol.wire.errors import RemoteProtocolError
@@ -130,22 +130,16 @@ def _record_starts(payload: bytes, count: int) -> "array[int]":
     return starts
 
 
-def compress_plain(frame: Buffer, start: int, end: int, codec: Codec) -> list[Buffer] | None:
+def compress_plain(header: BatchHeader, frame: Buffer, start: int, end: int, codec: Codec) -> list[Buffer] | None:
     """The record set `frame[start:end]` with its only batch, which is uncompressed, compressed; None = forward it
-    unchanged.
+    unchanged. `header` is that of its first batch.
 
     None, too, if the result would not be smaller, or a broker would refuse the original: a new checksum must not hide
     damage.
     """
-    try:
-        spans, tail = split(frame, start, end)
-        if codec is Codec.NONE or len(spans) != 1 or tail != end:
-            return None
-        header = read_batch_header(frame, start, end)
-        if header.codec or header.is_control:
-            return None
-        require_crc(header, frame, start, end)
-    except RemoteProtocolError:
+    if codec is Codec.NONE or header.codec or header.is_control:
+        return None
+    if header.size != end - start or body_crc(frame, start, end) != header.crc:
         return None
     payload = compress(codec, memoryview(frame)[start + HEADER_SIZE : end])
     if len(payload) >= end - start - HEADER_SIZE:

@@ -16,9 +16,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc, read_batch_header
+from shoal.protocol.records.batch import HEADER_SIZE, BatchHeader, body_crc
 from shoal.protocol.records.rebatch import compress_plain
-from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.batch_row import BatchSlice, OutgoingBatch
 from shoal.protocol.shallow.unwrap.appended_log import Appended
 from shoal.protocol.shallow.unwrap.mirror_sequences import (
@@ -35,7 +34,6 @@ from shoal.protocol.shallow.unwrap.sequence_slots import Keep
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
-from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import TopicPartition
 
 __all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared", "StampedDeliveries", "restamp"]
@@ -128,21 +126,18 @@ class MirrorProducers:
         self._plain_codec = plain_codec
 
     def prepare(
-        self, partition: TopicPartition, frame: Buffer, start: int, end: int, plan: Plan | None
-    ) -> Prepared | Passing | Refused | None:
-        """For the record set `frame[start:end]`, whose plan is `plan`. None: its producer is not idempotent."""
-        if plan is not None:
-            return self._opened(partition, plan, plan.stamp) if plan.stamp else None
+        self, partition: TopicPartition, frame: Buffer, start: int, end: int, planned: Plan | BatchHeader | None
+    ) -> Prepared | Passing | Plan | Refused | None:
+        """For the record set `frame[start:end]`. The plan itself, or None: its producer is not idempotent."""
+        if isinstance(planned, Plan):
+            return self._opened(partition, planned, planned.stamp) if planned.stamp else planned
         if not _may_be_stamped(frame, start, end):
             return None
-        try:
-            (span,), tail = split(frame, start, end)
-            header = read_batch_header(frame, span.start, span.end)
-        except (RemoteProtocolError, ValueError):
+        if (header := planned) is None:
             return Refused(
                 error_code=ErrorCode.INVALID_RECORD, message="not exactly one batch of an idempotent producer"
             )
-        if tail != end or body_crc(frame, start, end) != header.crc:
+        if header.size != end - start or body_crc(frame, start, end) != header.crc:
             return Refused(error_code=ErrorCode.CORRUPT_MESSAGE, message="damaged on its way from the mirror to Shoal")
         stamp = outer_stamp(header)
         if stamp is None:
@@ -167,7 +162,7 @@ class MirrorProducers:
     def _plan_of(self, frame: Buffer, start: int, end: int, header: BatchHeader) -> Plan:
         """A batch without envelopes."""
         codec = self._plain_codec
-        buffers = compress_plain(frame, start, end, codec) if codec is not None else None
+        buffers = compress_plain(header, frame, start, end, codec) if codec is not None else None
         source = f"a batch at {header.max_timestamp} ms without envelopes"
         whole = tuple(buffers or (memoryview(frame)[start:end],))
         batch = OutgoingBatch(whole, header.record_count, codec if buffers and codec else header.codec, source)

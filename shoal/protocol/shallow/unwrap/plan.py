@@ -162,8 +162,8 @@ def plan_record_set(
     plain_codec: Codec | None = None,
     limit: int = MAX_OUTER_BYTES,
     most_records: int = MAX_OUTER_RECORDS,
-) -> Plan | Stripped | Refused | None:
-    """The plan for the record set `frame[start:end]`; None: it has no envelope, forward it unchanged.
+) -> Plan | Stripped | Refused | BatchHeader | None:
+    """The plan for the record set `frame[start:end]`. Without an envelope: the header of its batch, if it has only one.
 
     Plain records beside envelopes are encoded with the outer batch's codec, or with `plain_codec` if that is
     uncompressed. Per outer batch, at most `limit` bytes are decompressed and at most `most_records` are decoded.
@@ -174,29 +174,33 @@ def plan_record_set(
         return _unreadable(frame, start, end, str(error))
     if spans.tail != end and _holds_magic(frame, spans.tail, end):
         return Refused(error_code=ErrorCode.INVALID_RECORD, message="the record set is cut off inside an envelope")
-    found: Plan | Stripped | None = None
+    found: Plan | Stripped | BatchHeader | None = None
     for span in spans.spans:
         planned = _plan_batch(frame, span, plain_codec, limit, most_records)
         if isinstance(planned, Refused):
             return planned
-        found = found or planned
-    if found and (len(spans.spans) > 1 or spans.tail != end):
+        found = found if isinstance(found, Plan | Stripped) else planned
+    if isinstance(found, Plan | Stripped) and (len(spans.spans) > 1 or spans.tail != end):
         return Refused(
             error_code=ErrorCode.INVALID_RECORD,
             message=f"{len(spans.spans)} batches beside an envelope; Kafka takes one",
         )
-    return found
+    return found if len(spans.spans) == 1 else None
 
 
 def _plan_batch(
     frame: Buffer, span: Span, plain_codec: Codec | None, limit: int, most_records: int
-) -> Plan | Stripped | Refused | None:
+) -> Plan | Stripped | Refused | BatchHeader | None:
     if span.magic != 2:  # has no headers, so no envelopes; Produce v3+ refuses it
         return _unreadable(frame, span.start, span.end, "an envelope in a message format that has no headers")
     try:
         outer = _open(frame, span, limit)
     except RemoteProtocolError as error:
         return _unopened(frame, span, error)
+    return _plan_opened(outer, plain_codec, most_records) or outer.header
+
+
+def _plan_opened(outer: _Outer, plain_codec: Codec | None, most_records: int) -> Plan | Stripped | Refused | None:
     has_magic = _holds_magic(outer.payload, 0, len(outer.payload))
     if not has_magic and not holds_token(outer.payload):
         return None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
+from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
@@ -64,7 +65,8 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.interlock import Interlocks
     from shoal.proxy.statistics import PathStatistics
 
-    _Planned = Plan | Stripped | Refused | None
+    _Planned = Plan | Stripped | Refused | BatchHeader | None
+    _Plans = Mapping[TopicPartition, Plan | Refused | BatchHeader]
     _Work = Plan | Prepared | Refused
 
 __all__ = ["UnwrapPath"]
@@ -184,19 +186,20 @@ class UnwrapPath:
             self._require_same_cluster(connection)
             work, passing = self._prepare(held, plans)
             if work:
-                await self._unwrap(connection, held, work, passing)
+                await self._unwrap(connection, held, plans, work, passing)
         if not work:
-            await self._forward(connection, held, passing)
+            await self._forward(connection, held, plans, passing)
 
     async def _unwrap(
         self,
         connection: Connection,
         held: MirrorRequest,
+        plans: _Plans,
         work: Mapping[TopicPartition, _Work],
         passing: Mapping[TopicPartition, Passing],
     ) -> None:
         fold = Fold(self.target, connection, held, passing)
-        schedule = await self._schedule(connection, held, work, fold)
+        schedule = await self._schedule(connection, held, plans, work, fold)
         await exchange(connection, held, schedule, fold)
         refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
@@ -207,8 +210,8 @@ class UnwrapPath:
 
     async def _plan(
         self, connection: Connection, frame: bytearray, header: RequestHeader
-    ) -> tuple[MirrorRequest, dict[TopicPartition, Plan | Refused]]:
-        """-> the request without tokens, and the partitions that do not pass unchanged."""
+    ) -> tuple[MirrorRequest, _Plans]:
+        """-> the request without tokens, and what is known of its partitions."""
         request = read_produce_request(frame, header.api_version)
         planned = await self._plan_record_sets(frame, request.partitions)
         naming = await Naming.learn(connection, header.client_id, [produced.topic for produced in request.partitions])
@@ -217,12 +220,12 @@ class UnwrapPath:
             frame = bytearray().join(encode_produce_request(frame, request, header.correlation_id, sets))
             request = read_produce_request(frame, header.api_version)
             planned = await self._plan_record_sets(frame, request.partitions)
-        plans: dict[TopicPartition, Plan | Refused] = {}
+        plans: dict[TopicPartition, Plan | Refused | BatchHeader] = {}
         partitions = [naming.target(produced.topic, produced.partition) for produced in request.partitions]
         for partition, plan in zip(partitions, planned, strict=True):
             if partition.topic in naming.unknown:
                 plans[partition] = _UNKNOWN
-            elif isinstance(plan, Plan | Refused):
+            elif isinstance(plan, Plan | Refused | BatchHeader):
                 plans[partition] = plan
         return MirrorRequest(frame=frame, header=header, request=request, naming=naming, partitions=partitions), plans
 
@@ -257,9 +260,7 @@ class UnwrapPath:
             topics.setdefault(topic, []).append((index, [record_set]))
         yield from topics.items()
 
-    def _show(
-        self, connection: Connection, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
-    ) -> None:
+    def _show(self, connection: Connection, held: MirrorRequest, plans: _Plans) -> None:
         """Show the interlock what arrived: envelopes, and plain records while it waits for evidence."""
         for partition, produced in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
@@ -268,7 +269,7 @@ class UnwrapPath:
                 self._interlocks.arrived(connection, plan.envelopes)
                 if plan.tokens:
                     self._interlocks.returned(connection, partition, plan.tokens)
-            elif plan is None:
+            elif not isinstance(plan, Refused):
                 record_set = memoryview(held.frame)[produced.start : produced.end]
                 self._interlocks.produced(connection, partition.topic, partition.partition, record_set)
             elif plan is not _UNKNOWN:
@@ -293,14 +294,15 @@ class UnwrapPath:
             raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
 
     def _prepare(
-        self, held: MirrorRequest, plans: Mapping[TopicPartition, Plan | Refused]
+        self, held: MirrorRequest, plans: _Plans
     ) -> tuple[dict[TopicPartition, _Work], dict[TopicPartition, Passing]]:
         """-> the partitions that change, and those whose success is recorded. The caller holds their locks."""
-        work: dict[TopicPartition, _Work] = dict(plans)
+        work: dict[TopicPartition, _Work] = {}
         passing: dict[TopicPartition, Passing] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
             if isinstance(plan, Refused):
+                work[partition] = plan
                 continue
             prepared = self._producers.prepare(partition, held.frame, start, end, plan)
             if isinstance(prepared, Passing):
@@ -315,16 +317,17 @@ class UnwrapPath:
     # -- schedule ----------------------------------------------------------------------------------------------------
 
     async def _schedule(
-        self, connection: Connection, held: MirrorRequest, work: Mapping[TopicPartition, _Work], fold: Fold
+        self,
+        connection: Connection,
+        held: MirrorRequest,
+        planned: _Plans,
+        work: Mapping[TopicPartition, _Work],
+        fold: Fold,
     ) -> Schedule:
         """Raises UpstreamLost and UpstreamFault."""
         plans = {partition: plan for partition, plan in work.items() if isinstance(plan, Plan)}
         stamped = {partition: plan for partition, plan in work.items() if isinstance(plan, Prepared)}
-        plain = {
-            partition: self._plain_record_set(held.frame, produced)
-            for partition, produced in zip(held.partitions, held.request.partitions, strict=True)
-            if partition not in work
-        }
+        plain = dict(self._plain_record_sets(held, planned, work))
         proofs = connection.cluster.proofs
         several = any(plan.several for plan in (*plans.values(), *(prepared.plan for prepared in stamped.values())))
         sets = several and await proofs.ensure(connection)
@@ -362,14 +365,12 @@ class UnwrapPath:
     # -- a request without envelopes ---------------------------------------------------------------------------------
 
     async def _forward(
-        self, connection: Connection, held: MirrorRequest, passing: Mapping[TopicPartition, Passing]
+        self, connection: Connection, held: MirrorRequest, plans: _Plans, passing: Mapping[TopicPartition, Passing]
     ) -> None:
         """Unchanged, or with its plain batches compressed if the settings require it."""
         buffers: Sequence[Buffer] = [held.frame]
         if self._plain_codec is not None:
-            both = zip(held.partitions, held.request.partitions, strict=True)
-            record_sets = ((partition, self._plain_record_set(held.frame, produced)) for partition, produced in both)
-            buffers = held.encode(record_sets)
+            buffers = held.encode(self._plain_record_sets(held, plans, {}))
         if not held.wants_answer:
             return await connection.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
         answer = ADDRESSES if held.header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
@@ -377,11 +378,17 @@ class UnwrapPath:
             answer = Edit(partial(_record_passing, held.naming, passing, answer))
         return await connection.forward(buffers, answer, note=NOT_UNWRAPPED)
 
-    def _plain_record_set(self, frame: bytearray, produced: ProducePartition) -> Sequence[Buffer]:
-        """Without envelopes."""
-        codec = self._plain_codec
-        compressed = compress_plain(frame, produced.start, produced.end, codec) if codec is not None else None
-        return compressed or [memoryview(frame)[produced.start : produced.end]]
+    def _plain_record_sets(
+        self, held: MirrorRequest, plans: _Plans, work: Mapping[TopicPartition, _Work]
+    ) -> Iterator[tuple[TopicPartition, Sequence[Buffer]]]:
+        """The partitions without work."""
+        frame, codec = held.frame, self._plain_codec
+        for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
+            if partition not in work:
+                plan, compressed = plans.get(partition), None
+                if codec is not None and isinstance(plan, BatchHeader):
+                    compressed = compress_plain(plan, frame, start, end, codec)
+                yield partition, compressed or [memoryview(frame)[start:end]]
 
 
 def _record_passing(

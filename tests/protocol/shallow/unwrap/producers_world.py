@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 
-from shoal.protocol.records.batch import NewRecord, encode_batch
+from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.unwrap.findings import Outcome
-from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing
-from shoal.protocol.shallow.unwrap.plan import Refused, Stripped, plan_record_set
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing, Prepared
+from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.protocol.wire.types import TopicPartition
@@ -194,13 +194,13 @@ class Shoal:
         prepared = self.producers.prepare(TARGET, outer, 0, len(outer), plan)
         if isinstance(prepared, Refused):
             return Outcome(error_code=prepared.error_code)
-        assert prepared is not None
         if isinstance(prepared, Passing):
-            assert plan is None
+            assert isinstance(plan, BatchHeader)
             error_code, base_offset = self.send(outer)
             if not error_code:
                 prepared.appended(base_offset)
             return self.told(Outcome(error_code=error_code, base_offset=base_offset))
+        assert isinstance(prepared, Prepared)
         again, sets = prepared.deliveries.placed.again, self.broker.takes_sets
         progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries, sets=sets, again=again)
         while record_sets := list(iter(progress.next_record_set, None)):
@@ -310,7 +310,7 @@ class Mirror:
         first = consumed(outer)[0]
         plan = plan_record_set(outer, 0, len(outer))
         assert not isinstance(plan, Refused | Stripped)
-        key = plan.items[0].key if plan else None
+        key = plan.items[0].key if isinstance(plan, Plan) else None
         there = self.shoal.broker.log[base_offset].record
         assert there
         assert there.value == (first.value if key is None else b"value-%d" % key.last_offset * 5)
