@@ -1,7 +1,6 @@
-"""Where old clients go: to Kafka 3.9.1, which still speaks with them itself, and to Kafka 4.3.0 through Shoal.
+"""Clusters for old clients: Kafka 3.9.1, which still supports them, and Kafka 4.3.0 behind Shoal.
 
-The first shows that a test asks what is right; it is slow tests' business. One process per kind of client serves all
-tests.
+The first one validates the tests; only slow tests use it. One process per kind of client serves all tests.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Route:
 def legacy_shoal(
     cluster: Cluster, work: Path, bootstrap: str | None = None, /, **options: object
 ) -> tuple[ShoalProcess, str]:
-    """A Shoal, not started, and the address of its listener for old clients; `options` are those of `legacy-options`.
-    `bootstrap`: of the cluster, where it is not that without SASL."""
+    """A Shoal, not started, and the address of its listener for old clients; `options`: `legacy-options`. `bootstrap`:
+    of the cluster, if not the one without SASL."""
     port = free_port_block(_PORTS + 1)
     listener = {
         "name": "old",
@@ -67,13 +66,13 @@ def legacy_shoal(
 
 @pytest.fixture
 def modern(shared_clusters: SharedClusters) -> Cluster:
-    """Kafka 4.3.0, one broker: the one that mirrors have as a source."""
+    """Kafka 4.3.0, one broker, also the source of mirrors."""
     return shared_clusters.cluster("source-4.3.0", ClusterSpec(version="4.3.0", proxied_as=RELAY_HOST))
 
 
 @pytest.fixture(scope="session")
 def shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoals]:
-    """The one of a name, running, and the address of its listener; it is made as `legacy_shoal` makes it."""
+    """A running Shoal by name, and the address of its listener; created like `legacy_shoal`."""
     made: dict[str, tuple[ShoalProcess, str]] = {}
 
     def one(
@@ -108,7 +107,7 @@ def route(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Ro
 
 @pytest.fixture(scope="session")
 def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind], OldClient]]:
-    """The process of a kind, started when first asked for."""
+    """The process of a kind, started at first use."""
     work = tmp_path_factory.mktemp("clients")
     started: dict[str, OldClient] = {}
 

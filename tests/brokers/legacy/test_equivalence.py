@@ -1,9 +1,9 @@
-"""The same old requests to Kafka 3.9.1, which still speaks them, and through Shoal to Kafka 4.3.0, which does not: the
-same answers.
+"""The same old requests to Kafka 3.9.1, which still supports them, and through Shoal to Kafka 4.3.0, which does not:
+equal answers.
 
-Equal means: every field, once codes that the client's version did not know are said as `legacy/errors.py` says them.
-Both ways are asked and read by the same tables, which are those of Kafka (`protocol/schema/test_language.py`); kio has
-these versions no more. (Fetch and Produce: by the old clients themselves, in this directory.)
+Equal means every field, except that unknown error codes are replaced as in `legacy/errors.py`. Requests and answers of
+both use Kafka's own tables (`protocol/schema/test_language.py`), because kio no longer has these versions. (Fetch and
+Produce are tested with the old clients themselves, in this directory.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .conftest import Route
 
 IN_TIME = 30.0
-_NOT_YET = {14, 15, 16, 5}  # a coordinator, or a leader, that is still coming
+_NOT_YET = {14, 15, 16, 5}  # the coordinator or leader is not available yet
 _TOPIC_ALREADY_EXISTS = 36
 _LATEST, _EARLIEST = -1, -2
 _FAR = 4_000_000_000_000  # later than every record, and than the clock
@@ -68,7 +68,7 @@ def address(bootstrap: str) -> tuple[str, int]:
 
 
 def make_topic(wire: Wire, bootstrap: str) -> None:
-    """Three partitions; records in the first, a second apart. Nothing where it is there. And a place for groups."""
+    """Create three partitions with records in the first, a second apart, if missing; and the offsets topic."""
     ask(wire, "FindCoordinator", 0, {"Key": "legacy-group"})
     topic = {"Name": TOPIC, "NumPartitions": 3, "ReplicationFactor": 1}
     (made,) = ask(wire, "CreateTopics", 0, {"Topics": [topic], "timeoutMs": 60_000})["Topics"]
@@ -81,7 +81,7 @@ def make_topic(wire: Wire, bootstrap: str) -> None:
 
 
 def ask(wire: Wire, api: str, version: int, body: Values) -> Any:
-    """The answer, with no code that the client would not know; what is not there yet is waited for."""
+    """The answer, with only codes that the client knows; retried while the coordinator or leader is not available."""
     deadline = monotonic() + IN_TIME
     while True:
         frame = wire.ask(framed(api, version, body))
@@ -112,14 +112,14 @@ def codes(value: Any) -> Iterator[int]:
 
 
 def both(sides: Sides, api: str, version: int, body: Mapping[str, object]) -> Any:
-    """The answer of both. AssertionError where they differ."""
+    """The answer of both. AssertionError if they differ."""
     old, new = (in_order(ask(side, api, version, body)) for side in sides)
     assert new == old
     return new
 
 
 def in_order(said: Any) -> Any:
-    """Brokers put topics and partitions into the order of a hash."""
+    """Brokers return topics and partitions in hash order."""
     if isinstance(said, dict):
         return {name: in_order(value) for name, value in said.items()}
     if isinstance(said, list):
@@ -163,8 +163,8 @@ def test_offsets_that_there_are_not(sides: Sides, body: Mapping[str, object], co
 
 
 def test_a_time_is_found_exactly(sides: Sides) -> None:
-    """3.9.1 knows only when a segment was written, so it finds nothing before now; Shoal never says a later offset than
-    it should."""
+    """3.9.1 knows only the write time of a segment, so it finds nothing before now; Shoal never returns too late an
+    offset."""
     body = offsets_of((0, FIRST_TIME + 9500, 1), (1, FIRST_TIME, 1))
     assert old_offsets(ask(sides.old, "ListOffsets", 0, body)) == {0: (0, []), 1: (0, [])}
     assert old_offsets(ask(sides.new, "ListOffsets", 0, body)) == {0: (0, [10]), 1: (0, [0])}
@@ -214,7 +214,7 @@ def test_commits_that_are_refused(sides: Sides) -> None:
 
 
 def test_offsets_that_were_zookeepers(sides: Sides) -> None:
-    """A 3.9.1 that has no ZooKeeper refuses v0; what one with ZooKeeper says is in `test_zookeeper.py`."""
+    """3.9.1 without ZooKeeper refuses v0; see `test_zookeeper.py` for one with ZooKeeper."""
     body = commit(0, (0, 17, "v0"), (99, 1, ""), GroupId="legacy-v0")
     assert commit_codes(ask(sides.new, "OffsetCommit", 0, body)) == {0: 0, 99: 3}
     said = ask(sides.new, "OffsetFetch", 0, fetch_offsets(0, 1, 99, group="legacy-v0"))
@@ -272,7 +272,7 @@ def test_old_versions_are_offered(sides: Sides) -> None:
 
 
 def kio_ask(wire: Wire, api: str, body: Mapping[str, object]) -> Any:
-    """Version 0 of what passes, as `ask`."""
+    """Version 0 of a passing request, like `ask`."""
     deadline = monotonic() + IN_TIME
     while True:
         frame = wire.ask(request(api, 0, body))
@@ -284,7 +284,7 @@ def kio_ask(wire: Wire, api: str, body: Mapping[str, object]) -> Any:
 
 
 def test_a_group_of_old_members(sides: Sides) -> None:
-    """These versions pass, but for codes; a member's id is the broker's own."""
+    """These versions pass, except error codes; the broker chooses the member id."""
 
     def member(wire: Wire) -> list[Any]:
         group = {"group_id": "legacy-members"}

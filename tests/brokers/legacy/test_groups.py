@@ -29,7 +29,7 @@ PARTITIONS, RECORDS = 4, 200
 _GROUPED = [kind for kind in KINDS.values() if kind.groups]
 _PAIRS = list(zip(_GROUPED, [*_GROUPED[3:], *_GROUPED[:3]], strict=True))
 _SETTLED_S = 30.0
-_LAST_S = 0.3  # of waiting for what must not come
+_LAST_S = 0.3  # how long to wait for records that must not arrive
 
 
 class Member(NamedTuple):
@@ -74,7 +74,7 @@ async def _come_and_go(clients: Sequence[OldClient], kinds: Sequence[Kind], rout
 
 
 class Filled:
-    """A topic in which every partition gets the same number of records, again and again."""
+    """A topic; every partition repeatedly gets the same number of records."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap

@@ -38,7 +38,7 @@ _SMALL: dict[str, dict[str, object]] = {
 
 @pytest.fixture
 def narrow(modern: Cluster, shoals: Shoals) -> str:
-    """A Shoal with the smallest chunks and hardly any budget."""
+    """A Shoal with the smallest chunks and a very small budget."""
     options = {"chunk-bytes": "16KiB", "budget-bytes": "512KiB", "fetch-bytes": "64KiB"}
     _, bootstrap = shoals("narrow", modern, **options)
     return bootstrap

@@ -1,4 +1,4 @@
-"""Modern clients on a listener for old ones: what they send and get is as on a plain listener, headers included."""
+"""Modern clients on a listener for old ones: the same as on a plain listener, headers included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets that old clients commit and look up, and those that they ask for: the ends of a partition, and by time."""
+"""Offsets of old clients: committed ones, the ends of a partition, and by time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _told(words: list[str]) -> str:
 
 
 def test_commits(kind: Kind, client: OldClient, route: Route, topic: str) -> None:
-    """They are kept in the group where modern consumers look for them, and the other way round."""
+    """They are in the group's offsets, where modern consumers find them, and vice versa."""
     trio.run(Topics(route.cluster.bootstrap).create, topic, 2)
     group = f"g-{topic}"
     name = consumer(client, kind, route.bootstrap, group)
@@ -78,7 +78,7 @@ def test_ends(kind: Kind, client: OldClient, route: Route, topic: str) -> None:
 
 @pytest.mark.parametrize("kind", [KINDS["java-0.10.1.1"], KINDS["java-0.10.2.2"]], ids=str)
 def test_times(kind: Kind, client: OldClient, route: Route, topic: str) -> None:
-    """ListOffsets v1, which came with 0.10.1."""
+    """ListOffsets v1, since 0.10.1."""
     _filled(route, topic)
     name = consumer(client, kind, route.bootstrap, f"g-{topic}")
     asked = (0, EPOCH_MS + 5 * STEP_MS, EPOCH_MS + 5 * STEP_MS + 1, EPOCH_MS + RECORDS * STEP_MS)
@@ -87,7 +87,7 @@ def test_times(kind: Kind, client: OldClient, route: Route, topic: str) -> None:
 
 
 def test_times_as_08_asks(old_clients: Callable[[Kind], OldClient], route: Route, topic: str) -> None:
-    """ListOffsets v0: up to so many offsets, the latest first."""
+    """ListOffsets v0: up to N offsets, the latest first."""
     kind = KINDS["java-0.8.2.2"]
     client = old_clients(kind)
     _filled(route, topic)
@@ -98,8 +98,8 @@ def test_times_as_08_asks(old_clients: Callable[[Kind], OldClient], route: Route
 
 
 def test_what_08_kept_in_zookeeper(old_clients: Callable[[Kind], OldClient], through_shoal: Route, topic: str) -> None:
-    """Version 0 of OffsetCommit and OffsetFetch: Shoal keeps them in the group as well. Where nothing is kept,
-    ZooKeeper had no node."""
+    """Version 0 of OffsetCommit and OffsetFetch: Shoal also uses the group's offsets. Without a commit, the answer is
+    that of a missing ZooKeeper node."""
     kind = KINDS["java-0.8.2.2"]
     client = old_clients(kind)
     route, group = through_shoal, f"g-{topic}"

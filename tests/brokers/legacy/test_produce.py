@@ -1,4 +1,4 @@
-"""Produce v0-v2 as raw frames through Shoal to Kafka 4.3.0, and what a modern consumer finds there."""
+"""Produce v0-v2 as raw frames through Shoal to Kafka 4.3.0, and what a modern consumer reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Old:
     async def produce(
         self, version: int, topics: Mapping[str, Sequence[tuple[int, bytes]]], *, acks: int = 1
     ) -> dict[tuple[str, int], Said]:
-        """Sent again while the broker does not lead a new topic yet."""
+        """Retry while the broker does not lead the new topic yet."""
         while True:
             self.sent += 1
             await self.peer.send(produce_frame(version, self.sent, topics, acks=acks, timeout_ms=10_000))
@@ -98,7 +98,7 @@ async def seen(cluster: Cluster, topic: str) -> dict[int, list[Seen]]:
 
 
 def expected(magic: int, listed: Sequence[Message]) -> list[Seen]:
-    """A batch of magic 2 has no kind of timestamp for "none": it is -1, as after a broker's own conversion."""
+    """A batch of magic 2 has no timestamp type for "none": it is -1, as after a broker's own conversion."""
     return [
         (at, TIMESTAMP_CREATE_TIME, one.timestamp if magic else -1, one.key, one.value)  # type: ignore[misc]
         for at, one in enumerate(listed)
@@ -111,7 +111,7 @@ def told(*values: bytes) -> list[Message]:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_every_record_of_every_codec_arrives(old: Old, cluster: Cluster, topic: str, version: int) -> None:
-    """Partition n has what Java wrote with codec n, three times, in different company and with different acks."""
+    """Partition n has the records that Java wrote with codec n, three times, in different requests and acks."""
     await Topics(cluster.bootstrap).create(topic, len(CODECS))
     magic = version // 2
     sets = [golden(f"magic{magic}-{codec.name.lower()}") for codec in CODECS]
@@ -154,7 +154,7 @@ async def test_the_broker_stamps_what_its_topic_says(old: Old, cluster: Cluster,
 
 
 async def test_the_brokers_own_refusals_are_told_in_old_codes(old: Old, cluster: Cluster, topic: str) -> None:
-    """INVALID_RECORD (87) is what a compacted topic says of a record without a key; old brokers said 2."""
+    """INVALID_RECORD (87) is the answer of a compacted topic to a record without a key; of old brokers it was 2."""
     await Topics(cluster.bootstrap).create(topic, config={"cleanup.policy": "compact"})
     no_key = wrapped(1, Codec.GZIP, [told(b"value")[0]._replace(key=None)])
     assert await old.produce(2, {topic: [(0, no_key)]}) == {(topic, 0): Said(2, -1, -1)}

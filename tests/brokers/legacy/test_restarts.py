@@ -1,5 +1,5 @@
-"""The broker is killed and comes back, then Shoal: old clients go on, nothing acknowledged is lost or moved, readers
-miss nothing."""
+"""The broker is killed and restarted, then Shoal: old clients continue, acknowledged records are neither lost nor
+moved, and readers miss nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITHIN = 60.0
 
 
 class Writing:
-    """A producer of an old client that goes on in a thread of its own, and what was acknowledged."""
+    """An old client's producer that runs in its own thread, and the acknowledged records."""
 
     def __init__(self, client: OldClient, kind: Kind, bootstrap: str, topic: str) -> None:
         self._client = client
@@ -85,7 +85,7 @@ async def _disturbed(route: Route, writers: list[Writing]) -> None:
 
 
 class Topic(NamedTuple):
-    """What one kind of client writes, and reads all the while: by itself, and where it can, in a group."""
+    """One kind of client writes and reads continuously: alone and, if supported, in a group."""
 
     kind: Kind
     client: OldClient
@@ -105,18 +105,18 @@ class Topic(NamedTuple):
         return cls(kind, client, name, Writing(client, kind, route.bootstrap, name), reader, member)
 
     def check(self, log: Source) -> None:
-        """The writer has stopped; `log` is what the broker holds."""
+        """The writer has stopped; `log`: the records of the broker."""
         acknowledged = set(self.writing.acknowledged)
         values = (one.record.value for one in log.seen)
         assert [*dict.fromkeys(one for one in values if one in acknowledged)] == self.writing.acknowledged
         wanted = log.as_seen(self.kind)
         assert self._read(self.reader, len(wanted)) == wanted, self.name
-        if self.member is not None:  # what was not committed when the group was lost comes again
+        if self.member is not None:  # uncommitted records are read again after the group was lost
             assert sorted(set(self._read(self.member, len(wanted)))) == wanted, self.name
 
     def _read(self, name: str, number: int) -> list[Seen]:
-        """All that a consumer has read since it began, up to `number` different ones; what it raised while no one
-        answered is left out."""
+        """All records that a consumer has read since its start, up to `number` different ones; errors while nothing
+        answered are ignored."""
         seen: list[Seen] = []
         deadline = monotonic() + _WITHIN
         while len(set(seen)) < number and monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What old clients write is what modern ones read, and what they read themselves: every record, every codec."""
+"""Modern and old clients read what old clients write: every record, every codec."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_without_acknowledgements(kind: Kind, client: OldClient, route: Route, t
 def test_a_set_larger_than_a_batch_may_be(
     old_clients: Callable[[Kind], OldClient], through_shoal: Route, topic: str
 ) -> None:
-    """Brokers of its time had a limit for messages, not for what is sent at once: 3 MB, where a batch may have 1 MB."""
+    """Old brokers limited single messages, not message sets: 3 MB here, while a batch may have 1 MB."""
     kind, route = KINDS["scala-0.8.2.2"], through_shoal
     trio.run(Topics(route.cluster.bootstrap).create, topic)
     written = [Record(b"%d" % index, random.Random(index).randbytes(10_000)) for index in range(300)]

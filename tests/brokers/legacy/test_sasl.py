@@ -60,7 +60,7 @@ def test_old_clients_that_authenticate(
     kind: Kind,
     mechanism: str,
 ) -> None:
-    """They write, and read in a group: brokers, coordinators and offsets are found over connections that logged in."""
+    """They write, and read in a group, with brokers, coordinators and offsets over authenticated connections."""
     client = old_clients(kind)
     shoal, bootstrap = shoals("sasl", sasl_cluster, sasl_cluster.sasl_bootstrap)
     trio.run(Topics(sasl_cluster.bootstrap).create, topic)

@@ -1,5 +1,5 @@
-"""Raw Fetch v0-v3 to Kafka 4.3.0 through a legacy listener in this process: what a client sees, and what Shoal did for
-it."""
+"""Raw Fetch v0-v3 to Kafka 4.3.0 through a legacy listener in this process: the client's view, and Shoal's
+counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CORRUPT_MESSAGE, NOT_LEADER = 2, 6
 
 
 async def in_the_log(bootstrap: str, topic: str, partitions: int, *, magic: int = 1) -> dict[Place, list[Old]]:
-    """What a modern consumer reads."""
+    """The records that a modern consumer reads."""
     seen: list[Message] = []
     starts = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
     await read_from(bootstrap, starts, seen.extend, isolation_level=READ_COMMITTED)
@@ -68,7 +68,7 @@ async def test_every_version_reads_all_codecs_of_all_partitions_and_none_starves
         for version in range(4):
             consumer = await r.consumer(version)
             served, at = set[int](), starts(expected)
-            for _ in range(2 * PARTITIONS):  # as many answers at most until each had its turn
+            for _ in range(2 * PARTITIONS):  # at most this many answers until each had its turn
                 for place, given in (await consumer.fetch(at)).items():
                     if given.messages:
                         served.add(place[1])
@@ -119,7 +119,7 @@ def _asked(r: LegacyRig) -> int:
 
 @pytest.fixture
 async def passing_topic(modern: Cluster, topic: str) -> AsyncIterator[str]:
-    """Other tests read all topics of this cluster: it is gone afterwards."""
+    """Deleted afterwards, because other tests read all topics of this cluster."""
     await Topics(modern.bootstrap).create(topic)
     yield topic
     await Topics(modern.bootstrap).delete(topic)
@@ -157,7 +157,7 @@ def _damage(segment: Path, *, batch: int) -> None:
 
 
 async def slow_reader(r: LegacyRig, topic: str, *, node: int | None = None) -> OldConsumer:
-    """It has asked for a megabyte, and reads none of it; the broker's first answer is taken back."""
+    """It has requested a megabyte and reads nothing; the broker's first answer is evicted."""
     slow = await r.slow_consumer(node=node)
     await slow.ask({(topic, 0): 0})
     await r.blocked(slow)

@@ -1,7 +1,7 @@
-"""What modern clients wrote is what old ones read: headers are gone, everything else is exact.
+"""Old clients read what modern ones wrote: without headers, everything else is exact.
 
-Kafka 3.9.1 is no measure for transactions: it gives old clients what was aborted too, some records twice in one answer,
-and at the end of a log an answer of padding alone, from which clients conclude that a message is too large for them.
+Kafka 3.9.1 is no reference for transactions: it also sends aborted records to old clients, some records twice in one
+answer, and at the end of a log only padding, from which clients conclude that a message is too large.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MADE: dict[str, dict[str, Source]] = {}
 
 @pytest.fixture
 def sources(route: Route) -> dict[str, Source]:
-    """Made by the first test that asks."""
+    """Created by the first test that needs it."""
     bootstrap = route.cluster.bootstrap
     if bootstrap not in _MADE:
         _MADE[bootstrap] = trio.run(make_sources, bootstrap, f"sources-{uuid.uuid4().hex[:8]}")
@@ -61,7 +61,7 @@ def test_every_record(kind: Kind, client: OldClient, route: Route, sources: dict
     for name in _names(kind, route):
         topic, wanted = sources[name].topic, sources[name]
         seen = read(client, kind, route.bootstrap, topic, len(wanted.seen))
-        if name == "compacted" and seen != wanted.as_seen(kind):  # the cleaner has gone on
+        if name == "compacted" and seen != wanted.as_seen(kind):  # the cleaner has continued
             wanted = sources[name] = trio.run(source, route.cluster.bootstrap, topic)
             seen = read(client, kind, route.bootstrap, topic, len(wanted.seen))
         assert seen == wanted.as_seen(kind), name
@@ -94,7 +94,7 @@ def test_zstd_is_refused(kind: Kind, client: OldClient, through_shoal: Route, to
 
 
 def test_zstd_is_opened(kind: Kind, client: OldClient, modern: Cluster, topic: str, shoals: Shoals) -> None:
-    """By the Shoal that gives everything uncompressed."""
+    """With the Shoal that sends everything uncompressed."""
     _, bootstrap = shoals("opening", modern, compression="none")
     trio.run(_in_zstd, modern.bootstrap, topic)
     wanted = trio.run(source, modern.bootstrap, topic).as_seen(kind)

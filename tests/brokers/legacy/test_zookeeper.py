@@ -1,4 +1,4 @@
-"""OffsetCommit v0 and OffsetFetch v0, which only a broker with a ZooKeeper still speaks: Shoal answers as it does."""
+"""OffsetCommit v0 and OffsetFetch v0, which only brokers with ZooKeeper support: Shoal answers like them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def without_metadata(told: object) -> object:
 
 
 def test_any_broker_knows_the_offsets_of_every_group(three_brokers: Cluster, tmp_path: Path, topic: str) -> None:
-    """As ZooKeeper was behind each of them; a group's coordinator is one of three."""
+    """All three used the same ZooKeeper; a group's coordinator is one of them."""
     trio.run(Topics(three_brokers.bootstrap).create, topic, 1)
     shoal, bootstrap = legacy_shoal(three_brokers, tmp_path)
     trio.run(shoal.start)

@@ -1,5 +1,4 @@
-"""Old clients as processes that get commands as lines: the tests' end of java/OldClient.java and
-python_client.py."""
+"""Old clients as processes that get commands as lines: the tests' side of java/OldClient.java and python_client.py."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Record(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A record as a client gave it."""
+    """A record as a client returned it."""
 
     partition: int
     offset: int
@@ -31,7 +30,7 @@ class Seen(NamedTuple):
 
 
 class ClientFailed(Exception):
-    """What the client said."""
+    """The client's error."""
 
 
 class OldClient:
@@ -76,16 +75,16 @@ class OldClient:
         self._process.stdout.close()
 
     def send(self, producer: str, topic: str, partition: int, records: Iterable[Record]) -> None:
-        """`outcomes` says what became of them."""
+        """See `outcomes` for the results."""
         for one in records:
             self._write(("send", producer, topic, partition, one.timestamp, _word(one.key), _word(one.value)))
 
     def outcomes(self, producer: str) -> list[str]:
-        """For each that was sent since: its offset, "-" where the client does not say, "error ..."."""
+        """For each record sent since: its offset, "-" if the client does not return it, or "error ..."."""
         return self.ask("flush", producer)
 
     def take(self, consumer: str, count: int, *, within: float = TAKE_S) -> list[Seen]:
-        """`count` records at most, fewer when there are no more in time. Raises ClientFailed for what a poll raised."""
+        """At most `count` records, fewer if no more arrive in time. Raises ClientFailed if a poll failed."""
         taken = self.ask("take", consumer, count, int(within * 1000))
         wrong = [line for line in taken if line.startswith("error")]
         if wrong:
@@ -93,7 +92,7 @@ class OldClient:
         return [_seen(line) for line in taken]
 
     def take_through_errors(self, consumer: str, count: int, *, within: float = TAKE_S) -> list[Seen]:
-        """The same; what polls raise while brokers come and go is left out."""
+        """The same, ignoring errors of polls while brokers restart."""
         taken = self.ask("take", consumer, count, int(within * 1000))
         return [_seen(line) for line in taken if not line.startswith("error")]
 

@@ -1,4 +1,4 @@
-"""The old clients that are tested, and how each of them is set."""
+"""The tested old clients and their settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 JAVA = Path(__file__).with_name("java")
 ROOT = Path(__file__).parents[4]
 CODECS = ("none", "gzip", "snappy", "lz4")
-_SESSION_MS = 6_000  # the least that brokers take
+_SESSION_MS = 6_000  # the minimum of brokers
 _RETRIES, _BACKOFF_MS = 100, 100
 _ALWAYS = ("OldClient", "Loop", "Reader", "Words", "Writer", "NewProducer")
 
@@ -77,7 +77,7 @@ class _Family:
     producer: Callable[[Kind, str, str], Settings]
     consumer: Callable[[Kind, str, str], Settings]
     classes: tuple[str, str] = ("", "")
-    """Writer and Reader, where it is Java."""
+    """Writer and Reader of a Java client."""
 
 
 def _java_producer(kind: Kind, bootstrap: str, codec: str) -> Settings:
@@ -88,7 +88,7 @@ def _java_producer(kind: Kind, bootstrap: str, codec: str) -> Settings:
         "retries": _RETRIES,
         "retry.backoff.ms": _BACKOFF_MS,
         "reconnect.backoff.ms": _BACKOFF_MS,
-        "max.in.flight.requests.per.connection": 1,  # else retries change the order
+        "max.in.flight.requests.per.connection": 1,  # otherwise retries change the order
         "linger.ms": 20,
     }
 

@@ -1,7 +1,7 @@
-"""kafka-python 1.4.7 or librdkafka on lines, as java/OldClient.java is the Java client: `python -m
+"""kafka-python 1.4.7 or librdkafka as a line-based client, like java/OldClient.java: `python -m
 tests.brokers.legacy.old_clients.python_client NAME`.
 
-A process of its own, because kafka-python 1.4.7 must not meet the one of our days. Settings come as `name=JSON`.
+It is a separate process, because kafka-python 1.4.7 conflicts with the current version. Settings are `name=JSON`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reader(Protocol):
 
 
 class Loop:
-    """A thread that polls for ever and does what is asked between two polls, see java/Loop.java."""
+    """A thread that polls continuously, and runs tasks between polls; see java/Loop.java."""
 
     def __init__(self, reader: Reader, commits: bool) -> None:
         self._reader = reader
@@ -101,7 +101,7 @@ class Loop:
             if self._commits and records:
                 self._reader.commit_polled()
         finally:
-            for record in records:  # the consumer will not give them again, whatever became of the commit
+            for record in records:  # even if the commit fails: the consumer does not return them again
                 self._polled.put(record)
 
 

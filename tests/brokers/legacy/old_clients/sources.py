@@ -1,5 +1,4 @@
-"""Topics that modern clients filled, with all that old ones have no word for; once per cluster, for all old clients to
-read."""
+"""Topics filled by modern clients, with features unknown to old clients; once per cluster, for all old clients."""
 
 from __future__ import annotations
 
@@ -35,13 +34,13 @@ _EAGER_CLEANER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a modern consumer reads of a partition."""
+    """The records that a modern consumer reads from a partition."""
 
     topic: str
     seen: tuple[Seen, ...]
 
     def as_seen(self, kind: Kind, *, since: int = 0) -> list[Seen]:
-        """What an old client must see from the offset `since` on."""
+        """The records that an old client must see from the offset `since` on."""
         seen = [one for one in self.seen if one.offset >= since]
         if kind.timestamps:
             return seen
@@ -49,7 +48,7 @@ class Source:
 
 
 async def make_sources(bootstrap: str, prefix: str) -> dict[str, Source]:
-    """By what is odd about them."""
+    """Topics by their special feature."""
     for codec in CODECS:
         await _oddities(bootstrap, f"{prefix}-{codec}", codec)
     await _oddities(bootstrap, f"{prefix}-appended", "gzip", {"message.timestamp.type": "LogAppendTime"})
@@ -61,7 +60,7 @@ async def make_sources(bootstrap: str, prefix: str) -> dict[str, Source]:
 
 
 async def source(bootstrap: str, topic: str, *, partition: int = 0) -> Source:
-    """What is there now, without what was aborted."""
+    """The present records without aborted ones."""
     messages: list[Message] = []
     start = [TopicPartition(topic, partition, OFFSET_BEGINNING)]
     await read_from(bootstrap, start, messages.extend, isolation_level=READ_COMMITTED)
@@ -102,7 +101,7 @@ async def _transactions(bootstrap: str, topic: str) -> None:
 
 
 async def _compacted(bootstrap: str, topic: str) -> None:
-    """Every second key comes again: batches are left with holes in them."""
+    """Every second key is repeated, so compaction leaves gaps in batches."""
     await Topics(bootstrap).create(topic, config=_EAGER_CLEANER)
     for seed in range(2):
         drawn = enumerate(sized(600, 500, seed=seed))

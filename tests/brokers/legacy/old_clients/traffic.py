@@ -1,4 +1,4 @@
-"""What old clients are given to write, and the steps that tests have in common."""
+"""Records for old clients to write, and common steps of tests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _RUN = 100  # records in one request of the Scala producer
 
 
 def various(number: int, kind: Kind) -> list[Record]:
-    """Null and empty keys, null, empty and longer values; every one another. With timestamps, where the client has
-    them."""
+    """Null and empty keys, null, empty and longer values, all different; with timestamps if the client has them."""
     return [_record(index, kind) for index in range(number)]
 
 
@@ -45,7 +44,7 @@ def write(
     run: int = 0,
     settings: Mapping[str, object] | None = None,
 ) -> list[str]:
-    """What became of each, see `OldClient.outcomes`. `run`: so many at once; `settings`: the client's own."""
+    """The result of each record, see `OldClient.outcomes`. `run`: records per flush; `settings`: of the client."""
     name = next(_NAMES)
     client.ask("producer", name, *kind.words({**kind.producer(bootstrap, codec), **(settings or {})}))
     run = run or (_RUN if kind.family == "scala" else len(records))
@@ -84,8 +83,7 @@ def read(
 
 
 def as_seen(records: Iterable[Record], kind: Kind, *, partition: int = 0) -> list[Seen]:
-    """What a client of this kind must see of records at the offsets 0, 1, 2, ..., the timestamps left out where it has
-    none."""
+    """The records that a client of this kind must see at offsets 0, 1, 2, ..., without timestamps if it has none."""
     return [
         Seen(partition, at, one, CREATE_TIME)
         if kind.timestamps

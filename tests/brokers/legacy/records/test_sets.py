@@ -1,5 +1,4 @@
-"""What is made for old clients, read by the old clients' own code: wrappers, relative offsets, LZ4 headers, and what
-fills a set up."""
+"""Converted record sets, read by the old clients' own code: wrappers, relative offsets, LZ4 headers, and padding."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What old clients' own code writes becomes the batch that a modern producer would have written."""
+"""Message sets of the old clients' own code become the batch that a modern producer would write."""
 
 from __future__ import annotations
 
