@@ -15,8 +15,8 @@ from tests.fuzz.target import Target
 __all__ = ["CPU_LIMIT_S", "MAX_INPUT", "MEMORY_LIMIT", "BrokenInvariant", "check", "limit_memory", "peak_memory"]
 
 MAX_INPUT = 64 * 1024  # bytes
-CPU_LIMIT_S = 2.0  # thousands of times what any input takes; generous, for a loaded machine
-MEMORY_LIMIT = 256 * 1024 * 1024  # bytes, beyond what the process took before
+CPU_LIMIT_S = 2.0  # thousands of times more than any input needs, for a loaded machine
+MEMORY_LIMIT = 256 * 1024 * 1024  # bytes above the memory of the process before
 
 
 class BrokenInvariant(AssertionError):
@@ -24,7 +24,7 @@ class BrokenInvariant(AssertionError):
 
 
 def check(target: Target, data: bytes, *, cpu_limit: float = CPU_LIMIT_S) -> float:
-    """The CPU seconds that `data` took. Any exception is a finding."""
+    """-> CPU seconds for `data`. Any exception is a finding."""
     before = process_time()
     message = f"{target.name}: more than {cpu_limit:g} s for {len(data)} bytes"
     with _cpu_limit(cpu_limit, message), suppress(RemoteProtocolError):
@@ -53,7 +53,7 @@ def limit_memory() -> None:
 
 
 def peak_memory() -> int:
-    """Bytes that this process has held at most."""
+    """Peak memory of this process, in bytes."""
     return _status("VmHWM")
 
 

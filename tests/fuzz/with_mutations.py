@@ -1,4 +1,4 @@
-"""The engine that is always there: mutated inputs until the time is over, thousands a second; a finding is cut down."""
+"""The engine without dependencies: mutated inputs for a given time, thousands per second; a finding is minimised."""
 
 import sys
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def fuzz_all(targets: Sequence[Target], seconds: float, number: int) -> bool:
 
 
 def fuzz(target: Target, seconds: float, number: int, *, kept: Path = KEPT) -> str:
-    """What was done. Raises what the decoder raised, for an input that is cut down and kept in `kept`."""
+    """-> a summary. Raises the decoder's exception, for a minimised input that is saved in `kept`."""
     random, seeds = Random(number), target.seeds()
     inputs, slowest = 0, 0.0
     for data in seeds:
@@ -50,7 +50,7 @@ def fuzz(target: Target, seconds: float, number: int, *, kept: Path = KEPT) -> s
 
 
 def smallest(target: Target, data: bytes, kind: type[Exception]) -> bytes:
-    """`data` without what is not needed to raise `kind`: halves, quarters, ..., single bytes are left out."""
+    """`data` without bytes that are not needed to raise `kind`: removes halves, quarters, ..., single bytes."""
     size = len(data) // 2
     while size:
         start = 0

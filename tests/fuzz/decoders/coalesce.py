@@ -1,4 +1,4 @@
-"""Targets: what is read of requests that may be joined."""
+"""Targets: the reader of requests that may be joined."""
 
 from shoal.protocol.coalesce.joinable import WhyAlone, read_joinable
 from shoal.protocol.coalesce.request import encode_joined
@@ -13,7 +13,7 @@ __all__ = ["TARGETS"]
 
 
 def _joinable(frame: bytes) -> None:
-    """What is joinable says, joined with nothing, what was said before."""
+    """A joinable request, joined with no other, has the same content as before."""
     header = read_request_header(frame)
     if header.api_key != ApiKey.PRODUCE or int.from_bytes(frame[:4], "big") != len(frame) - 4:
         raise RemoteProtocolError("the pump hands over whole frames of this kind")

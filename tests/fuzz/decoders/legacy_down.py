@@ -34,7 +34,7 @@ _MAGIC_AT = 16
 
 
 def _sealed_set(data: bytes, *, old: bool = True) -> bytes:
-    """With right CRCs in whole entries (`old`: of magic 0 and 1, too), so that damage gets past them."""
+    """With correct CRCs in whole entries (`old`: also magic 0 and 1), so that damage passes the check."""
     parts, at = [], 0
     try:
         for start, end, magic, _ in entries(data, 0, len(data)):
@@ -67,7 +67,7 @@ def _converting(data: bytes) -> DownConversion:
 
 
 def _convert(data: bytes) -> None:
-    """Never raises at all, and always comes to an end."""
+    """Never raises, and always terminates."""
     conversion = _converting(data)
     asked = conversion.next_offset
     try:
@@ -84,7 +84,7 @@ def _convert(data: bytes) -> None:
 
 
 def _ask_for_memory(data: bytes) -> None:
-    """One that is allowed nothing, and asks for what it needs, gives the same and ends in the same way."""
+    """A conversion without memory, which requests what it needs, has the same result and the same end."""
     one, other = _converting(data), _converting(data)
     pieces, pieces_of_other, allowed = list[bytes](), list[bytes](), 0
     for _ in range(_PIECES):
@@ -116,8 +116,8 @@ def _ask_for_memory(data: bytes) -> None:
 
 
 def _read_back(data: bytes) -> None:
-    """What is given of batches of magic 2 is a whole set, in order, and offsets go on behind it. (Old entries go as
-    they are.)"""
+    """The result for batches of magic 2 is a complete set, in order, and later offsets follow. (Old entries pass
+    unchanged.)"""
     data = _sealed_set(data, old=False)
     if data[_MAGIC_AT : _MAGIC_AT + 1] != b"\2":
         return

@@ -28,7 +28,7 @@ def _message(key: int, side: str, version: int, data: bytes) -> dict[str, object
 
 
 def _converse(data: bytes) -> None:
-    """The first byte says which API and version, then come the request and the answers to all questions."""
+    """The first byte chooses API and version; the request and all answers follow."""
     which, request, *answers = data[:1] or b"\0", *data[1:].split(_SPLIT)
     key = _KEYS[which[0] % len(_KEYS)]
     version = which[0] // len(_KEYS) % (UPSTREAM_VERSION[key])

@@ -60,7 +60,7 @@ def _read(data: bytes) -> None:
 
 
 def _up(data: bytes) -> None:
-    """What is converted is a batch that can be read."""
+    """The result is a readable batch."""
     up = up_convert(*padded(data), Room(LIMIT))
     if up.records:
         batch = b"".join(up.parts)

@@ -15,7 +15,7 @@ _ANSWERS = 1000  # no probe sends more requests, whatever the answers are
 
 
 def _feed(data: bytes) -> None:
-    """Each answer is as long as its size says; what is cut short is a connection that has ended."""
+    """Each answer has the length in its size field; a short one is a closed connection."""
     probe = Probe(_PLAN)
     step = probe.start()
     for _ in range(_ANSWERS):

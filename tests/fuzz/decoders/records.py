@@ -46,7 +46,7 @@ def set_seeds() -> list[bytes]:
 
 
 def sealed(data: bytes) -> bytes:
-    """With a right CRC, so that damage gets past it."""
+    """With a correct CRC, so that damage passes the check."""
     return data[:17] + body_crc(data, 0, len(data)).to_bytes(4, "big") + data[21:] if len(data) > HEADER_SIZE else data
 
 
@@ -77,14 +77,14 @@ def _decompress(codec: Codec, data: bytes) -> None:
 
 
 def _stated_size(data: bytes) -> None:
-    """Never raises at all."""
+    """Never raises."""
     for codec in Codec:
         size = stated_size(codec, data)
         assert size is None or size >= 0
 
 
 def _has_keys(data: bytes) -> None:
-    """Never raises at all."""
+    """Never raises."""
     for attributes in range(-1, 8):
         has_keys(attributes, data)
 

@@ -78,7 +78,7 @@ _KEY = EnvelopeKey(
 
 
 def _resealed(data: bytes) -> bytes:
-    """Every batch with a right CRC, so that damage gets past it."""
+    """Every batch with a correct CRC, so that damage passes the check."""
     try:
         spans, tail = split(data, 0, len(data))
     except RemoteProtocolError:
@@ -122,7 +122,7 @@ def _fingerprints(data: bytes) -> None:
 
 
 def _stamped(data: bytes) -> None:
-    """As an idempotent mirror's, twice: what is taken can be written down, and a retry is known again."""
+    """From an idempotent mirror, twice: accepted batches can be stored, and a retry is recognised."""
     frame, start, end = padded(data)
     slots = bytearray(2 * SLOT_SIZE)
     producers, place = MirrorProducers(slots), TopicPartition("orders", 3)

@@ -1,4 +1,4 @@
-"""Source logs as they may be: gaps, holes, control batches, broker bits, any codec; as record sets of a fetch."""
+"""Possible source logs (gaps, holes, control batches, broker bits, any codec), as record sets of a fetch."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""What the headers of an envelope state: compared with records that a consumer of the source log would be given."""
+"""The facts in an envelope's headers, compared with the records that a consumer of the source log would get."""
 
 import json
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Batches that the target refuses permanently, in the middle of others: these alone are missing, and the source learns
-which.
-"""
+"""Batches that the target refuses permanently, among others: only these are missing, and the source side knows them."""
 
 from __future__ import annotations
 
@@ -46,13 +44,13 @@ def log_of(*late: bool, since: int = 100) -> list[bytes]:
 
 
 def taken(*logs: list[bytes]) -> list[NewRecord]:
-    """What a partition takes of it."""
+    """The part that a partition accepts."""
     batches = [plain([seen.record for seen in poll(one)]) for log in logs for one in log]
     return [record for records in batches if records[-1].timestamp <= LATEST for record in records]
 
 
 def taken_singly(log: list[bytes]) -> list[NewRecord]:
-    """The same where each record is a batch."""
+    """The same with each record as a batch."""
     return [
         record for one in log for record in plain([seen.record for seen in poll(one)]) if record.timestamp <= LATEST
     ]
@@ -66,7 +64,7 @@ def offsets_of(log: list[bytes]) -> list[Offsets]:
 
 @dataclass
 class Side:
-    """An unwrapping Shoal that stays, whatever becomes of the requests."""
+    """An unwrapping Shoal that survives all requests."""
 
     partition: Partition = field(default_factory=lambda: Partition(latest=LATEST))
     sequence: Sequence | None = field(default_factory=lambda: Sequence(producer_id=7, epoch=0))
@@ -241,7 +239,7 @@ def test_all_others_are_appended_once_and_in_order(
 
 
 def test_a_mirror_with_stamps_of_its_own_ends_at_the_refused_batch() -> None:
-    """Behind a gap in its sequence no broker would take anything."""
+    """No broker accepts anything after a gap in the sequence."""
     log = log_of(False, True, False)
     outer = encode_batch(
         [seen.record for seen in mirrored(b"".join(log))], producer_id=5, producer_epoch=0, base_sequence=0
@@ -279,9 +277,7 @@ def test_ranges_that_meet_are_one() -> None:
 
 
 def test_nothing_that_was_refused_in_a_partition_is_forgotten() -> None:
-    """One envelope may be refused in more places than are kept: the mirror has to come to its first one as a plain
-    record.
-    """
+    """One envelope may have more refused batches than are kept: the mirror must get the first as a plain record."""
     ranges = RefusedRanges()
     for at in (*range(0, 20 * MAX_RANGES, 10), 15):
         ranges.add(range_of(at, at))

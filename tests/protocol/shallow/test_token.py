@@ -1,4 +1,4 @@
-"""The token itself: what it changes in a batch, and that it comes off again without a trace."""
+"""The token itself: its changes in a batch, and its complete removal."""
 
 import pytest
 from hypothesis import given
@@ -94,7 +94,7 @@ def test_a_large_record_stays_as_it_is() -> None:
 
 
 def test_one_that_has_strayed_into_the_topic_gets_no_other() -> None:
-    """Both would come off on the produce side, and the record without them is not the one that was given."""
+    """Both would be removed on the produce side, and the record without them differs from the one that was sent."""
     stray = NewRecord(1, b"k", b"v", [token_header(b"another Shoal's.")])
     assert tokened(encode_batch([stray, NewRecord(2, b"k", b"v")])).offset == 1
     assert put(encode_batch([stray])) is None

@@ -1,6 +1,4 @@
-"""Mirrors as the interlock sees them: they read one source, buffer, and produce through Shoal, past it, or something
-else.
-"""
+"""Mirrors for the interlock: they read one source, buffer, and produce through Shoal, directly, or something else."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ HOST = "10.0.0.1"
 
 
 def mark(topic: str, partition: int, offset: int) -> bytes:
-    """In place of the fingerprint of a record whose content is unique."""
+    """Instead of the fingerprint of a record with unique content."""
     return f"{topic}/{partition}/{offset}".encode()
 
 
@@ -55,7 +53,7 @@ class Data:
 
 
 def sample_from(rules: Evidence, flow: Flow, read: Fetched, now: float) -> int | None:
-    """From which offset on samples would be taken, without taking any."""
+    """The offset from which samples would be taken, without taking any."""
     return rules._proving.sample_from(flow, read, now)
 
 
@@ -76,9 +74,9 @@ class Mirror:
     producer: int = field(default_factory=count(10_000).__next__)
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     buffer: deque[tuple[str, int, int] | EnvelopeKey] = field(default_factory=deque)
-    stranded: list[EnvelopeKey] = field(default_factory=list)  # envelopes that landed in a topic
+    stranded: list[EnvelopeKey] = field(default_factory=list)  # envelopes that were stored in a topic
     tokens: dict[tuple[str, int, int], bytes] = field(default_factory=dict)  # of records that have one
-    strayed: int = 0  # tokens that landed in a topic
+    strayed: int = 0  # tokens that were stored in a topic
     now: float = 0.0
     flow: Flow = field(init=False)
 
@@ -86,7 +84,7 @@ class Mirror:
         self.flow = self.rules.connected(self.host, self.name, self.connection, self.now)
 
     def fetch(self, now: float, records: int = 4, partition: int = 0, topic: str = TOPIC, **how: bool) -> float | None:
-        """One answer with `records` records; the time until which it would be held, in which case it is not given.
+        """One answer with `records` records; -> until when it would be held, in which case it is not sent.
 
         `eligible=False`: none of them may be wrapped; `patient=False`: no pause while samples are on their way.
         """
@@ -170,7 +168,7 @@ class Mirror:
 
 
 def prove(mirror: Mirror, now: float = 0.0) -> float:
-    """Takes the mirror through its turn, and a token to it and back; the time after it."""
+    """Takes the mirror through its turn, and a token to it and back; -> the time afterwards."""
     for _ in range(2):
         until = mirror.fetch(now)
         while until is not None:

@@ -36,9 +36,7 @@ class Event(NamedTuple):
 
 
 def told_in_vain(mirror: Mirror, *, drops: int = 0) -> list[Event]:
-    """What is logged about a mirror that is never wrapped, in a hundred seconds; `drops` records of each answer are
-    filtered.
-    """
+    """The log of a hundred seconds about an unwrapped mirror; `drops` records of each answer are filtered."""
     told = []
     for now in range(100):
         mirror.fetch(float(now))
@@ -115,7 +113,7 @@ def test_after_a_start_no_turn_begins_before_others_can_have_come_back() -> None
     prove(mirror, 5.0)
 
 
-# Pauses: what is waited for should not queue behind more
+# Pauses: awaited records should not queue behind others
 
 
 def test_after_a_start_nothing_is_given_before_it_can_be_proof() -> None:

@@ -41,9 +41,7 @@ def test_envelopes_that_do_not_arrive_stop_wrapping(changes: dict[str, float]) -
 
 
 def given_much(rules: Evidence, brokers: int, each: int = 4) -> tuple[Mirror, float]:
-    """A proven mirror prefetches from so many brokers, 1000 bytes in each envelope, and nothing arrives for a
-    moment.
-    """
+    """A proven mirror prefetches from several brokers, 1000 bytes in each envelope, and nothing arrives."""
     mirror = Mirror(rules)
     now = prove(mirror)
     for number in range(brokers - 1):
@@ -76,7 +74,7 @@ def test_much_at_once_is_no_strand_either_before_some_seconds_have_passed() -> N
 
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_mirror_that_is_paused_need_not_bring_anything(rules: Evidence, mirror: Mirror, drops: bool) -> None:
-    """It asks for nothing meanwhile. Then it goes on with what it was given, or reads it again."""
+    """It does not fetch meanwhile. Then it continues with its records, or reads them again."""
     now = prove(mirror)
     mirror.fetch(now)
     mirror.produce(now)

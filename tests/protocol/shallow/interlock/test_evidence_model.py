@@ -1,7 +1,7 @@
-"""Any interleaving of mirrors, of which some produce through Shoal: no envelope may land in a topic.
+"""Any interleaving of mirrors, of which some produce through Shoal: no envelope may be stored in a topic.
 
-Mirrors may bear the same name behind the same address, change records, be restarted with another configuration while
-the old producer still flushes, and lose connections.
+Mirrors may have the same name and address, change records, be restarted with another configuration while the old
+producer still flushes, and lose connections.
 """
 
 from dataclasses import dataclass, field
@@ -57,9 +57,7 @@ class World:
         self.random.choices(steps, [8, 8, 1, 0.3, 0.2, 8 * self.copier])[0]()
 
     def copy(self) -> None:
-        """Another client copies as fast as the mirror that is furthest behind, or catches up with the one that is
-        ahead.
-        """
+        """Another client copies as fast as the slowest mirror, or catches up with the fastest."""
         topic, partition = place = self.random.choice(["orders", "payments"]), self.random.choice([0, 0, 1])
         ends = [mirror.positions.get(place, 0) for mirror in self.mirrors]
         first, end = self.copied.get(place, 0), self.random.choice([min(ends), max(ends)])
@@ -148,7 +146,7 @@ def test_no_envelope_lands_in_a_topic_that_a_mirror_on_another_host_copies_on(
 
 
 def test_one_on_the_same_host_with_the_same_names_is_what_nothing_tells() -> None:
-    """docs/mirroring.md says so."""
+    """Documented in docs/mirroring.md."""
     with pytest.raises(AssertionError, match="an envelope has landed in a topic"):
         run(0, [(NAMES[0], False, False)], relay=HOST)
 

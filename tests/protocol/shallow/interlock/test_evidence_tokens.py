@@ -1,4 +1,4 @@
-"""A record with a token: what only the flow itself can bring back, and what becomes of one that does not come."""
+"""A record with a token, which only the flow itself can bring back; and tokens that do not come back."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.protocol.shallow.interlock.mirrors import HOST, TOPIC, Mirror, interl
 
 
 def deceived(mirror: Mirror, now: float = 0.0) -> float:
-    """Another client produces the mirror's samples, a moment after it was given them. Then it is given a token."""
+    """Another client produces the mirror's samples, a moment after the mirror got them. Then it gets a token."""
     until = mirror.fetch(now)
     while until is not None:
         now = until
@@ -158,7 +158,7 @@ RELAY = "10.0.0.2"
 
 
 def relayed(mirror: Mirror, now: float = 0.0) -> float:
-    """Copy and copy on, until a token has come back."""
+    """Copy, and copy the copy, until a token has come back."""
     end = now + 30.0
     while not mirror.tokens:
         until = mirror.fetch(now)

@@ -1,6 +1,4 @@
-"""One more topic of a mirror that is proven already: it waits for its own proof, for a bounded time, and nothing waits
-for it.
-"""
+"""A new topic of a proven mirror: it waits for its own proof, for a limited time, and nothing waits for it."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ PATIENCE, PROBE = 10.0, 0.2
 
 
 def proven(*mirrors: Mirror) -> float:
-    """Each mirror's first topic is proven and its trial over; the time after it."""
+    """Each mirror's first topic is proven and its trial over; -> the time afterwards."""
     now = 0.0
     for index, mirror in enumerate(mirrors):
         mirror.positions[TOPIC, 0] = 100 * index  # the former ones were not given these
@@ -27,7 +25,7 @@ def proven(*mirrors: Mirror) -> float:
 
 
 def sampled(mirror: Mirror, now: float, topic: str = NEW) -> float:
-    """The mirror is given the first records of a new topic; the time after it."""
+    """The mirror gets the first records of a new topic; -> the time afterwards."""
     assert mirror.fetch(now, topic=topic) == pytest.approx(now + PROBE)
     now += PROBE + 0.001
     assert mirror.fetch(now, topic=topic) is None
@@ -43,7 +41,7 @@ def come_back(mirror: Mirror, now: float, *topics: str) -> None:
 
 
 def wait(mirror: Mirror, now: float, topic: str) -> float:
-    """Ask for records of a topic until they are given; the time then."""
+    """Request records of a topic until they are sent; -> the time."""
     while (until := mirror.fetch(now, topic=topic)) is not None:
         now = until
     return now

@@ -1,4 +1,4 @@
-"""Which ways back are not the flow's own."""
+"""Tokens that another producer than the flow's own brings back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A target broker with Kafka's producer state, and a mirror whose producer behaves as the Java client's.
+"""A target broker with Kafka's producer state, and a mirror whose producer behaves like the Java client's.
 
 Broker: ProducerStateEntry, ProducerAppendInfo.checkSequence, UnifiedLog.analyzeAndValidateProducerState. Mirror:
 TransactionManager.canRetry, Sender.completeBatch; a transaction per chunk of outer batches, as Connect makes them.
@@ -72,7 +72,7 @@ class StampedBroker:
     copies: list[tuple[int, dict[int, State]]] = field(default_factory=list)
 
     def produce(self, record_set: bytes) -> tuple[int, int]:
-        """A set is appended whole or not at all; one that is known in part is refused."""
+        """A set is appended completely or not at all; a partly known one is refused."""
         spans = split(record_set, 0, len(record_set)).spans
         batches = [record_set[span.start : span.end] for span in spans]
         if len(batches) == 1:
@@ -91,7 +91,7 @@ class StampedBroker:
         return answers[0]
 
     def fail_over(self, lost: int) -> None:
-        """Another broker leads, that lacks up to so many of the last batches, but nothing that was acknowledged."""
+        """A new leader lacks up to this many of the last batches, but no acknowledged one."""
         while lost and self.copies and self.copies[-1][0] > self.safe:
             self.copies.pop()
             lost -= 1
@@ -137,7 +137,7 @@ class StampedBroker:
             state.batches = deque(list(state.batches)[-1:], maxlen=5)
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """A marker. All that the producer has written since its last one is committed or aborted."""
+        """A marker: commits or aborts everything that the producer wrote since its last one."""
         if self.transactional:
             if commit:
                 self.committed.add((producer_id, self._start(producer_id), len(self.log)))
@@ -149,7 +149,7 @@ class StampedBroker:
         return markers[-1] + 1 if markers else 0
 
     def visible(self) -> list[NewRecord]:
-        """What a read_committed consumer is given."""
+        """The records that a read_committed consumer gets."""
         return [
             one.record
             for at, one in enumerate(self.log)
@@ -166,7 +166,7 @@ class Lost(Exception):
 
 
 class Unheard(Lost):
-    """... and Shoal goes on with what it had received by then."""
+    """... and Shoal continues with the requests received by then."""
 
 
 @dataclass
@@ -316,7 +316,7 @@ class Mirror:
         assert there.value == (first.value if key is None else b"value-%d" % key.last_offset * 5)
 
     def _round(self, pending: deque[tuple[int, int, bytes]]) -> bool:
-        """What may be in flight, once; False: the producer can go on in a new epoch only."""
+        """Resolve what may be in flight, once; False: the producer can continue only in a new epoch."""
         hears = True
         for one in list(pending)[: self.in_flight]:
             sequence, count, outer = one

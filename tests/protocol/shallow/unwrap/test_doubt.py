@@ -1,4 +1,4 @@
-"""What is in doubt after a lost connection, where the broker then answers other than it would have the first time."""
+"""Batches in doubt after a lost connection, when the broker answers differently than it would have at first."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_late_set_does_not_fit_behind_a_part_of_one_that_was_refused() -> None
 
 
 def in_doubt(world: World, plan: Plan, appended: int) -> list[bytes]:
-    """The first record_set is acknowledged, five are in flight, and so many of them are appended; -> the others."""
+    """The first record set is acknowledged, five are in flight, and some of these are appended; -> the others."""
     progress = begun(world, plan)
     progress.answered(*world.partition.produce(next_set(progress)))
     flying = [next_set(progress) for _ in range(5)]
@@ -105,7 +105,7 @@ def test_what_was_passed_over_stays_in_doubt_with_what_is_behind_it(step: str) -
 
 
 def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None:
-    """The broker has lost the id, and then took a late request for the first of it."""
+    """The broker has lost the id, and then accepted a late request as its first one."""
     log = log_of([2] * 8)
     plan, world = plan_of(mirrored(log)), World(Partition(), [])
     late = in_doubt(world, plan, 0)
@@ -124,9 +124,9 @@ def test_nothing_is_passed_over_where_the_offsets_leave_no_room_for_it() -> None
 def test_what_has_become_too_old_meanwhile_brings_nothing_behind_it_twice(
     appended: int, aged: int, restarted: bool
 ) -> None:
-    """`message.timestamp.before.max.ms`: the broker looks at timestamps first, and refuses what it has.
+    """`message.timestamp.before.max.ms`: the broker checks timestamps first, and refuses batches that it has.
 
-    The rest comes once.
+    The rest is appended once.
     """
     log = log_of([2] * 8)
     plan, world = plan_of(mirrored(log)), World(Partition(), [])
@@ -144,7 +144,7 @@ def test_what_has_become_too_old_meanwhile_brings_nothing_behind_it_twice(
 
 
 def test_a_known_parcel_behind_a_refused_one_says_nothing_about_order() -> None:
-    """The topic's limit was lowered in between: what is appended is refused now, and what is behind it is known."""
+    """The topic's limit was lowered in between: an appended batch is refused now, and later ones are known."""
     log = log_of([2, 2, 40, 2, 2, 2, 2, 2])
     plan, world = plan_of(mirrored(log)), World(Partition(), [])
     in_doubt(world, plan, 5)
@@ -161,7 +161,7 @@ def test_a_known_parcel_behind_a_refused_one_says_nothing_about_order() -> None:
 
 
 def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
-    """Else its record would be in front, and the answer too high for it."""
+    """Otherwise its record would be first, and the answer too high for it."""
     log = log_of([10, 10, 10])
     plan, world = plan_of(mirrored(log, run_limit=1000)), World(Partition(), ["not leader", "ok", "ok"])
     assert len(plan.items) == 3
@@ -176,9 +176,7 @@ def test_what_stands_behind_a_forgotten_item_comes_again_behind_it() -> None:
 
 
 class Suspicious(Partition):
-    """Knows a batch again, but not a set (the agent, where the log has other bytes than came: LogAppendTime, another
-    codec).
-    """
+    """Recognises a batch, but not a set (the agent, if the log has other bytes: LogAppendTime, another codec)."""
 
     def _append(self, batches: list[bytes]) -> tuple[int, int]:
         stamped = stamp_of(batches[0])
@@ -202,8 +200,8 @@ def test_sets_that_would_not_be_known_again_are_known_batch_by_batch() -> None:
 
 
 def sent_as_a_set(world: World, batches: int, *, behind: bool = True) -> Plan:
-    """An envelope of so many batches is sent as a set, and the connection is lost; or `behind` a first one, that was
-    acknowledged.
+    """An envelope of `batches` batches is sent as a set, and the connection is lost; `behind`: after an acknowledged
+    one.
     """
     if behind:
         outcome = attempt(world, plan_of(mirrored(log_of([2]), serials=lambda: 5)))
@@ -246,7 +244,7 @@ def test_a_new_leader_that_has_a_part_of_a_set_gets_the_rest_of_it(
 
 
 def test_a_late_copy_of_a_set_changes_nothing() -> None:
-    """It comes at any moment of the replay; the broker takes a known first batch for a repetition of the whole set."""
+    """It arrives at any moment of the replay; the broker treats a known first batch as a duplicate of the whole set."""
     for moment in range(41):
         world = World(Partition(takes_sets=True), [])
         first = plan_of(mirrored(log_of([2]), serials=lambda: 5))
@@ -266,9 +264,7 @@ def test_a_late_copy_of_a_set_changes_nothing() -> None:
 
 
 def test_many_batches_in_doubt_take_few_round_trips() -> None:
-    """Thousands, one after the other, would outlast a mirror's patience on a distant broker: then nothing would ever be
-    resolved.
-    """
+    """Thousands in a row would take longer than a mirror waits on a distant broker, and never be resolved."""
     world = World(Partition(takes_sets=True), [])
     plan = sent_as_a_set(world, 1000)
     progress, trips = begun(world, plan), 0

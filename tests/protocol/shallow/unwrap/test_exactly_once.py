@@ -1,9 +1,8 @@
 """The produce side against a broker with Kafka's producer state, over connections that fail at any point.
 
-A connection is a queue of requests. When it is lost, what the broker had not yet read may still be processed later, in
-order, between the requests of the next connection, or never. Answers may be errors from before or from after the
-append. However that goes: the log holds what was sent, once, in order, and the answer is the offset of the record that
-it should be.
+A connection is a queue of requests. When it is lost, requests that the broker has not read may be processed later, in
+order, between the requests of the next connection, or never. Answers may be errors from before or after the append. In
+all cases the log has the sent records once, in order, and the answer is the offset of the right record.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ AFTER = {"not leader, appended": NOT_LEADER, "timed out": TIMED_OUT, "after appe
 
 @dataclass
 class World:
-    """What happens next is drawn, from the end; when the draws are used up, all goes well."""
+    """What happens next is drawn, from the end; when the draws are used up, nothing fails."""
 
     partition: Partition
     draws: list[str]
@@ -204,9 +203,7 @@ def test_everything_is_appended_once_and_in_order(
 def test_a_mirror_that_gives_up_and_reads_again_loses_nothing(
     requests: list[list[int]], draws: list[str], takes_sets: bool, patience: int
 ) -> None:
-    """What it then sends is other data for the broker: some of it comes twice, as without Shoal, but never out of
-    order.
-    """
+    """What it sends then is other data for the broker: some of it is duplicated, as without Shoal, but in order."""
     partition = Partition(takes_sets=takes_sets)
     world, serial = World(partition, draws), 0
     for sizes in requests:
@@ -271,7 +268,7 @@ def test_five_are_in_flight_after_the_first() -> None:
 
 
 def test_a_first_parcel_goes_alone() -> None:
-    """A broker that knows nothing of the id would take the second though it refused the first."""
+    """A broker that does not know the id would accept the second although it refused the first."""
     world = World(Partition(), ["not leader"])
     plan = plan_of(mirrored(log_of([2, 2, 2])))
     outcome = attempt(world, plan)

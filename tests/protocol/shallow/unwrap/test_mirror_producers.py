@@ -35,7 +35,7 @@ RARE = (*DAILY, "map is lost", "map is saved", "map is old")
 
 
 def envelope(offset: int, sizes: list[int]) -> tuple[NewRecord, list[NewRecord]]:
-    """One outer record, and the records that it stands for."""
+    """One outer record, and the records in it."""
     log, at = b"", offset
     for size in sizes:
         log += some_batch(at, size)
@@ -116,7 +116,7 @@ def test_an_idempotent_mirror_appends_nothing_twice(
     [(0, (0, 0), (0, 0)), (3, (0, 3), (0, 0)), (4, (1, 0), (0, 0)), (10, (2, 0), (0, 0)), (11, (2, 0), (1, 0))],
 )
 def test_what_is_appended_is_told_by_item(appended: int, first: tuple[int, int], second: tuple[int, int]) -> None:
-    """An envelope of 4 and 6 records, and a plain one behind it."""
+    """An envelope of 4 and 6 records, and a plain record after it."""
     record, _ = envelope(100, [4, 6])
     outer = encode_batch([record, NewRecord(5, b"plain", b"")], producer_id=7, producer_epoch=0, base_sequence=0)
     plan = plan_record_set(outer, 0, len(outer))

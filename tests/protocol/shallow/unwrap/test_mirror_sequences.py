@@ -124,7 +124,7 @@ def test_a_late_retry_from_before_the_first_envelope_keeps_its_number() -> None:
 
 
 def test_what_was_appended_before_the_first_envelope_is_known_behind_it() -> None:
-    """The broker remembers five batches: behind an envelope of many it would call it out of order."""
+    """The broker remembers five batches: after an envelope of many it would call this one out of order."""
     sequences = a_map()
     sequences.place(TARGET, stamp(0, 3), None)
     sequences.appended(TARGET, stamp(0, 3), 3, 77)

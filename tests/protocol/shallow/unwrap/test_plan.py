@@ -36,7 +36,7 @@ LOOK_ALIKE = NewRecord(78, MAGIC + b"not ours", b"x")
 
 
 def mirrored(log: bytes, **changes: object) -> list[Seen]:
-    """What the application in the mirror is given."""
+    """The records that the application in the mirror gets."""
     result = wrap_record_set(log, 0, len(log), context(**changes))
     return poll(flat(result.parts) if result.parts else log)
 

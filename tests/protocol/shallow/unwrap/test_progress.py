@@ -43,7 +43,7 @@ def outer_of(*records: NewRecord) -> bytes:
 
 
 def next_batch(progress: PartitionProgress) -> OutgoingBatch | None:
-    """The one batch of the next record_set; what has to be cut before is cut."""
+    """The only batch of the next record set, after cutting what must be cut."""
     while progress.cut_due is not None:
         progress.cut(cut(progress.cut_due))
     record_set = progress.next_record_set()
@@ -204,7 +204,7 @@ def test_a_single_record_that_is_too_large_is_final(records: list[NewRecord], co
 
 
 def test_a_batch_that_cannot_be_cut_is_refused_for_good() -> None:
-    """The mirror would send the same bytes for ever."""
+    """The mirror would send the same bytes forever."""
     says_gzip = encode_batch([PLAIN, PLAIN], base_offset=7, attributes=Codec.GZIP)
     progress = begun(produced(mirrored(says_gzip)))
     assert next_batch(progress)
@@ -239,7 +239,7 @@ def test_partitions_go_side_by_side() -> None:
 
 @dataclass
 class Faults:
-    """What happens to each request to the broker, drawn by hypothesis; all goes well once the draws are used up."""
+    """What happens to each request to the broker, drawn by hypothesis; after the last draw nothing fails."""
 
     draws: list[str]
     sent: int = 0
@@ -304,7 +304,7 @@ def test_nothing_known_is_appended_twice_and_nothing_is_lost(
 
 
 def subtract(log: list[NewRecord], expected: list[NewRecord]) -> list[NewRecord]:
-    """What `log` holds beyond `expected`, which it must hold in this order."""
+    """The records of `log` other than `expected`, which it must have in this order."""
     rest, wanted = [], iter(plain(expected))
     want = next(wanted, None)
     for record in log:

@@ -1,4 +1,4 @@
-"""Reconciliation, over a broker that does as it should, one that fails at any point, and some that do not."""
+"""Reconciliation, with a correct broker, one that fails at any point, and some incorrect ones."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Reconciled:
 
 @dataclass
 class Side:
-    """An unwrapping Shoal and one partition behind it.
+    """An unwrapping Shoal and one partition.
 
     `before`: what happens in the partition before each request, in order.
     """
@@ -121,7 +121,7 @@ def test_each_envelope_is_booked_once_it_is_appended() -> None:
     st.sampled_from([1200, 1 << 19]),
 )
 def test_whatever_fails_nothing_is_called_a_mismatch(log: bytes, draws: list[str], run_limit: int) -> None:
-    """And every envelope that came through is counted."""
+    """And every envelope is counted."""
     side = Side(before=list(draws))
     wrapped = wrap_record_set(log, 0, len(log), context(run_limit=run_limit))
     envelopes = list(wrapped.envelopes)
@@ -164,7 +164,7 @@ def test_other_records_between_envelopes_are_none_of_ours() -> None:
 
 
 def test_a_log_that_went_back_is_told() -> None:
-    """Acknowledged records were lost at the target: an unclean election, or the topic was deleted and made anew."""
+    """Acknowledged records were lost at the target: an unclean election, or the topic was recreated."""
     side = Side(broker=Partition(log=[PLAIN] * 7))
     first, second = (mirrored(log)[0].record for log in (LOG, some_batch(115, 20)))
     assert side.produce(first) == 0
@@ -190,7 +190,7 @@ def test_fewer_offsets_than_records_are_told() -> None:
 
 
 def without_a_batch(envelope: Seen) -> NewRecord:
-    """A tool on the way drops the last batch, and makes the key anew, so that all of it looks right."""
+    """A tool in between drops the last batch, and makes a new key, so that everything looks right."""
     record = envelope.record
     assert record.key is not None
     assert record.value is not None

@@ -29,7 +29,7 @@ def scanned(log: bytes) -> ScannedSet:
 
 
 def outcome(find: Callable[[], Found]) -> object:
-    """What is found, in values that can be compared."""
+    """The result as comparable values."""
     try:
         rows, *counts = find()
     except RemoteProtocolError:
@@ -38,7 +38,7 @@ def outcome(find: Callable[[], Found]) -> object:
 
 
 def by_rules(log: bytes, how: WrapContext) -> Found:
-    """By the rules alone: they do not look at checksums, so they are asked once more about what is damaged."""
+    """By the rules only: they do not check checksums, so they are applied again without damaged batches."""
     found = rows_by_rules(scanned(log), how, ())
     damage = [
         at
@@ -133,7 +133,7 @@ def test_runs_are_as_long_as_the_limit_allows(off: int, batches: int) -> None:
 @given(DENSE.filter(bool), st.data())
 @example(LOG, None)
 def test_a_dense_log_is_seen_at_a_glance(log: bytes, data: st.DataObject | None) -> None:
-    """Or all the tests above would compare the rules with themselves."""
+    """Otherwise all tests above would compare the rules with themselves."""
     first = split(log, 0, len(log)).spans[0].base_offset
     least = data.draw(st.integers(0, first)) if data else 0
     seen = scanned(log)
