@@ -8,11 +8,9 @@ does; packing them into blocks and writing them, which a thread does, is measure
 
 from __future__ import annotations
 
-import struct
 from time import process_time
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench import frames
 from shoal.protocol.capture.index.blocks import BlockType, encode_block
 from shoal.protocol.capture.index.columns import ROW_SIZE
 from shoal.protocol.capture.index.rows import ConnectionInfo
@@ -20,13 +18,15 @@ from shoal.protocol.capture.index.sink import MemorySink
 from shoal.protocol.capture.index.tap import Tap
 from shoal.proxy.capture.backlog import LIMITS, Backlog
 from shoal.proxy.capture.tapped import TappedTransport
+from tests.support import frames
+from tests.support.no_transport import NoTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from shoal.proxy.net.transport import Buffer, Transport
+    from shoal.proxy.net.transport import Transport
 
-__all__ = ["Nothing", "fetch_answer", "microseconds_per_batch"]
+__all__ = ["microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
@@ -46,7 +46,6 @@ WARM_UP = 2  # requests that are not counted: the first ones are parsed on the h
 CHUNK = 64 * 1024
 ROUNDS = 15  # the fastest counts: disturbances only make a round slower
 REPEATS = 100  # the same, for operations of 100 microseconds
-_NO_TAGS = b"\0"
 _VERSION = 11  # of Produce
 _PLACE = ConnectionInfo(connection=1, listener="bench", cluster="bench")
 
@@ -74,7 +73,7 @@ def microseconds_per_batch() -> dict[str, float]:
 
 
 def _fetched(batch: bytes) -> float:
-    request, answer = frames.fetch("bench", TOPIC, {0: 0}), fetch_answer(batch * BATCHES)
+    request, answer = frames.fetch("bench", TOPIC, {0: 0}), frames.fetch_answer(TOPIC, batch * BATCHES)
 
     def once() -> int:
         tap, sink = _tap()
@@ -83,31 +82,6 @@ def _fetched(batch: bytes) -> float:
         return sink.size // ROW_SIZE
 
     return _fastest(once, BATCHES)
-
-
-class Nothing:
-    """A transport that accepts everything, and returns this many bytes."""
-
-    def __init__(self, gives: int) -> None:
-        self._gives = gives
-
-    def fileno(self) -> int:
-        return -1
-
-    def shutdown(self, how: int, /) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def recv_into(self, buffer: memoryview, /) -> int:
-        return self._gives
-
-    def send(self, data: Buffer, /) -> int:
-        return len(data)
-
-    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
-        return sum(map(len, buffers))
 
 
 class _Watcher:
@@ -128,12 +102,12 @@ class _Costs(NamedTuple):
 def _produced(batches: list[bytes], partitions: int, piece: int) -> _Costs:
     sets = [dict.fromkeys(range(partitions), batch) for batch in batches]
     requests = [frames.produce("bench", TOPIC, one, version=_VERSION) for one in sets]
-    answer = _produce_answer(partitions)
+    answer = frames.produce_answer(TOPIC, partitions)
     chunks = [_cut(bytearray(requests[at % len(requests)]), piece) for at in range(REQUESTS)]
     buffer = memoryview(bytearray(CHUNK))
     buffer[: len(answer)] = answer
-    bare = min(_exchange(Nothing(len(answer)), chunks, buffer) for _ in range(REPEATS))
-    runs = [_put_off(Nothing(len(answer)), chunks, buffer, partitions) for _ in range(REPEATS)]
+    bare = min(_exchange(NoTransport(len(answer)), chunks, buffer) for _ in range(REPEATS))
+    runs = [_put_off(NoTransport(len(answer)), chunks, buffer, partitions) for _ in range(REPEATS)]
     hot, later = (min(costs) / REQUESTS / partitions for costs in zip(*runs, strict=True))
     return _Costs(hot - bare / REQUESTS / partitions, later)
 
@@ -143,7 +117,7 @@ def _cut(frame: bytearray, piece: int) -> list[memoryview]:
     return [view[pos : pos + piece] for pos in range(0, len(view), piece)] if piece else [view]
 
 
-def _put_off(nothing: Nothing, chunks: list[list[memoryview]], buffer: memoryview, partitions: int) -> _Costs:
+def _put_off(nothing: NoTransport, chunks: list[list[memoryview]], buffer: memoryview, partitions: int) -> _Costs:
     """The costs of all requests. Raises RuntimeError when a row is missing."""
     sink = _Rows()
     backlog = Backlog(lambda: None, _Watcher().broken)
@@ -170,7 +144,7 @@ def _exchange(transport: Transport, chunks: list[list[memoryview]], buffer: memo
 
 def _read_by_walkers(batch: bytes) -> float:
     """Requests that arrive in two chunks each."""
-    request, answer = frames.produce("bench", TOPIC, {0: batch}, version=_VERSION), _produce_answer()
+    request, answer = frames.produce("bench", TOPIC, {0: batch}, version=_VERSION), frames.produce_answer(TOPIC)
 
     def once() -> int:
         tap, sink = _tap()
@@ -218,23 +192,3 @@ def _fastest(once: Callable[[], int], rows: int) -> float:
 def _check_rows(made: int, wanted: int) -> None:
     if made != wanted:
         raise RuntimeError(f"{made} rows instead of {wanted}")
-
-
-def fetch_answer(record_set: bytes) -> bytes:
-    """An answer of `frames.FETCH_VERSION`."""
-    part = struct.pack(">ihqqq", 0, 0, 1 << 40, 1 << 40, 0) + frames.uvarint(1) + struct.pack(">i", -1)
-    part += frames.uvarint(len(record_set) + 1) + record_set + _NO_TAGS
-    topic = TOPIC.topic_id + frames.uvarint(2) + part + _NO_TAGS
-    return _answer(_NO_TAGS + struct.pack(">ihi", 0, 0, 0) + frames.uvarint(2) + topic + _NO_TAGS)
-
-
-def _produce_answer(partitions: int = 1) -> bytes:
-    rest = struct.pack(">hqqq", 0, 7, -1, 0) + frames.uvarint(1) + frames.uvarint(0) + _NO_TAGS
-    parts = b"".join(struct.pack(">i", index) + rest for index in range(partitions))
-    name = TOPIC.name.encode()
-    topic = frames.uvarint(len(name) + 1) + name + frames.uvarint(partitions + 1) + parts + _NO_TAGS
-    return _answer(_NO_TAGS + frames.uvarint(2) + topic + struct.pack(">i", 0) + _NO_TAGS)
-
-
-def _answer(body: bytes) -> bytes:
-    return struct.pack(">ii", len(body) + 4, 0) + body

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench import frames
 from bench.load import Volume, Wire, forward, round_trips
 from bench.stage import CLIENT
 from shoal.scenarios import memory
 from shoal.scenarios.kafka.process import usage
+from tests.support import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

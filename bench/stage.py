@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench import frames
 from bench.load import Wire
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.content.topics import Topics
+from tests.support import frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

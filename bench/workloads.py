@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.frames import FETCH_VERSION, Topic
-from bench.frames import fetch as fetch_frame
 from bench.load import Wire
 from bench.report import DIRECT, HAPROXY, LITTLE, SHOAL
 from bench.runs import Workload, introduce
 from bench.stage import BATCHES, MIRROR_CLIENT, PARTITIONS, RECORDS, TINY
 from shoal.protocol import FetchedPartition, read_batch_header, read_fetch_response, split
+from tests.support.frames import FETCH_VERSION, Topic
+from tests.support.frames import fetch as fetch_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,9 +17,9 @@ import cramjam
 import crc32c
 import lz4.frame
 
-from bench import frames
 from bench.load import Wire
 from shoal.scenarios.kafka.content.topics import Topics
+from tests.support import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

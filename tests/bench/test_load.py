@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import frames, load
+from bench import load
+from tests.support import frames
 
 ANSWER = struct.pack(">i", 300_000) + b"\7" * 300_000
 FRAME = frames.api_versions("bench")

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import frames
-from bench.index import TOPIC, Nothing, fetch_answer
 from shoal.protocol.capture.index.pending import FetchOutcome, RequestAnnotation, Treatment
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.capture.index.stream import is_whole
@@ -23,9 +21,11 @@ from shoal.proxy.capture.backlog import LIMITS, Backlog, BacklogLimits
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.capture.tapped import _OF_A_BATCH, TappedTransport
 from shoal.proxy.config.settings import CaptureSettings
+from tests.support import frames
 from tests.support.captures.capture_index import whole_index
 from tests.support.captures.produced import Sets, a_batch, answer, answer_of, request, request_of
 from tests.support.captures.readable import Kept, new_tap
+from tests.support.no_transport import NoTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from shoal.proxy.net.transport import Buffer
 
 
+TOPIC = frames.Topic("orders", bytes(range(16)))
 PLACE = ConnectionInfo(connection=7, listener="here", cluster="there", node=3)
 VIEW = memoryview(bytearray(32 * 1024 * 1024))
 
 
-class Socket(Nothing):
+class Socket(NoTransport):
     """Takes and gives what it is set to."""
 
     def __init__(self) -> None:
@@ -138,7 +139,7 @@ def test_of_who_fetches_nothing_is_put_off(rig: Rig) -> None:
         rig.backlog.settle()
         rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
         assert len(rig.backlog.waiting) == waiting
-        rig.received(fetch_answer(a_batch() * 40))
+        rig.received(frames.fetch_answer(TOPIC, a_batch() * 40))
         assert len(rig.backlog.waiting) == 0
     assert len(rig.kept.rows) == 81
 
@@ -371,7 +372,7 @@ def test_an_answer_to_be_judged_is_not_overtaken_by_those_behind_it() -> None:
     rig = Rig(BacklogLimits(step=1), tap=Told)
     exchange(rig, 0)
     rig.backlog.settle()
-    fetch, fetched = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch())
+    fetch, fetched = frames.fetch("reader", TOPIC, {0: 0}), frames.fetch_answer(TOPIC, a_batch())
     rig.tap.note(1, RequestAnnotation(judged=True))
     rig.sent(fetch[:8] + (1).to_bytes(4) + fetch[12:])
     rig.sent(request(9, 2, a_batch()))
@@ -446,7 +447,7 @@ def test_an_error_in_a_chunk_that_is_parsed_as_it_passes_does_not_reach_the_traf
     rig = Rig(tap=tap)
     for _ in range(2):
         rig.sent(frames.fetch("reader", TOPIC, {0: 0}))
-        rig.received(fetch_answer(a_batch()))
+        rig.received(frames.fetch_answer(TOPIC, a_batch()))
     assert (rig.broke, rig.kept.raw) == (1, [])
     assert caplog.text.count("the index no longer sees one connection") == 1
 
@@ -517,7 +518,10 @@ def an_exchange(draw: st.DrawFn, correlation_id: int) -> Exchange:
         hello[8:12] = correlation_id.to_bytes(4)
         return Exchange(request=bytes(hello), answer=(8).to_bytes(4) + correlation_id.to_bytes(4) + bytes(4))
     if kind == "fetch":
-        asked, answered = frames.fetch("reader", TOPIC, {0: 0}), fetch_answer(a_batch() * draw(st.integers(0, 40)))
+        asked, answered = (
+            frames.fetch("reader", TOPIC, {0: 0}),
+            frames.fetch_answer(TOPIC, a_batch() * draw(st.integers(0, 40))),
+        )
         asked, answered = (
             frame[:at] + correlation_id.to_bytes(4) + frame[at + 4 :] for frame, at in ((asked, 8), (answered, 4))
         )

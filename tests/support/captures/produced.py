@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
-from bench import frames
 from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
+from tests.support import frames
 from tests.support.captures.readable import IDS
 
 __all__ = ["Sets", "a_batch", "answer", "answer_of", "request", "request_of"]

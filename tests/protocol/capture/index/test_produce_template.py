@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import frames
 from shoal.protocol.capture.index.pending import RequestAnnotation, Treatment
 from shoal.protocol.capture.index.produce_template import MOST_PARTITIONS, PartitionTemplate
 from shoal.protocol.capture.index.sizes import XERIAL
 from shoal.protocol.wire.compression import Codec
+from tests.support import frames
 from tests.support.captures.produced import a_batch, answer, request
 from tests.support.captures.readable import IDS, Kept, new_tap
 

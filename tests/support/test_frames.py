@@ -9,7 +9,7 @@ from kio import index
 from kio.records.readers import read_batch
 from kio.serial import entity_reader
 
-from bench import frames
+from tests.support import frames
 
 TOPIC_ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 TOPIC = frames.Topic("bench-fetch", TOPIC_ID.bytes)

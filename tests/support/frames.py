@@ -1,4 +1,4 @@
-"""Requests as prebuilt bytes, so that the load client costs almost no CPU and sends the same to every proxy.
+"""Prebuilt requests and answers: the load client costs almost no CPU and sends the same to every proxy.
 
 Written with `struct` and without Shoal's protocol code, to be independent of it. Fetch and Produce have the versions of
 Java clients with topic ids, the others have versions that brokers 3.9 to 4.3 support; the layouts
@@ -24,9 +24,11 @@ __all__ = [
     "api_versions",
     "batch",
     "fetch",
+    "fetch_answer",
     "list_offsets",
     "metadata",
     "produce",
+    "produce_answer",
     "zigzag",
 ]
 
@@ -116,6 +118,25 @@ def produce(client: str, topic: Topic, batches: Mapping[int, bytes], *, version:
     topics = _array([named + _array(places) + _NO_TAGS])
     head = not_transactional + struct.pack(">hi", acks_all, timeout_ms)
     return _frame(_PRODUCE, version, client, head + topics + _NO_TAGS)
+
+
+def fetch_answer(topic: Topic, record_set: bytes) -> bytes:
+    """An answer of `FETCH_VERSION` to correlation id 0: partition 0 has this record set."""
+    part = struct.pack(">ihqqq", 0, 0, 1 << 40, 1 << 40, 0) + _array([]) + struct.pack(">i", -1)
+    topics = _array([topic.topic_id + _array([part + _compact(record_set) + _NO_TAGS]) + _NO_TAGS])
+    return _answer(_NO_TAGS + struct.pack(">ihi", 0, 0, 0) + topics + _NO_TAGS)
+
+
+def produce_answer(topic: Topic, partitions: int = 1) -> bytes:
+    """An answer of v9 to v12 to correlation id 0: no errors."""
+    rest = struct.pack(">hqqq", 0, 7, -1, 0) + _array([]) + uvarint(0) + _NO_TAGS
+    parts = _array([struct.pack(">i", index) + rest for index in range(partitions)])
+    topics = _array([_compact(topic.name.encode()) + parts + _NO_TAGS])
+    return _answer(_NO_TAGS + topics + struct.pack(">i", 0) + _NO_TAGS)
+
+
+def _answer(body: bytes) -> bytes:
+    return struct.pack(">ii", len(body) + 4, 0) + body
 
 
 def batch(values: Sequence[bytes], timestamp_ms: int, *, zstd: bool = False) -> bytes:
