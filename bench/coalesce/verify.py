@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from shoal.scenarios.kafka.content.topics import Span
+    from shoal.scenarios.kafka.content.topics import OffsetRange
 
 __all__ = ["Verified", "verify"]
 
@@ -42,7 +42,7 @@ class Verified:
         return sum(max(numbers) + 1 - len(numbers) for numbers in self._seen.values())
 
 
-async def verify(bootstrap: str, topic: str, spans: Mapping[int, Span]) -> Verified:
+async def verify(bootstrap: str, topic: str, spans: Mapping[int, OffsetRange]) -> Verified:
     """Read the records after the ends in `spans` (`Topics.spans`)."""
     found = Verified()
     starts = [TopicPartition(topic, partition, span.end) for partition, span in spans.items()]

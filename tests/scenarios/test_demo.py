@@ -20,14 +20,14 @@ from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, watch
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import SMALL
-from shoal.scenarios.demo.report import Report, Run, as_json, as_table
-from shoal.scenarios.demo.segments import Shape, shape
+from shoal.scenarios.demo.report import DemoRun, Report, as_json, as_table
+from shoal.scenarios.demo.segments import SegmentContents, segment_contents
 from shoal.scenarios.demo.shoal_mirror import read_wiring
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.progress import Progress
 
-SOURCE = Shape(records=1_000, batches=10, size=40_000, codecs=("zstd",))
-MM2 = Run(
+SOURCE = SegmentContents(records=1_000, batches=10, size=40_000, codecs=("zstd",))
+MM2 = DemoRun(
     column="MM2 alone",
     wall_s=20.0,
     cpu_s={"mirror": 40.0, "source_broker": 4.0, "target_broker": 9.0},
@@ -35,7 +35,7 @@ MM2 = Run(
     difference=None,
     copy=replace(SOURCE, batches=20),
 )
-SHOAL = Run(
+SHOAL = DemoRun(
     column="through Shoal",
     wall_s=2.5,
     cpu_s={"mirror": 3.0, "proxy": 1.0, "source_broker": 1.0, "target_broker": 2.0},
@@ -96,14 +96,16 @@ def test_shape_counts_the_batches_of_all_segments(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     size = 3 * len(zstd) + len(plain)
-    assert shape(tmp_path, "orders") == Shape(records=10, batches=4, size=size, codecs=("zstd", "none"))
+    assert segment_contents(tmp_path, "orders") == SegmentContents(
+        records=10, batches=4, size=size, codecs=("zstd", "none")
+    )
 
 
 def test_shape_refuses_what_is_no_batch(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "0.log").write_bytes(b"\1" * 100)
     with pytest.raises(ValueError, match="magic 1 at 0"):
-        shape(tmp_path, "orders")
+        segment_contents(tmp_path, "orders")
 
 
 def test_report_has_exactly_the_form_that_was_promised() -> None:

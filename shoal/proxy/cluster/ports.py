@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import NodePorts
 
-__all__ = ["CorruptState", "NoPort", "Nodes", "PortAssignments", "State", "read_state", "write_state"]
+__all__ = ["CorruptState", "NoPort", "Nodes", "PortAssignments", "SavedPorts", "read_state", "write_state"]
 
 _STATE_VERSION = 2
 _READABLE = (1, _STATE_VERSION)  # 1 had no cluster
@@ -37,7 +37,7 @@ class NoPort(Exception):
     """A broker has no port here, so an answer with its address cannot be passed on."""
 
 
-class State(NamedTuple):
+class SavedPorts(NamedTuple):
     """`cluster`: the id of the brokers' cluster; None: unknown."""
 
     nodes: Nodes
@@ -116,12 +116,12 @@ class PortAssignments:
         )
 
 
-def read_state(path: Path, listener: str) -> State:
+def read_state(path: Path, listener: str) -> SavedPorts:
     """The state from `write_state`; empty if there is no such file. Raises NotOurs, CorruptState, or OSError."""
     try:
         text = path.read_bytes().decode(errors="replace")
     except FileNotFoundError:
-        return State({})
+        return SavedPorts({})
     try:
         state = json.loads(text)
         version, owner = state["version"], state["listener"]
@@ -135,7 +135,7 @@ def read_state(path: Path, listener: str) -> State:
         raise CorruptState(f"it is of version {version!r}, and this Shoal writes {_STATE_VERSION}")
     try:
         cluster = state.get("cluster")
-        return State(dict(_parse(state)), cluster if isinstance(cluster, str) else None)
+        return SavedPorts(dict(_parse(state)), cluster if isinstance(cluster, str) else None)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptState(f"it is damaged: {error}") from None
 

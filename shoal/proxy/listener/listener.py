@@ -19,7 +19,7 @@ import trio
 from shoal.protocol.messages.metadata import read_metadata_response
 from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
-from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, State, read_state, write_state
+from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
 from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
@@ -318,11 +318,11 @@ def _raise(error: OperatorError) -> None:
     raise error
 
 
-def _read_state(settings: ListenerSettings) -> State:
+def _read_state(settings: ListenerSettings) -> SavedPorts:
     """Raises OperatorError."""
     state_file: FilePath | None = settings.nodes.state_file if isinstance(settings.nodes, PortRange) else None
     if state_file is None:
-        return State({})
+        return SavedPorts({})
     try:
         state = read_state(state_file, settings.name)
     except NotOurs as error:
@@ -333,7 +333,7 @@ def _read_state(settings: ListenerSettings) -> State:
         except OSError as failure:
             what = f"{state_file} is of no use ({error}) and cannot be renamed: {failure.strerror}: remove it"
             raise OperatorError.of(f"listener {settings.name!r}", what) from failure
-        return State({})
+        return SavedPorts({})
     except OSError as error:
         what = f"cannot read {state_file}: {error.strerror}: mend that, or choose another state-dir"
         raise OperatorError.of(f"listener {settings.name!r}", what) from error

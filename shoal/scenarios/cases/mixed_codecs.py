@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.demo.segments import shape
+from shoal.scenarios.demo.segments import segment_contents
 from shoal.scenarios.kafka.content.records import chunks, orders
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.replay.case import Case, Given
@@ -28,7 +28,7 @@ async def traffic(stage: Stage) -> None:
         await stage.copied("mixed", records, mirror)
         await stage.compare("mixed", mirror)
         copy = mirror.spec.remote_topic(stage.topic("mixed"))
-    stage.seen["codecs"] = sorted(shape(stage.node.data, copy).codecs) if stage.site.cluster else None
+    stage.seen["codecs"] = sorted(segment_contents(stage.node.data, copy).codecs) if stage.site.cluster else None
 
 
 CASE = Case(

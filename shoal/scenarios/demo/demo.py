@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.demo.mirror_run import PHASES_OF_A_RUN, MirrorRun
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
 from shoal.scenarios.demo.report import Report
-from shoal.scenarios.demo.segments import Shape, shape
+from shoal.scenarios.demo.segments import SegmentContents, segment_contents
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.records import orders
@@ -108,10 +108,10 @@ async def _fill(comparison: Comparison, cluster: Cluster, topic: str, count: int
     )
 
 
-async def _filled(plan: Plan, source: Cluster, phase: Phase) -> Shape:
+async def _filled(plan: Plan, source: Cluster, phase: Phase) -> SegmentContents:
     await Topics(source.bootstrap).create(TOPIC, PARTITIONS)
     await _fill(plan.comparison, source, TOPIC, plan.records, phase)
-    found = shape(only_node(source).data, TOPIC)
+    found = segment_contents(only_node(source).data, TOPIC)
     batches = f"{found.batches:,} batches of {found.batch_size / _KB:,.1f} kB"
     phase.done(f"{found.records:,} records, {found.size / _MB:,.1f} MB {', '.join(found.codecs)}, {batches}")
     return found

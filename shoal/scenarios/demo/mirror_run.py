@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.demo.ends import EndOffsets
 from shoal.scenarios.demo.measure import Cast, Measured, measure
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_spec, only_node
-from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, Run
-from shoal.scenarios.demo.segments import shape
+from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, DemoRun
+from shoal.scenarios.demo.segments import segment_contents
 from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
@@ -38,7 +38,7 @@ class MirrorRun:
     targets: Mapping[bool, Cluster]  # without and, where a run asks for it, with the agent
     original: Copy
 
-    async def run(self, name: str, how: RunPlan) -> Run:
+    async def run(self, name: str, how: RunPlan) -> DemoRun:
         """Raises HarnessError when a process does not start, ends, or stalls."""
         target = self.targets[how.agent]
         with self.phases.phase(how.title) as phase:
@@ -47,13 +47,13 @@ class MirrorRun:
             after = await self._requests(target)
         with self.phases.phase("compare every record") as phase:
             difference = await self._compared(target, topic, phase)
-        return Run(
+        return DemoRun(
             column=how.column,
             wall_s=measured.wall_s,
             cpu_s=measured.cpu_s,
             peak_mib=measured.peak_mib,
             difference=difference,
-            copy=shape(only_node(target).data, topic),
+            copy=segment_contents(only_node(target).data, topic),
             requests=None if before is None or after is None else after - before,
         )
 

@@ -10,7 +10,7 @@ from shoal.scenarios.table import RULE, number, ratio, render
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.scenarios.demo.segments import Shape
+    from shoal.scenarios.demo.segments import SegmentContents
 
 __all__ = [
     "MIRROR",
@@ -18,8 +18,8 @@ __all__ = [
     "ROLES",
     "SOURCE",
     "TARGET",
+    "DemoRun",
     "Report",
-    "Run",
     "as_json",
     "as_table",
 ]
@@ -29,7 +29,7 @@ _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class DemoRun:
     """One copy of the topic, from the first mirrored record to the last. Values are by role; no proxy: no key."""
 
     column: str  # its heading
@@ -37,7 +37,7 @@ class Run:
     cpu_s: Mapping[str, float]
     peak_mib: Mapping[str, float]
     difference: str | None  # the first difference, in words; None: every record equals the source's
-    copy: Shape
+    copy: SegmentContents
     requests: int | None = None  # Produce requests that the target broker has received; None: not counted
 
     @property
@@ -52,8 +52,8 @@ class Run:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     kafka: str
-    source: Shape
-    runs: Mapping[str, Run]  # the last is compared with the first
+    source: SegmentContents
+    runs: Mapping[str, DemoRun]  # the last is compared with the first
     envelopes_left: int  # in any topic of all clusters
 
     @property
@@ -76,7 +76,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _run_json(run: Run) -> dict[str, Any]:
+def _run_json(run: DemoRun) -> dict[str, Any]:
     return {
         "wall_s": round(run.wall_s, 2),
         "cpu_s": {role: round(run.cpu_s.get(role, 0.0), 2) for role in ROLES},
@@ -132,5 +132,5 @@ def _listed(label: str, texts: Sequence[str]) -> Sequence[str]:
     return (label, *texts)
 
 
-def _equality(run: Run) -> str:
+def _equality(run: DemoRun) -> str:
     return f"{run.copy.records:,}" if run.equal else "NOT EQUAL"

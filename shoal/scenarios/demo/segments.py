@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Shape", "shape"]
+__all__ = ["SegmentContents", "segment_contents"]
 
 _HEADER = Struct(
     ">"
@@ -31,7 +31,7 @@ _CODEC_MASK = 0x07
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class SegmentContents:
     records: int
     batches: int
     size: int  # bytes
@@ -43,8 +43,8 @@ class Shape:
         return self.size / max(1, self.batches)
 
 
-def shape(data: Path, topic: str) -> Shape:
-    """The shape of `topic` in a broker's log directory `data`. Raises ValueError for any other magic."""
+def segment_contents(data: Path, topic: str) -> SegmentContents:
+    """The contents of `topic` in a broker's log directory `data`. Raises ValueError for any other magic."""
     records, batches, size = 0, 0, 0
     codecs: Counter[str] = Counter()
     for path in sorted(data.glob(f"{topic}-[0-9]*/*.log")):
@@ -52,7 +52,9 @@ def shape(data: Path, topic: str) -> Shape:
             for length, attributes, count in _headers(segment):
                 records, batches, size = records + count, batches + 1, size + length
                 codecs[_CODECS[attributes & _CODEC_MASK]] += 1
-    return Shape(records=records, batches=batches, size=size, codecs=tuple(name for name, _ in codecs.most_common()))
+    return SegmentContents(
+        records=records, batches=batches, size=size, codecs=tuple(name for name, _ in codecs.most_common())
+    )
 
 
 def _headers(segment: BinaryIO) -> Iterator[tuple[int, int, int]]:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from shoal.protocol.wire import types
-    from shoal.scenarios.kafka.content.topics import Span
+    from shoal.scenarios.kafka.content.topics import OffsetRange
     from shoal.scenarios.replay.arrivals import ArrivedBatch
 
-__all__ = ["Findings", "Ledger"]
+__all__ = ["Findings", "ReplayLedger"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Findings:
         return ", ".join(wrong).replace("_", " ") or "nothing"
 
 
-class Ledger:
+class ReplayLedger:
     """`epoch`: ms, the timestamp of batch 0, as in `Maker`."""
 
     def __init__(self, epoch: int) -> None:
@@ -75,7 +75,7 @@ class Ledger:
         return {partition: totals[at] for partition, at in self._index_of.items()}
 
     async def audit(
-        self, bootstrap: str, before: Mapping[str, Mapping[int, Span]], client: Mapping[str, Any]
+        self, bootstrap: str, before: Mapping[str, Mapping[int, OffsetRange]], client: Mapping[str, Any]
     ) -> Findings:
         """`before`: the spans of each topic before the replay. `client`: librdkafka settings. Raises TrafficFailed."""
         starts = [

@@ -18,7 +18,7 @@ from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.index.synthetic_batches import Maker
-from shoal.scenarios.replay.ledger import Ledger
+from shoal.scenarios.replay.ledger import ReplayLedger
 from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.shoal_run import totals
 
@@ -150,7 +150,7 @@ async def play_and_audit(
     before = {topic: await admin.spans(topic) for topic in topics}
     leaders = await find_leaders(shoal, sorted(topics), credentials)
     epoch = time.time_ns() // 1_000_000 - batches
-    ledger = Ledger(epoch)
+    ledger = ReplayLedger(epoch)
     clock.restart()
     played = await Player(leaders, Maker(epoch), ledger, credentials=credentials).play(arrivals, clock)
     findings = await ledger.audit(brokers, before, client)

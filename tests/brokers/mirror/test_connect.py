@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from shoal.scenarios.demo.segments import shape
+from shoal.scenarios.demo.segments import segment_contents
 from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
@@ -65,8 +65,8 @@ async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliase
             await fill(bootstrap, topic, oddities(400, seed=seed), layout=layout, compression_type=codec)
             await flow.check(topic)
         # Shoal compressed the records that were not wrapped: no other client here writes zstd.
-        assert "zstd" not in shape(pair.source.nodes[1].data, topic).codecs
-        assert "zstd" in shape(pair.target.nodes[1].data, flow.remote(topic)).codecs
+        assert "zstd" not in segment_contents(pair.source.nodes[1].data, topic).codecs
+        assert "zstd" in segment_contents(pair.target.nodes[1].data, flow.remote(topic)).codecs
         assert "This mirror can go through Shoal" in await check_by_shoal(flow, await worker.described(NAME))
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, State, read_state, write_state
+from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs
 from shoal.proxy.config.settings import Address, PortMap, PortRange
 from tests.support.tiny_disk import tiny_disk
@@ -61,11 +61,11 @@ def test_remembered_ports_outside_the_range_are_forgotten() -> None:
 def test_a_state_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     nodes = {1: (20_001, B1), 2: (20_002, None), 10: (20_003, Address("::1", 9092))}
     path = tmp_path / "deep" / "state.json"
-    assert read_state(path, "l") == State({})
+    assert read_state(path, "l") == SavedPorts({})
     write_state(path, "l", nodes)
-    assert read_state(path, "l") == State(nodes)
+    assert read_state(path, "l") == SavedPorts(nodes)
     write_state(path, "l", nodes, "the cluster")
-    assert read_state(path, "l") == State(nodes, "the cluster")
+    assert read_state(path, "l") == SavedPorts(nodes, "the cluster")
     assert [entry.name for entry in path.parent.iterdir()] == ["state.json"]
 
 
@@ -74,7 +74,7 @@ GOOD = {"version": 1, "listener": "l", "nodes": {"1": {"port": 20_001, "host": "
 
 def test_a_state_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(json.dumps(GOOD))
-    assert read_state(tmp_path / "state.json", "l") == State({1: (20_001, Address("b1", 9092))})
+    assert read_state(tmp_path / "state.json", "l") == SavedPorts({1: (20_001, Address("b1", 9092))})
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,5 @@ def test_a_state_file_on_a_full_disk(tmp_path: Path) -> None:
         disk.fill()
         with pytest.raises(OSError, match="No space left on device"):
             write_state(path, "l", {number: (20_000 + number, B1) for number in range(1000)})
-        assert read_state(path, "l") == State({1: (20_001, B1)}), "the old one stays"
+        assert read_state(path, "l") == SavedPorts({1: (20_001, B1)}), "the old one stays"
         assert sorted(one.name for one in disk.path.iterdir()) == ["filler", "state.json"]

@@ -13,7 +13,7 @@ import trio
 from shoal.protocol.messages.metadata import encode_metadata_request
 from shoal.protocol.records.batch import encode_batch
 from shoal.protocol.shallow.wrap.eligible import Reason
-from shoal.proxy.cluster.ports import Nodes, State, read_state, write_state
+from shoal.proxy.cluster.ports import Nodes, SavedPorts, read_state, write_state
 from shoal.proxy.config.settings import Address, Limits
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.shallow.files.producers import ProducersFile
@@ -198,8 +198,8 @@ async def test_ports_of_another_clusters_brokers_are_not_believed(
         r.server.clusters["c"]._identified("another")
         assert r.server.clusters["c"].addresses(7) == r.server.clusters["c"].bootstrap
         assert f"discarded {path} (of cluster one, and this is another)" in caplog.text
-        assert read_state(path, "test") == State({7: (nodes.first + 3, None)}, "another")
+        assert read_state(path, "test") == SavedPorts({7: (nodes.first + 3, None)}, "another")
         r.listener.advertise(Address("b7", 9092), 7, "127.0.0.1")
-        assert read_state(path, "test") == State({7: (nodes.first + 3, Address("b7", 9092))}, "another")
+        assert read_state(path, "test") == SavedPorts({7: (nodes.first + 3, Address("b7", 9092))}, "another")
     (kept,) = discarded(path)
-    assert read_state(kept, "test") == State(remembered, "one")
+    assert read_state(kept, "test") == SavedPorts(remembered, "one")

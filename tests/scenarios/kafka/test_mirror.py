@@ -11,7 +11,7 @@ from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
 from shoal.scenarios.kafka.content.records import oddities, orders, sized
 from shoal.scenarios.kafka.content.scan import Scanner
-from shoal.scenarios.kafka.content.topics import Span, Topics
+from shoal.scenarios.kafka.content.topics import OffsetRange, Topics
 from shoal.scenarios.kafka.content.traffic import Layout, Transaction, fill, fill_transactions
 from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.java.tools import run_tool
@@ -137,7 +137,7 @@ async def test_topics_are_made_changed_and_gone_when_the_call_returns(pair: Pair
     await fill(pair.source.bootstrap, topic, orders(30), layout=Layout(partitions=3, run=10))
     await topics.delete_records(topic, {1: 4})
 
-    assert await topics.spans(topic) == {0: Span(0, 10), 1: Span(4, 10), 2: Span(0, 10)}
+    assert await topics.spans(topic) == {0: OffsetRange(0, 10), 1: OffsetRange(4, 10), 2: OffsetRange(0, 10)}
     described = await run_tool(
         "TopicCommand", "--bootstrap-server", pair.source.bootstrap, "--describe", "--topic", topic
     )

@@ -20,7 +20,7 @@ from shoal.scenarios.replay.brokers import Brokers, Site
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.clock import MAX, Clock, parse_speed
 from shoal.scenarios.replay.facts import at_least, at_most, check, equals
-from shoal.scenarios.replay.ledger import Findings, Ledger, _Reader
+from shoal.scenarios.replay.ledger import Findings, ReplayLedger, _Reader
 from shoal.scenarios.replay.report import as_json, as_table
 from shoal.scenarios.replay.runner import Outcome, run_case
 from shoal.scenarios.replay.sending.statistics import ReplayStatistics, percentile
@@ -150,7 +150,7 @@ class Told:
 def found(*records: tuple[int, int]) -> Findings:
     """Batches 0 (2 records, partition 0), 1 (1 record, partition 0), 2 (2 records, partition 1), all of one connection,
     were sent."""
-    ledger = Ledger(EPOCH)
+    ledger = ReplayLedger(EPOCH)
     for partition, count in ((0, 2), (0, 1), (1, 2)):
         ledger.sent(ArrivedBatch("t", partition, count, 100, None, Codec.NONE), connection=1)
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)

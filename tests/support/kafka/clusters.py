@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
-from shoal.scenarios.kafka.content.scan import Finding, Scanner
+from shoal.scenarios.kafka.content.scan import EnvelopeFound, Scanner
 from tests.support.kafka.relay import RELAY_HOST
 
 _MOST_NODES = 5  # that run at a time, in each of two workers: an idle one takes a twentieth of a core
@@ -27,7 +27,7 @@ class Pair:
     target: Cluster
     scanners: tuple[Scanner, Scanner]
 
-    async def envelopes(self) -> list[Finding]:
+    async def envelopes(self) -> list[EnvelopeFound]:
         """Envelopes in any topic of both clusters; each call reads what came since the last."""
         return [finding for scanner in self.scanners for finding in await scanner.scan()]
 

@@ -23,7 +23,7 @@ from shoal.proxy.cli.doctor.wiring_rules import check_wiring, is_beside_another,
 
 if TYPE_CHECKING:
     from shoal.proxy.cli.doctor.destinations import ShoalListeners
-    from shoal.proxy.cli.doctor.mirror import Flow, Mirror
+    from shoal.proxy.cli.doctor.mirror import Mirror, ReplicationFlow
 
 __all__ = ["RULES", "Report", "check_mirror"]
 
@@ -49,7 +49,7 @@ _ORDER = list(Severity)
 class Report:
     mirror: Mirror
     shoal: ShoalListeners
-    flows: tuple[Flow, ...]  # that were checked
+    flows: tuple[ReplicationFlow, ...]  # that were checked
     findings: tuple[Finding, ...]  # the most severe first
 
     @property
@@ -86,7 +86,7 @@ def _repeated(mirror: Mirror) -> list[Finding]:
     ]
 
 
-def _which(flows: tuple[Flow, ...], shoal: ShoalListeners) -> Finding:
+def _which(flows: tuple[ReplicationFlow, ...], shoal: ShoalListeners) -> Finding:
     names = ", ".join(flow.name for flow in flows)
     first = flows[0]
     return Finding(
@@ -101,6 +101,6 @@ def _which(flows: tuple[Flow, ...], shoal: ShoalListeners) -> Finding:
     )
 
 
-def _untouched(flow: Flow) -> Finding:
+def _untouched(flow: ReplicationFlow) -> Finding:
     why = "does not go through Shoal: mirrored as before"
     return Finding(severity=Severity.NOTE, flow=flow.name, at=f"flow {flow.name}", why=why)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal.proxy.cli.doctor.destinations import ShoalListeners
-    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.mirror import ReplicationFlow
     from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = ["Case", "Finding", "Severity"]
@@ -36,8 +36,8 @@ class Finding:
 class Case:
     """One flow of a mirror and the Shoal that it should use."""
 
-    flow: Flow
-    flows: tuple[Flow, ...]
+    flow: ReplicationFlow
+    flows: tuple[ReplicationFlow, ...]
     shoal: ShoalListeners
 
     def finding(self, severity: Severity, at: Entry | str, why: str, *write: tuple[str, str]) -> Finding:

@@ -16,7 +16,7 @@ from shoal.proxy.cli.doctor.properties import Entry, Unreadable, read_connector,
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Flow", "Mirror", "MirrorForm", "read_mirror"]
+__all__ = ["Mirror", "MirrorForm", "ReplicationFlow", "read_mirror"]
 
 
 class KeyTemplate(NamedTuple):
@@ -100,7 +100,7 @@ _OF_EVERY_CLIENT = re.compile(r"(bootstrap\.servers|security\.protocol|sasl\..*|
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class ReplicationFlow:
     """One replication flow, source -> target."""
 
     source: str
@@ -145,7 +145,7 @@ class Flow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
     form: MirrorForm
-    flows: tuple[Flow, ...]
+    flows: tuple[ReplicationFlow, ...]
     entries: Mapping[str, Entry]
     repeated: tuple[tuple[Entry, Entry], ...] = ()  # duplicate keys: (ignored, used)
 
@@ -191,7 +191,9 @@ def _dedicated(entries: list[Entry]) -> Mirror:
         flow = f"{clusters[0]}->{clusters[-1]}" if len(clusters) > 1 else "A->B"
         raise Unreadable(f"enables no replication flow: it has no line such as {flow}.enabled = true")
     flows = tuple(
-        Flow(source=source, target=target, form=DEDICATED, entries=taken, alone=_is_alone((source, target), pairs))
+        ReplicationFlow(
+            source=source, target=target, form=DEDICATED, entries=taken, alone=_is_alone((source, target), pairs)
+        )
         for source, target in pairs
     )
     return Mirror(form=DEDICATED, flows=flows, entries=taken, repeated=repeated)
@@ -221,5 +223,5 @@ def _connect(entries: list[Entry]) -> Mirror:
     source, target = (
         name.value if name else default for name, default in zip(names, ("source", "target"), strict=True)
     )
-    flow = Flow(source=source, target=target, form=CONNECT, entries=taken)
+    flow = ReplicationFlow(source=source, target=target, form=CONNECT, entries=taken)
     return Mirror(form=CONNECT, flows=(flow,), entries=taken, repeated=repeated)

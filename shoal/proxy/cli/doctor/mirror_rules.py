@@ -11,7 +11,7 @@ from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.mirror import ReplicationFlow
     from shoal.proxy.cli.doctor.properties import Entry
 
 __all__ = [
@@ -157,12 +157,12 @@ _ALL = ".*"
 _LITERAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 
-def _is_identity(flow: Flow) -> bool:
+def _is_identity(flow: ReplicationFlow) -> bool:
     entry = flow.find("connector", "replication.policy.class")
     return entry is not None and entry.value.endswith("IdentityReplicationPolicy")
 
 
-def _topics(flow: Flow) -> list[str]:
+def _topics(flow: ReplicationFlow) -> list[str]:
     return _names(flow.find("connector", "topics")) or [_ALL]
 
 
@@ -178,7 +178,7 @@ def _fits(name: str, pattern: str) -> bool:
         return False
 
 
-def _distinct(case: Case, flow: Flow, back: Flow) -> Iterator[tuple[str, str]]:
+def _distinct(case: Case, flow: ReplicationFlow, back: ReplicationFlow) -> Iterator[tuple[str, str]]:
     """Example lines; only the operator knows which topics belong to which flow."""
     if not case.flow.form.is_connect:
         yield f"{flow.name}.topics", f"{flow.source}-.*".lower()

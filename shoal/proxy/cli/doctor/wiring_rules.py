@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.proxy.cli.doctor.destinations import ShoalListeners
-    from shoal.proxy.cli.doctor.mirror import Flow
+    from shoal.proxy.cli.doctor.mirror import ReplicationFlow
     from shoal.proxy.cli.doctor.properties import Entry
     from shoal.proxy.config.settings import ListenerSettings
 
@@ -43,19 +43,19 @@ _PRODUCER = _Side(
 )  # fmt: skip
 
 
-def _destinations(flow: Flow, client: str, shoal: ShoalListeners) -> set[Destination]:
+def _destinations(flow: ReplicationFlow, client: str, shoal: ShoalListeners) -> set[Destination]:
     entry = flow.find(client, _KEY)
     return set() if entry is None else set(shoal.destinations(entry.value).values())
 
 
-def _goes_through(flow: Flow, shoal: ShoalListeners) -> bool:
+def _goes_through(flow: ReplicationFlow, shoal: ShoalListeners) -> bool:
     """True if both data clients use their listener only."""
     return _destinations(flow, "consumer", shoal) == {Destination.WRAP} and _destinations(flow, "producer", shoal) == {
         Destination.UNWRAP
     }
 
 
-def is_meant(flow: Flow, shoal: ShoalListeners) -> bool:
+def is_meant(flow: ReplicationFlow, shoal: ShoalListeners) -> bool:
     """True if at least one data client of the flow uses Shoal, correctly or not."""
     destinations = _destinations(flow, "consumer", shoal) | _destinations(flow, "producer", shoal)
     return bool(destinations & {Destination.WRAP, Destination.UNWRAP})

@@ -23,7 +23,7 @@ from shoal.scenarios.jobs.audit.analysis import (
     partitions,
     source_batches,
 )
-from shoal.scenarios.jobs.audit.report import Found, audit_report, complaints, total
+from shoal.scenarios.jobs.audit.report import AuditTables, audit_report, complaints, total
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
 from shoal.scenarios.jobs.report.write import write_report
@@ -103,13 +103,13 @@ def _once(table: DataFrame) -> DataFrame:
     return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def _found(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> Found:
+def _found(task: Task, rows: DataFrame, names: tuple[str, str], given: argparse.Namespace) -> AuditTables:
     tables = audited(rows, names, given.prefix, given.tolerance)
     timed = kept(tables.minutes, task.out, "minutes")
     summary = kept(tables.partitions, task.out, "partitions")
     faulty = kept(tables.batches.where("state != 'copied'"), task.out, "batches")
     task.spark.catalog.clearCache()
-    return Found(
+    return AuditTables(
         clusters=names,
         partitions=listed(summary, "topic", "partition", limit=_ALL_PARTITIONS).rows,
         batches=listed(faulty, F.col("state") == "pending", "topic", "partition", "base_offset"),

@@ -12,14 +12,14 @@ from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Repo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Found", "audit_report", "complaints", "total"]
+__all__ = ["AuditTables", "audit_report", "complaints", "total"]
 
 _SHOWN: Final = 50
 _YEAR_2000: Final = 946_684_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class AuditTables:
     """`partitions`, `batches`, `minutes`: the tables; the last two with problems only. `timeline`: of all topics."""
 
     clusters: tuple[str, str]
@@ -30,13 +30,13 @@ class Found:
     faults: Sequence[Fact]
 
 
-def total(found: Found, key: str) -> int:
+def total(found: AuditTables, key: str) -> int:
     """Sum over all partitions. If both ways of counting find missing or doubled records, the larger sum."""
     also = {"missing_records": "short", "doubled_records": "over"}.get(key, key)
     return sum(max(row[key], row[also]) for row in found.partitions)
 
 
-def complaints(found: Found) -> Iterator[str]:
+def complaints(found: AuditTables) -> Iterator[str]:
     """A line for each missing or doubled batch or count; then a summary."""
     for row in found.batches.rows[:_SHOWN]:
         if row["state"] != "pending":
@@ -54,7 +54,7 @@ def complaints(found: Found) -> Iterator[str]:
     yield f"{summary}; batches in transit: {pending:,}"
 
 
-def audit_report(found: Found) -> Report:
+def audit_report(found: AuditTables) -> Report:
     missing, doubled = total(found, "missing_records"), total(found, "doubled_records")
     records = sum(row["records"] for row in found.partitions)
     verdict = "incomplete" if missing else "complete"
@@ -85,7 +85,7 @@ _COUNTED: Final = (
 )
 
 
-def _timeline(found: Found) -> Section:
+def _timeline(found: AuditTables) -> Section:
     known = [row for row in found.timeline if row["minute"] and row["minute"].timestamp() >= _YEAR_2000]
     moments: list[object] = [row["minute"] for row in known]
     sums = {side: list(accumulate(float(row[side]) for row in known)) for side in ("source", "target")}
@@ -99,7 +99,7 @@ def _timeline(found: Found) -> Section:
     )
 
 
-def _batches(found: Found) -> Section:
+def _batches(found: AuditTables) -> Section:
     return Section(
         heading="Batches with a problem",
         says="Source offsets against those that each batch at the target claims to carry. Unconfirmed: sent, but no "
@@ -108,7 +108,7 @@ def _batches(found: Found) -> Section:
     )
 
 
-def _minutes(found: Found) -> Section:
+def _minutes(found: AuditTables) -> Section:
     return Section(
         heading="Minutes in which the sums differ",
         says="By more records than the largest batch has, which may straddle two minutes. This finds missing records "
@@ -117,7 +117,7 @@ def _minutes(found: Found) -> Section:
     )
 
 
-def _partitions(found: Found) -> Section:
+def _partitions(found: AuditTables) -> Section:
     worst = sorted(found.partitions, key=lambda row: (-max(row["missing_records"], row["short"]), -row["records"]))
     says = (
         "The worst first, then the largest. Offsets not seen: between the first and the last fetched one, compacted or "

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from shoal.scenarios.jobs.batch_sizes.analysis import FOLDING, count_batches, count_gaps, sizes
 from shoal.scenarios.jobs.batch_sizes.costs import CLIENTS, FLOW, clients
-from shoal.scenarios.jobs.batch_sizes.report import Found, batch_sizes_report
+from shoal.scenarios.jobs.batch_sizes.report import BatchSizesTables, batch_sizes_report
 from shoal.scenarios.jobs.batch_sizes.shares import SUMS
 from shoal.scenarios.jobs.folding import fold_files
 from shoal.scenarios.jobs.report.report import Listed
@@ -39,7 +39,7 @@ def run(task: Task) -> int:
         bins = summed(task.out, "counts", [*FLOW, "bytes_bin", "records_bin"], SUMS[:3]).to_pylist()
         found_clients = clients(bins, gaps.result())
         written(pa.Table.from_pylist(found_clients, schema=CLIENTS), task.out, "clients")
-        found = Found(
+        found = BatchSizesTables(
             bins=bins,
             gaps=gaps.result(),
             clients=Listed(total=len(found_clients), rows=found_clients),

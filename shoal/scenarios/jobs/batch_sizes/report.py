@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.ticker import FuncFormatter
 
-__all__ = ["Found", "batch_sizes_report"]
+__all__ = ["BatchSizesTables", "batch_sizes_report"]
 
 _TOP: Final = 7
 _SHOWN: Final = 25
@@ -25,7 +25,7 @@ _OTHERS: Final = "all others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class BatchSizesTables:
     """`bins`: by direction, client, bin of bytes, bin of records. `gaps`, `clients`, `sizes`: the tables. `topics`: top
     list."""
 
@@ -37,7 +37,7 @@ class Found:
     faults: Sequence[Fact]
 
 
-def batch_sizes_report(found: Found) -> Report:
+def batch_sizes_report(found: BatchSizesTables) -> Report:
     produced = [row for row in found.bins if row["direction"] == "produced"]
     fetched = [row for row in found.bins if row["direction"] == "fetched"]
     sections = [*_sizes("produced", produced), *_costs(found), *_sizes("fetched", fetched)]
@@ -122,7 +122,7 @@ def _sizes(direction: str, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     ]
 
 
-def _costs(found: Found) -> list[Section]:
+def _costs(found: BatchSizesTables) -> list[Section]:
     clients = [row for row in found.clients.rows if row["direction"] == "produced"]
     if not clients:
         return []
@@ -156,7 +156,7 @@ def _dearest(clients: Sequence[Mapping[str, Any]]) -> Section:
     )
 
 
-def _gaps(found: Found) -> Section:
+def _gaps(found: BatchSizesTables) -> Section:
     produced = [row for row in found.bins if row["direction"] == "produced"]
     gaps = [row for row in found.gaps if row["direction"] == "produced" and row["gap_bin"] is not None]
     clients, label = _largest(produced, "batches"), "Time since the previous request"

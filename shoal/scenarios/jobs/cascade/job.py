@@ -22,7 +22,7 @@ from shoal.scenarios.jobs.cascade.abnormal import Rule, worst
 from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
-from shoal.scenarios.jobs.cascade.report import Found, cascade_report
+from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
@@ -100,7 +100,7 @@ def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
     file.write_text(json.dumps(chosen))
 
 
-def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> Found:
+def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> CascadeTables:
     flow = read_flows(task.spark, task.out)
     latest = kept(changelog(flow), task.out, "counters")
     suspects = kept(worst(read_abnormal(task.spark, task.out)), task.out, "suspects")
@@ -111,7 +111,7 @@ def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> Found:
         F.sum("records_diff").alias("records"),
         F.sum("restamped_diff").alias("restamped"),
     )
-    return Found(
+    return CascadeTables(
         levels=listed(by_level, "level").rows,
         counters={row["level"]: row["count"] for row in latest.groupBy("level").count().collect()},
         suspects=listed(suspects, F.desc("growth")),

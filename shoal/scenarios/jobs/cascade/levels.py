@@ -33,7 +33,7 @@ from shoal.scenarios.jobs.cascade.cells import NOTHING, Cell, CellKey, Counts, d
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["OTHERS", "Bucket", "CascadeSettings", "Flow", "Store"]
+__all__ = ["OTHERS", "Bucket", "CascadeRow", "CascadeSettings", "Store"]
 
 OTHERS: Final = "(others)"
 _PAST: Final = 10
@@ -65,7 +65,7 @@ class CascadeSettings:
         return self.hold[level] if level < len(self.hold) else 0
 
 
-class Flow(NamedTuple):
+class CascadeRow(NamedTuple):
     """One row of both flows: `total` and `version` are the changelog's, `diff` is the diff flow's.
 
     `past`: the median of the key's records in the known previous windows (`past_windows`, up to 10). A mean would be
@@ -108,7 +108,7 @@ class Bucket:
         self._cells: dict[tuple[int, int], dict[CellKey, Cell]] = {}
         self._changed: set[tuple[int, int]] = set()
 
-    def turn(self, increments: Iterable[tuple[CellKey, Counts]], captured: int) -> Iterator[Flow]:
+    def turn(self, increments: Iterable[tuple[CellKey, Counts]], captured: int) -> Iterator[CascadeRow]:
         """`captured`: the newest capture time in this turn, in seconds. The keys' windows are of the first level."""
         self._now = max(self._before, captured - self._settings.delay)
         coming: dict[CellKey, Counts] = defaultdict(lambda: NOTHING)
@@ -128,7 +128,7 @@ class Bucket:
     def _window(self, level: int, key: CellKey) -> CellKey:
         return key._replace(window=key.window - key.window % self._settings.levels[level])
 
-    def _level(self, level: int, coming: dict[CellKey, Counts]) -> Iterator[Flow]:
+    def _level(self, level: int, coming: dict[CellKey, Counts]) -> Iterator[CascadeRow]:
         touched: dict[int, dict[CellKey, None]] = defaultdict(dict)
         for key, counts in coming.items():
             number = key.window // self._settings.chunk_seconds(level)
@@ -161,7 +161,7 @@ class Bucket:
         slot = hold * self._number // self._settings.buckets
         return (self._now + slot) // hold > (self._before + slot) // hold
 
-    def _emit(self, level: int, touched: dict[int, dict[CellKey, None]]) -> Iterator[Flow]:
+    def _emit(self, level: int, touched: dict[int, dict[CellKey, None]]) -> Iterator[CascadeRow]:
         """Changes of this turn, and those held back in earlier ones."""
         for (at, number), waits in list(self._store.chunks.items()):
             if at == level and waits:
@@ -176,11 +176,11 @@ class Bucket:
 
     def _flow(
         self, level: int, key: CellKey, cell: Cell, diff: Counts, *, orphan: bool = False, final: bool = False
-    ) -> Flow:
+    ) -> CascadeRow:
         seconds = self._settings.levels[level]
         late = not final and self._end(level, key.window) <= self._before
         past, windows = (0.0, 0) if orphan else self._past(level, key)
-        return Flow(seconds, key, cell.total, diff, cell.version, final, late, orphan, past, windows)
+        return CascadeRow(seconds, key, cell.total, diff, cell.version, final, late, orphan, past, windows)
 
     def _end(self, level: int, window: int) -> int:
         """The time at which a window becomes final."""
@@ -195,7 +195,7 @@ class Bucket:
                 known += [cell.total[0]] if cell is not None else []
         return (float(median(known)), len(known)) if known else (0.0, 0)
 
-    def _finish(self, level: int) -> Iterator[Flow]:
+    def _finish(self, level: int) -> Iterator[CascadeRow]:
         """The windows that the clock has passed in this turn and not before."""
         chunk = self._settings.chunk_seconds(level)
         for at, number in list(self._store.chunks):

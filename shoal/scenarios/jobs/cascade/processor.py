@@ -13,7 +13,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from shoal.scenarios.jobs.cascade.cells import COUNTERS, FORMAT, CellKey
-from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeSettings, Flow
+from shoal.scenarios.jobs.cascade.levels import Bucket, CascadeRow, CascadeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,13 +89,13 @@ class CascadeProcessor(StatefulProcessor):
         pass
 
 
-def _frame(flows: list[Flow]) -> pd.DataFrame:
+def _frame(flows: list[CascadeRow]) -> pd.DataFrame:
     rows = [_row(flow) for flow in flows]
     frame = pd.DataFrame(rows, columns=_NAMES)
     return frame if rows else frame.astype(_EMPTY)
 
 
-def _row(flow: Flow) -> tuple[Any, ...]:
+def _row(flow: CascadeRow) -> tuple[Any, ...]:
     sums = [number for pair in zip(flow.total, flow.diff, strict=True) for number in pair]
     marks = flow.version, flow.final, flow.late, flow.orphan, flow.past, flow.past_windows
     return flow.level, *flow.key, *sums, *marks

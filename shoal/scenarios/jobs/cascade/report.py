@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 
-__all__ = ["Found", "cascade_report"]
+__all__ = ["CascadeTables", "cascade_report"]
 
 _TOP: Final = 7
 _SHOWN: Final = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CascadeTables:
     """`levels`: sums of the flows by level. `counters`: number by level.
 
     `timeline`: records by window of the first level and client. `wrong`: flow -> level -> counters that differ from a
@@ -38,7 +38,7 @@ class Found:
     faults: Sequence[Fact]
 
 
-def cascade_report(found: Found, settings: CascadeSettings) -> Report:
+def cascade_report(found: CascadeTables, settings: CascadeSettings) -> Report:
     suspects = Listed(total=found.suspects.total, rows=[_suspect(row) for row in found.suspects.rows])
     return Report(
         job="cascade",
@@ -50,7 +50,7 @@ def cascade_report(found: Found, settings: CascadeSettings) -> Report:
     )
 
 
-def _summary(found: Found, suspects: Listed) -> dict[str, Any]:
+def _summary(found: CascadeTables, suspects: Listed) -> dict[str, Any]:
     equal = None if found.wrong is None else not any(found.wrong.values())
     return {"levels_equal": equal, "levels": list(map(dict, found.levels)), "abnormal": list(suspects.rows)}
 
@@ -59,7 +59,7 @@ def _suspect(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "size": _size(row["level"]), "time": _time(row["window"]).strftime("%Y-%m-%d %H:%M:%S")}
 
 
-def _facts(found: Found) -> list[Fact]:
+def _facts(found: CascadeTables) -> list[Fact]:
     first: Mapping[str, Any] = found.levels[0] if found.levels else {}
     facts = [
         Fact.count("Records counted", first.get("records", 0)),
@@ -77,7 +77,7 @@ def _facts(found: Found) -> list[Fact]:
     return facts
 
 
-def _sections(found: Found, suspects: Listed, settings: CascadeSettings) -> list[Section]:
+def _sections(found: CascadeTables, suspects: Listed, settings: CascadeSettings) -> list[Section]:
     return [
         Section(
             heading="Records by client",
@@ -101,7 +101,7 @@ def _sections(found: Found, suspects: Listed, settings: CascadeSettings) -> list
     ]
 
 
-def _records(found: Found, seconds: int) -> Any:
+def _records(found: CascadeTables, seconds: int) -> Any:
     totals: Counter[str] = Counter()
     by_client: dict[str, dict[int, int]] = defaultdict(dict)
     for row in found.timeline:
@@ -120,7 +120,7 @@ def _records(found: Found, seconds: int) -> Any:
     return lines(series, label="Time (UTC)", counted="Records", form=count_label, step=True, log=True)
 
 
-def _levels(found: Found) -> list[dict[str, Any]]:
+def _levels(found: CascadeTables) -> list[dict[str, Any]]:
     wrong = found.wrong or {}
     return [
         {

@@ -13,7 +13,7 @@ from .topics import Topics
 _KEPT = 100  # findings: one is a catastrophe, a hundred show the pattern
 
 
-class Finding(NamedTuple):
+class EnvelopeFound(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -35,13 +35,13 @@ class Scanner:
         self._bootstrap = bootstrap
         self._magic = envelope_magic() if magic is None else magic
         self._next: dict[types.TopicPartition, int] = {}
-        self._found: list[Finding] = []
+        self._found: list[EnvelopeFound] = []
         self.records = 0
         """Records read so far."""
 
     async def scan(
         self, *, within: float = READ_TIMEOUT_S, only: Callable[[str], bool] = lambda topic: True
-    ) -> list[Finding]:
+    ) -> list[EnvelopeFound]:
         """All findings so far, at most the first 100, in the topics named `only`. Aborted records are read too.
 
         Raises TrafficFailed.
@@ -64,5 +64,5 @@ class Scanner:
             self._next[partition_of(message)] = offset + 1
             for where, part in (("key", message.key()), ("value", message.value())):
                 if part is not None and self._magic in part and len(self._found) < _KEPT:
-                    self._found.append(Finding(*partition_of(message), offset, where))
+                    self._found.append(EnvelopeFound(*partition_of(message), offset, where))
         self.records += len(messages)

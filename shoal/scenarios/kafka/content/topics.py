@@ -29,7 +29,7 @@ T = TypeVar("T")
 _TIMEOUT_S = 30.0
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     begin: int
     """Log start offset."""
     end: int
@@ -96,11 +96,11 @@ class Topics:
         # Asks for all topics: a request for a missing one could create it.
         return (await self.all_partitions()).get(name, 0)
 
-    async def spans(self, name: str, *, committed: bool = False) -> dict[int, Span]:
+    async def spans(self, name: str, *, committed: bool = False) -> dict[int, OffsetRange]:
         """First and end offset by partition; with `committed` the end is the last stable offset."""
         begins = await self._offsets(name, OffsetSpec.earliest(), committed)
         ends = await self._offsets(name, OffsetSpec.latest(), committed)
-        return {partition: Span(begins[partition], ends[partition]) for partition in sorted(ends)}
+        return {partition: OffsetRange(begins[partition], ends[partition]) for partition in sorted(ends)}
 
     async def ends(self, name: str) -> dict[int, int]:
         """End offset by partition, regardless of open transactions."""

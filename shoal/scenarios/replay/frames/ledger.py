@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from shoal.protocol.wire.sasl import Credentials
     from shoal.protocol.wire.types import TopicPartition
-    from shoal.scenarios.kafka.content.topics import Span
+    from shoal.scenarios.kafka.content.topics import OffsetRange
     from shoal.scenarios.replay.frames.requests import RawBatch
     from shoal.scenarios.replay.sending.wire import Address, Wire
 
@@ -58,8 +58,8 @@ class RawLedger:
     async def audit(
         self,
         leaders: Mapping[TopicPartition, Address],
-        before: Mapping[str, Mapping[int, Span]],
-        after: Mapping[str, Mapping[int, Span]],
+        before: Mapping[str, Mapping[int, OffsetRange]],
+        after: Mapping[str, Mapping[int, OffsetRange]],
         credentials: Credentials | None = None,
     ) -> Findings:
         """Read from the ends `before` to the ends `after` the replay. Raises TrafficFailed, OSError."""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shoal.protocol.wire.sasl import Credentials
-    from shoal.scenarios.kafka.content.topics import Span
+    from shoal.scenarios.kafka.content.topics import OffsetRange
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.frames.ledger import RawLedger
     from shoal.scenarios.replay.frames.requests import RawBatch, Redo
     from shoal.scenarios.replay.sending.wire import Address
 
-__all__ = ["Fetched", "RawPlayer", "ReplayTarget"]
+__all__ = ["FetchStatistics", "RawPlayer", "ReplayTarget"]
 
 _SECOND = 1_000_000_000
 _CORRELATION_AT = slice(8, 12)
@@ -47,12 +47,12 @@ class ReplayTarget:
 
     bootstrap: Address
     leaders: Mapping[TopicPartition, Address]
-    spans: Mapping[str, Mapping[int, Span]]
+    spans: Mapping[str, Mapping[int, OffsetRange]]
     prefix: str
 
 
 @dataclass(slots=True, kw_only=True)
-class Fetched:
+class FetchStatistics:
     requests: int = 0
     records: int = 0
     size: int = 0  # bytes of batches
@@ -67,7 +67,7 @@ class RawPlayer:
         self.ledger = ledger
         self.credentials = credentials
         self.played = ReplayStatistics()
-        self.fetched = Fetched()
+        self.fetched = FetchStatistics()
         self._positions: dict[tuple[int, TopicPartition], int] = {}
 
     async def play(self, redos: Iterable[Redo], first_ns: int, clock: Clock) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.index.synthetic_batches import Maker
-    from shoal.scenarios.replay.ledger import Ledger
+    from shoal.scenarios.replay.ledger import ReplayLedger
     from shoal.scenarios.replay.sending.wire import Address
 
 __all__ = ["Player"]
@@ -32,7 +32,7 @@ class Player:
         self,
         leaders: Mapping[TopicPartition, Address],
         maker: Maker,
-        ledger: Ledger,
+        ledger: ReplayLedger,
         *,
         credentials: Credentials | None = None,
     ) -> None:

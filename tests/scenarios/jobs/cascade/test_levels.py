@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.scenarios.jobs.cascade.cells import CellKey, Counts, decode_cells, encode_cells
-from shoal.scenarios.jobs.cascade.levels import OTHERS, Bucket, CascadeSettings, Flow
+from shoal.scenarios.jobs.cascade.levels import OTHERS, Bucket, CascadeRow, CascadeSettings
 
 SMALL = CascadeSettings(levels=(10, 60, 600), delay=5, grace=20, keep=100)
 Increments = list[tuple[CellKey, Counts]]
@@ -30,7 +30,7 @@ class Kept:
         self.data.pop((level, number), None)
 
 
-def _turn(kept: Kept, increments: Increments, captured: int, chosen: CascadeSettings = SMALL) -> list[Flow]:
+def _turn(kept: Kept, increments: Increments, captured: int, chosen: CascadeSettings = SMALL) -> list[CascadeRow]:
     flows = list(Bucket(chosen, kept).turn(increments, captured))
     assert kept.data.keys() <= kept.chunks.keys()
     return flows
@@ -40,7 +40,7 @@ def _one(window: int, records: int = 1, client: str = "a") -> tuple[CellKey, Cou
     return CellKey(window, "t", client), (records, 10 * records, 1, 0)
 
 
-def _of(flows: list[Flow], level: int) -> list[Flow]:
+def _of(flows: list[CascadeRow], level: int) -> list[CascadeRow]:
     return [flow for flow in flows if flow.level == level]
 
 
@@ -55,7 +55,7 @@ def test_diffs_and_latest_values_are_the_sums_of_what_came(turns: list, hold: tu
     kept, now = Kept(), 10_000
     wanted: dict[int, Counter[CellKey]] = defaultdict(Counter)
     summed: dict[int, Counter[CellKey]] = defaultdict(Counter)
-    latest: dict[tuple[int, CellKey], Flow] = {}
+    latest: dict[tuple[int, CellKey], CascadeRow] = {}
     orphans: set[tuple[int, CellKey]] = set()
     for rows, pause in [*turns, ([], 3000), ([], 3000)]:
         now += pause

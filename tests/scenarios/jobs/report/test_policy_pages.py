@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
-from shoal.scenarios.jobs.cascade.report import Found, cascade_report
+from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
 from shoal.scenarios.jobs.coalescing.latencies import histogram
 from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
 from shoal.scenarios.jobs.coalescing.report import coalescing_report
@@ -41,7 +41,7 @@ def test_a_capture_without_produce_requests_has_a_page(tmp_path: Path) -> None:
     assert '<div class="bad"><dt>Produce requests</dt><dd>none</dd></div>' in page
 
 
-def _found(wrong: dict[str, dict[int, int]] | None) -> Found:
+def _found(wrong: dict[str, dict[int, int]] | None) -> CascadeTables:
     level = {"level": 60, "told": 3, "late": 1, "orphans": 0, "records": 90, "restamped": 0}
     suspect = {
         "level": 60,
@@ -52,7 +52,7 @@ def _found(wrong: dict[str, dict[int, int]] | None) -> Found:
         "bytes": 1,
         "batches": 1,
     }
-    return Found(
+    return CascadeTables(
         levels=[level],
         counters={60: 3},
         suspects=Listed(total=1, rows=[{**suspect, "past": 9.0, "growth": 1000.0, "peer_growth": 1.0}]),
@@ -84,5 +84,5 @@ def test_levels_that_are_not_equal_are_an_alarm(
 
 
 def test_nothing_counted_has_a_page(tmp_path: Path) -> None:
-    nothing = Found(levels=[], counters={}, suspects=NOTHING, timeline=[], wrong=None, faults=[])
+    nothing = CascadeTables(levels=[], counters={}, suspects=NOTHING, timeline=[], wrong=None, faults=[])
     assert "Records counted" in write_report(cascade_report(nothing, CascadeSettings()), tmp_path).read_text()

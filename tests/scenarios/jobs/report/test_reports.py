@@ -23,9 +23,9 @@ def partition(**different: Any) -> dict[str, Any]:
     return {"topic": "orders", "partition": 0, **dict.fromkeys(counted.split(), 0), **different}
 
 
-def audited(*partitions: dict[str, Any], batches: Listed = NOTHING) -> audit.Found:
+def audited(*partitions: dict[str, Any], batches: Listed = NOTHING) -> audit.AuditTables:
     timeline = [{"minute": START + timedelta(minutes=at), "source": 10, "target": 10 - (at == 3)} for at in range(9)]
-    return audit.Found(
+    return audit.AuditTables(
         clusters=("a", "b"), partitions=partitions, batches=batches, minutes=NOTHING, timeline=timeline, faults=[]
     )
 
@@ -73,11 +73,11 @@ def test_a_long_list_of_faults_is_cut_and_says_where_the_rest_is() -> None:
     assert told[50] == "... and 150 more batches: see the table batches.parquet"
 
 
-def sizes(bins: list[dict[str, Any]], faults: list[Fact]) -> batch_sizes.Found:
+def sizes(bins: list[dict[str, Any]], faults: list[Fact]) -> batch_sizes.BatchSizesTables:
     client = {"cluster": "c", "direction": "produced", "client": "", "batches": 4, "small": 3, "requests": 4}
     client |= {"requests_per_mb": 2000.0, "full_batches": 1, "bytes_per_request": 500.0, "gap_p50_us": None}
     gaps = [{"direction": "produced", "client": "", "gap_bin": at, "requests": 1} for at in (None, 30, 31)]
-    return batch_sizes.Found(
+    return batch_sizes.BatchSizesTables(
         bins=bins, gaps=gaps, clients=Listed(total=1, rows=[client]), sizes=NOTHING, topics=[], faults=faults
     )
 
@@ -101,7 +101,7 @@ def test_a_client_without_a_name_has_one_on_the_page(tmp_path: Path) -> None:
 
 def test_a_page_of_consumers_only_has_no_costs(tmp_path: Path) -> None:
     found = sizes([a_bin("fetched", 36, 3)], [])
-    found = batch_sizes.Found(bins=found.bins, gaps=[], clients=NOTHING, sizes=NOTHING, topics=[], faults=[])
+    found = batch_sizes.BatchSizesTables(bins=found.bins, gaps=[], clients=NOTHING, sizes=NOTHING, topics=[], faults=[])
     headings = [section.heading for section in batch_sizes.batch_sizes_report(found).sections]
     assert headings[0] == "Sizes of the batches fetched"
     assert "What a megabyte costs" not in headings

@@ -20,7 +20,7 @@ from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
 from shoal.scenarios.replay.clock import MAX, Clock
 from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.index.synthetic_batches import Maker
-from shoal.scenarios.replay.ledger import Ledger
+from shoal.scenarios.replay.ledger import ReplayLedger
 from shoal.scenarios.replay.sending.wire import Wire
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def arrival(connection: int, *partitions: int, acks: int = -1) -> Arrival:
 async def play(arrivals: list[Arrival], leaders: dict[int, Broker]) -> ReplayStatistics:
     addresses = {TopicPartition("t", partition): broker.address for partition, broker in leaders.items()}
     with trio.fail_after(20):
-        return await Player(addresses, Maker(EPOCH), Ledger(EPOCH)).play(arrivals, Clock(MAX))
+        return await Player(addresses, Maker(EPOCH), ReplayLedger(EPOCH)).play(arrivals, Clock(MAX))
 
 
 async def test_each_connection_keeps_its_order_and_its_name() -> None:
