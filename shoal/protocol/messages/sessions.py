@@ -20,9 +20,9 @@ from typing import Final, TypeAlias
 from shoal.protocol.messages.fetch import FetchPartition, FetchRequest
 from shoal.protocol.wire.types import PartitionRef
 
-__all__ = ["MAX_PARTITIONS", "MAX_SESSIONS", "Asked", "FetchSessions"]
+__all__ = ["MAX_PARTITIONS", "MAX_SESSIONS", "FetchOffsets", "FetchSessions"]
 
-Asked: TypeAlias = Mapping[PartitionRef, int]
+FetchOffsets: TypeAlias = Mapping[PartitionRef, int]
 """Partition -> fetch offset."""
 
 MAX_PARTITIONS: Final = 10_000
@@ -30,7 +30,7 @@ MAX_PARTITIONS: Final = 10_000
 MAX_SESSIONS: Final = 4
 """Sessions remembered per connection; a client has one per broker, and Shoal one connection per client connection."""
 
-_NO_PARTITIONS: Final[Asked] = {}
+_NO_PARTITIONS: Final[FetchOffsets] = {}
 
 
 class FetchSessions:
@@ -40,13 +40,13 @@ class FetchSessions:
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[int, Asked] = {}
+        self._sessions: dict[int, FetchOffsets] = {}
 
     def knows(self, request: FetchRequest) -> bool:
         """False if the request continues a session that was not opened on this connection."""
         return request.session_epoch <= 0 or request.session_id in self._sessions
 
-    def request(self, request: FetchRequest) -> Asked:
+    def request(self, request: FetchRequest) -> FetchOffsets:
         """The fetch offset of each partition that the response may contain."""
         if request.session_epoch <= 0:
             self._sessions.pop(request.session_id, None)
@@ -58,7 +58,7 @@ class FetchSessions:
                 self._sessions[request.session_id] = asked
         return asked
 
-    def answered(self, request: FetchRequest, asked: Asked, session_id: int) -> None:
+    def answered(self, request: FetchRequest, asked: FetchOffsets, session_id: int) -> None:
         """The response to `request`, for which `asked` was returned, has `session_id`."""
         if request.session_epoch == 0 and session_id != 0:
             self._sessions.pop(session_id, None)
@@ -79,7 +79,7 @@ def _asked(partitions: tuple[FetchPartition, ...]) -> dict[PartitionRef, int]:
     return asked
 
 
-def _updated(before: Asked, request: FetchRequest) -> Asked:
+def _updated(before: FetchOffsets, request: FetchRequest) -> FetchOffsets:
     asked = dict(before)
     for wanted in request.partitions:
         asked.pop(PartitionRef(wanted.topic, wanted.partition), None)
@@ -89,7 +89,7 @@ def _updated(before: Asked, request: FetchRequest) -> Asked:
     return _bounded(asked)
 
 
-def _bounded(asked: dict[PartitionRef, int]) -> Asked:
+def _bounded(asked: dict[PartitionRef, int]) -> FetchOffsets:
     if len(asked) > MAX_PARTITIONS:
         return dict(islice(asked.items(), MAX_PARTITIONS))
     return asked

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Exchange = Callable[[bytes], Awaitable[Buffer]]
 
-__all__ = ["PROBE_SECONDS", "Askable", "Asked", "MultiBatchProofs"]
+__all__ = ["PROBE_SECONDS", "MultiBatchProofs", "PostedRequest", "ProbeConnection"]
 
 log = logging.getLogger("shoal.multi_batch")
 
@@ -44,12 +44,12 @@ _ANOTHER = Proof(result=Result.UNKNOWN, why="it is not the broker that was prove
 _LEVELS = {Result.PROVEN: logging.INFO, Result.REFUSED: logging.INFO}
 
 
-class Asked(Protocol):
+class PostedRequest(Protocol):
     async def frame(self) -> Buffer:
         """The answer. Raises UpstreamLost."""
 
 
-class Askable(Protocol):
+class ProbeConnection(Protocol):
     """A connection whose broker can be asked on a client's behalf, from a route's handler."""
 
     @property
@@ -59,7 +59,7 @@ class Askable(Protocol):
     @property
     def cause(self) -> CloseCause | None: ...
 
-    async def post(self, buffers: Sequence[Buffer], /) -> Asked:
+    async def post(self, buffers: Sequence[Buffer], /) -> PostedRequest:
         """Raises UpstreamLost."""
 
 
@@ -79,16 +79,16 @@ class MultiBatchProofs:
         self._seconds = seconds
         self._now = clock
         self._known = KnownProofs()
-        self._vouched: dict[Askable, int] = {}
-        self._stamps: set[Askable] = set()
+        self._vouched: dict[ProbeConnection, int] = {}
+        self._stamps: set[ProbeConnection] = set()
         self._proving: set[int] = set()
         self._leftovers: tuple[str, ...] = ()
 
-    def may_send_sets(self, connection: Askable) -> bool:
+    def may_send_sets(self, connection: ProbeConnection) -> bool:
         """Check it before every request with a set: the result is valid until the next await."""
         return connection in self._vouched
 
-    async def ensure(self, connection: Askable) -> bool:
+    async def ensure(self, connection: ProbeConnection) -> bool:
         """From a route's handler: prove the broker if that is due, within `PROBE_SECONDS`. -> `may_send_sets`.
 
         Raises UpstreamLost when the connection to the broker ends meanwhile.
@@ -107,18 +107,18 @@ class MultiBatchProofs:
         proof = self._known.proof(node_id)
         return proof is not None and proof.proven
 
-    def stamps_are_known(self, connection: Askable) -> bool:
+    def stamps_are_known(self, connection: ProbeConnection) -> bool:
         """Whether batches of a set may have a producer id: the broker recognises each when it is sent again alone."""
         return connection in self._stamps
 
-    def vouch(self, connection: Askable, *, stamps: bool = False) -> None:
+    def vouch(self, connection: ProbeConnection, *, stamps: bool = False) -> None:
         """The broker of this connection is known to accept sets."""
         assert connection.node_id is not None
         self._vouched[connection] = connection.node_id
         if stamps:
             self._stamps.add(connection)
 
-    def withdraw(self, connection: Askable, why: str) -> None:
+    def withdraw(self, connection: ProbeConnection, why: str) -> None:
         """A proven broker refused a set, or the connection was lost with one in flight: no sets until proven again."""
         node_id = connection.node_id
         if node_id is None or connection not in self._vouched:
@@ -145,7 +145,7 @@ class MultiBatchProofs:
             step = probe.answered(await exchange(step.frame))
         return step.proven
 
-    def ended(self, connection: Askable) -> None:
+    def ended(self, connection: ProbeConnection) -> None:
         """Both ends of a connection are closed; its `cause` says why."""
         self._vouched.pop(connection, None)
         self._stamps.discard(connection)
@@ -166,7 +166,7 @@ class MultiBatchProofs:
         self._vouched = {connection: node for connection, node in self._vouched.items() if node != node_id}
         self._stamps &= self._vouched.keys()
 
-    async def _prove(self, connection: Askable, node_id: int) -> None:
+    async def _prove(self, connection: ProbeConnection, node_id: int) -> None:
         self._proving.add(node_id)
         leftovers, self._leftovers = self._leftovers, ()
         plan = ProbePlan(
@@ -186,7 +186,7 @@ class MultiBatchProofs:
         if lost:
             raise UpstreamLost(f"while the broker was asked whether it takes several batches: {proof.why}")
 
-    def _learned(self, connection: Askable, node_id: int, proof: Proof) -> None:
+    def _learned(self, connection: ProbeConnection, node_id: int, proof: Proof) -> None:
         if proof.proven:
             self.vouch(connection, stamps=proof.stamps)
         if not self._known.learned(node_id, proof, self._now()):
@@ -204,7 +204,7 @@ class MultiBatchProofs:
         )
 
 
-async def _run(probe: Probe, connection: Askable, seconds: float) -> tuple[Proof, bool]:
+async def _run(probe: Probe, connection: ProbeConnection, seconds: float) -> tuple[Proof, bool]:
     """-> the proof, and whether the connection was lost on the way."""
     step = probe.start()
     with trio.move_on_after(seconds):
@@ -224,7 +224,7 @@ async def _run(probe: Probe, connection: Askable, seconds: float) -> tuple[Proof
     return Proof(result=Result.UNKNOWN, why=why, left_behind=probe.left_behind), False
 
 
-async def _exchange(connection: Askable, frame: bytes, seconds: float) -> Buffer:
+async def _exchange(connection: ProbeConnection, frame: bytes, seconds: float) -> Buffer:
     """A timeout must not leave half a request behind: the connection would be unusable."""
     with trio.move_on_after(seconds, shield=True) as sending:
         asked = await connection.post([frame])

@@ -70,7 +70,7 @@ class Unfinished(NamedTuple):
         return self.frame is not None and not self.frame and not self.unsent
 
 
-class _Standing:
+class _RepeatedWait:
     """Counts the waits before one frame."""
 
     __slots__ = ("_idle", "_rounds", "_task", "_throttle", "_turns")
@@ -161,14 +161,14 @@ class Pump(ABC):
         self.waiting = True
         await until(self._watch, self.step)
         self.waiting = False
-        standing: _Standing | None = None
+        standing: _RepeatedWait | None = None
         while self._rest is not None:
             rest, self._rest = self._rest, None
             await self._settle(rest)
             view, end = memoryview(rest.behind), len(rest.behind)
             self._rest = self._move(view, 0, end, self.scan(view, 0, end))
             if rest.is_wait and self._rest is not None and self._rest.is_wait and len(self._rest.behind) == end:
-                standing = standing or _Standing(self._throttle)
+                standing = standing or _RepeatedWait(self._throttle)
                 await standing.again(rest)
             else:
                 standing = None

@@ -174,7 +174,7 @@ class RequestPump(Pump, Generic[C]):
                 self._refuse(size, view[pos:end])
             route = routes.get(key)
             if backlog is not None and backlog.unanswered and (route is None or not route.takes):
-                return pos, _standing(backlog.settled)
+                return pos, _wait_before_frame(backlog.settled)
             if route is None or version < route.since:
                 decision = None
             else:
@@ -183,7 +183,7 @@ class RequestPump(Pump, Generic[C]):
                 queue.append(correlation_id)
             else:
                 if isinstance(decision, Wait):
-                    return pos, _standing(decision.until)
+                    return pos, _wait_before_frame(decision.until)
                 if not isinstance(decision, Decision):
                     queue.append(PendingAnswer(correlation_id, key, version, decision))
                 elif decision is not Decision.SILENT:
@@ -249,10 +249,10 @@ class RequestPump(Pump, Generic[C]):
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")
 
 
-def _standing(until: Callable[[], Awaitable[None]]) -> FrameStop:
+def _wait_before_frame(until: Callable[[], Awaitable[None]]) -> FrameStop:
     """Wait before a frame, without reading; then it is scanned again."""
-    return FrameStop(0, None, partial(_stand, until))
+    return FrameStop(0, None, partial(_wait, until))
 
 
-async def _stand(until: Callable[[], Awaitable[None]], _: bytearray) -> None:
+async def _wait(until: Callable[[], Awaitable[None]], _: bytearray) -> None:
     await until()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.messages.fetch import FetchPartition, FetchRequest
-from shoal.protocol.messages.sessions import MAX_PARTITIONS, MAX_SESSIONS, Asked, FetchSessions
+from shoal.protocol.messages.sessions import MAX_PARTITIONS, MAX_SESSIONS, FetchOffsets, FetchSessions
 from shoal.protocol.wire.types import PartitionRef, Topic
 
 
@@ -26,7 +26,7 @@ def asking(
     )
 
 
-def exchange(sessions: FetchSessions, request: FetchRequest, session_id: int) -> Asked:
+def exchange(sessions: FetchSessions, request: FetchRequest, session_id: int) -> FetchOffsets:
     asked = sessions.request(request)
     sessions.answered(request, asked, session_id)
     return asked

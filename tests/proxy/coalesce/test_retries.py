@@ -16,7 +16,7 @@ from tests.support.rig import until
 from tests.support.shallow.brokers import Script
 
 if TYPE_CHECKING:
-    from shoal.proxy.cluster.multi_batch import Askable
+    from shoal.proxy.cluster.multi_batch import ProbeConnection
 
 pytestmark = pytest.mark.usefixtures("lane")
 
@@ -26,7 +26,7 @@ NONE = ErrorCode.none
 class Proven(MultiBatchProofs):
     """Every broker is proven at once to take several batches of a partition."""
 
-    async def ensure(self, connection: Askable) -> bool:
+    async def ensure(self, connection: ProbeConnection) -> bool:
         self.vouch(connection)
         return True
 

@@ -15,7 +15,7 @@ from tests.support.shallow.rig import shallow_rig
 from tests.support.shallow.world import poll, produced
 
 if TYPE_CHECKING:
-    from shoal.proxy.cluster.multi_batch import Askable
+    from shoal.proxy.cluster.multi_batch import ProbeConnection
 
 
 async def test_tiny_batches_stay_raw_until_the_target_is_proven(clock: object) -> None:
@@ -43,7 +43,7 @@ class Asking(Vouched):
         self.holds = False
         self.asked, self.answered = trio.Event(), trio.Event()
 
-    async def ensure(self, connection: Askable) -> bool:
+    async def ensure(self, connection: ProbeConnection) -> bool:
         self.asked.set()
         await self.answered.wait()
         return self.holds

@@ -8,7 +8,7 @@ from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from tests.support.shallow.brokers import ORDERS
 
 if TYPE_CHECKING:
-    from shoal.proxy.cluster.multi_batch import Askable
+    from shoal.proxy.cluster.multi_batch import ProbeConnection
     from tests.support.shallow.brokers import Topic
     from tests.support.shallow.rig import ShallowRig
 
@@ -22,23 +22,23 @@ class Vouched(MultiBatchProofs):
         self.holds, self.stamps = True, stamps
         self.why: list[str] = []
 
-    def may_send_sets(self, connection: Askable) -> bool:
+    def may_send_sets(self, connection: ProbeConnection) -> bool:
         return self.holds
 
     def is_proven(self, node_id: int) -> bool:
         return self.holds
 
-    async def ensure(self, connection: Askable) -> bool:
+    async def ensure(self, connection: ProbeConnection) -> bool:
         return self.holds
 
-    def stamps_are_known(self, connection: Askable) -> bool:
+    def stamps_are_known(self, connection: ProbeConnection) -> bool:
         return self.stamps
 
-    def withdraw(self, connection: Askable, why: str) -> None:
+    def withdraw(self, connection: ProbeConnection, why: str) -> None:
         self.holds = False
         self.why.append(why)
 
-    def ended(self, connection: Askable) -> None:
+    def ended(self, connection: ProbeConnection) -> None:
         pass
 
 

@@ -16,7 +16,7 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.sasl import TOKEN_ROUNDS
 from shoal.protocol.wire.types import read_string
 
-__all__ = ["TOKEN", "UNREADABLE", "Asked", "Exchanges"]
+__all__ = ["TOKEN", "UNREADABLE", "ExchangeRequest", "Exchanges"]
 
 TOKEN: Final = -1
 """Instead of an API key: a SASL token."""
@@ -29,7 +29,7 @@ _MANY: Final = 1 << 30
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
+class ExchangeRequest(NamedTuple):
     api_key: int
     api_version: int
     correlation_id: int
@@ -42,26 +42,26 @@ class Exchanges(Generic[T]):
     them."""
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Asked, T]] = deque()
+        self.waiting: deque[tuple[ExchangeRequest, T]] = deque()
         self._client_id = ""
         self._tokens = 0  # still to come from the client
 
-    def request(self, frame: bytes) -> Asked:
+    def request(self, frame: bytes) -> ExchangeRequest:
         """`frame` may be cut after its header. Never raises."""
         if self._tokens:
             self._tokens -= 1
-            return Asked(TOKEN, 0, 0, self._client_id, True)
+            return ExchangeRequest(TOKEN, 0, 0, self._client_id, True)
         try:
             header = read_request_header(frame)
         except RemoteProtocolError:
-            return Asked(UNREADABLE, 0, 0, self._client_id, True)
+            return ExchangeRequest(UNREADABLE, 0, 0, self._client_id, True)
         self._client_id = header.client_id or ""
         if header.api_key == ApiKey.SASL_HANDSHAKE and header.api_version == 0:
             self._tokens = _rounds(frame, header)
         is_answered = header.api_key != ApiKey.PRODUCE or _acks(frame) != _NO_ANSWER
-        return Asked(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
+        return ExchangeRequest(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
 
-    def answer(self, frame: bytes) -> Iterator[tuple[Asked, T]]:
+    def answer(self, frame: bytes) -> Iterator[tuple[ExchangeRequest, T]]:
         """The requests that this answer ends: skipped ones, and last its own. None: its request is unknown."""
         position = self._position(frame)
         for _ in range(position + 1):
@@ -96,6 +96,6 @@ def _acks(frame: bytes) -> int | None:
         return None
 
 
-def _is_refused(asked: Asked, frame: bytes) -> bool:
+def _is_refused(asked: ExchangeRequest, frame: bytes) -> bool:
     error_at = response_body(frame, asked.api_key, asked.api_version)
     return asked.api_version == 0 and len(frame) >= error_at + 2 and _ERROR.unpack_from(frame, error_at)[0] != 0

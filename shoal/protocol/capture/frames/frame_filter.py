@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from shoal.protocol.capture.frames.exchanges import TOKEN, UNREADABLE, Asked, Exchanges
+from shoal.protocol.capture.frames.exchanges import TOKEN, UNREADABLE, ExchangeRequest, Exchanges
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.protocol.capture.frames.redaction import ExchangePart, cut_answer, cut_request, withheld_because
 from shoal.protocol.schema.api import ApiKey
@@ -40,7 +40,7 @@ class FrameSelection:
     clients: frozenset[str] = frozenset()
     apis: frozenset[int] = frozenset()
 
-    def call(self, asked: Asked) -> bool:
+    def call(self, asked: ExchangeRequest) -> bool:
         api_key = _STANDS_FOR.get(asked.api_key, asked.api_key)
         return (not self.apis or api_key in self.apis) and (not self.clients or asked.client_id in self.clients)
 
@@ -136,14 +136,14 @@ class FrameFilter:
                 self._ids.add(topic_id)
 
 
-def _request_part(asked: Asked, captured: CapturedFrame) -> CapturedFrame:
+def _request_part(asked: ExchangeRequest, captured: CapturedFrame) -> CapturedFrame:
     if asked.api_key in _HAS_NO_HEADER:
         return captured._replace(frame=b"", withheld=_HAS_NO_HEADER[asked.api_key])
     why = captured.withheld or withheld_because(asked.api_key, asked.api_version, ExchangePart.REQUEST)
     return captured if why is None else captured._replace(frame=cut_request(captured.frame), withheld=why)
 
 
-def _answer_part(asked: Asked, captured: CapturedFrame) -> CapturedFrame:
+def _answer_part(asked: ExchangeRequest, captured: CapturedFrame) -> CapturedFrame:
     if asked.api_key in _HAS_NO_HEADER:
         return captured._replace(frame=b"", withheld=_HAS_NO_HEADER[asked.api_key])
     why = captured.withheld or withheld_because(asked.api_key, asked.api_version, ExchangePart.ANSWER)

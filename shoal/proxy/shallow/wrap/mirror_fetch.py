@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest
-    from shoal.protocol.messages.sessions import Asked
+    from shoal.protocol.messages.sessions import FetchOffsets
     from shoal.protocol.records.scan import ScannedSet
     from shoal.protocol.shallow.fingerprint import Sample
     from shoal.protocol.shallow.interlock.flow import Flow
@@ -90,7 +90,7 @@ class MirrorFetch(NamedTuple):
 
     consumer: Consumer
     request: FetchRequest
-    asked: Asked
+    asked: FetchOffsets
 
     def read(
         self, connection: Connection, partition: PartitionRef, next_offset: int, high_watermark: int

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from shoal.protocol.messages.fetch import FetchRequest
-    from shoal.protocol.messages.sessions import Asked
+    from shoal.protocol.messages.sessions import FetchOffsets
     from shoal.protocol.wire.types import Topic
 
 __all__ = ["AsItWas", "FetchAgain", "Interpreter", "MetadataAgain", "ProduceAgain", "RawBatch", "Redo"]
@@ -102,7 +102,7 @@ class _LeftOut(Exception):
 class _Pending(NamedTuple):
     header: RequestHeader
     fetch: FetchRequest | None
-    asked: Asked | None
+    asked: FetchOffsets | None
 
 
 @dataclass(slots=True)
@@ -151,7 +151,11 @@ class Interpreter:
             return None
 
     def _expect(
-        self, of: _Connection, header: RequestHeader, fetch: FetchRequest | None = None, asked: Asked | None = None
+        self,
+        of: _Connection,
+        header: RequestHeader,
+        fetch: FetchRequest | None = None,
+        asked: FetchOffsets | None = None,
     ) -> None:
         of.pending.append(_Pending(header, fetch, asked))
 
