@@ -116,16 +116,13 @@ class AnsweredPartition:
     """
 
     frame: Buffer
+    ref: PartitionRef
     fetched: FetchedPartition
     kept: ScannedSet | None
     read: Fetched
     salt: bytes
     raw_reason: Reason | None = None
     aborted: Sequence[tuple[int, int]] = ()
-
-    @property
-    def key(self) -> PartitionRef:
-        return PartitionRef(self.fetched.topic, self.fetched.partition)
 
     @property
     def scanned(self) -> ScannedSet:

@@ -260,29 +260,30 @@ class WrapPath:
         for fetched in response.partitions:
             if fetched.start == fetched.end:
                 continue
-            key = PartitionRef(fetched.topic, fetched.partition)
+            ref = PartitionRef(fetched.topic, fetched.partition)
             scanned = scan(frame, fetched.start, fetched.end)
             next_offset = scanned.next_offset(0)
-            read = fetch.read(connection, key, next_offset, fetched.high_watermark)
+            read = fetch.read(connection, ref, next_offset, fetched.high_watermark)
             if read is None:
                 raw_next = next_offset if next_offset >= 0 else fetched.high_watermark
-                self._unseen.note(connection, fetch.consumer.flow, key, raw_next)
+                self._unseen.note(connection, fetch.consumer.flow, ref, raw_next)
                 is_named = topic_name(connection, fetched.topic) is not None
                 reason = Reason.UNKNOWN_OFFSET if is_named else Reason.UNKNOWN_TOPIC
                 self._count_raw(scanned, reason)
-                judgement.raw(key, reason)
+                judgement.raw(ref, reason)
             else:
                 is_kept = len(scanned) <= room
                 room -= len(scanned) * is_kept
                 partitions.append(
                     AnsweredPartition(
                         frame=frame,
+                        ref=ref,
                         fetched=fetched,
                         kept=scanned if is_kept else None,
                         read=read,
                         salt=self.interlock.rules.salt,
                         raw_reason=self._topics.raw_reason(read.topic),
-                        aborted=dropped.get(key, ()),
+                        aborted=dropped.get(ref, ()),
                     )
                 )
         return partitions
@@ -299,10 +300,10 @@ class WrapPath:
         match decision:
             case Tokened():
                 self.tally.raw_batches[Reason.NO_EVIDENCE] += decision.batches
-                judgement.raw(partition.key, Reason.NO_EVIDENCE, given_below=decision.next_offset)
+                judgement.raw(partition.ref, Reason.NO_EVIDENCE, given_below=decision.next_offset)
                 return decision.record_set, None
             case Withhold():
-                judgement.withheld(partition.key)
+                judgement.withheld(partition.ref)
                 return (), None
             case Raw():
                 return self._give_raw(partition, partition.raw_reason or Reason.NO_EVIDENCE, judgement)
@@ -322,7 +323,7 @@ class WrapPath:
 
     def _give_raw(self, partition: AnsweredPartition, reason: Reason, judgement: Judgement) -> tuple[None, HandedOut]:
         self._count_raw(partition.scanned, reason)
-        judgement.raw(partition.key, reason)
+        judgement.raw(partition.ref, reason)
         return None, HandedOut(partition.read, partition.read.next_offset)
 
     def _wrap(
@@ -330,7 +331,7 @@ class WrapPath:
     ) -> tuple[Sequence[Buffer] | None, HandedOut]:
         scanned = partition.scanned
         wrapped = wrap(partition.frame, scanned, context)
-        judgement.wrapped(partition.key, wrapped)
+        judgement.wrapped(partition.ref, wrapped)
         self.tally.wrapped(wrapped)
         awaited = delivered(partition.frame, scanned, wrapped.envelopes, partition.aborted)
         read = partition.read
