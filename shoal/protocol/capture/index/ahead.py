@@ -9,7 +9,7 @@ batch's header, and returns a request when its last byte has passed:
 
 A chunk may end within records. If it ends elsewhere, or anything is unusual (two batches in a set, tags, another client
 id or acks, an incomplete gzip or snappy batch), this reader ignores the chunk, and the walker continues at its start
-(`Begun`). So the result is the same.
+(`Begun`). So the result is the same. `bench/index.py` measures what it saves.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from shoal.protocol.capture.index.record_sets import SingleBatch
 from shoal.protocol.capture.index.sizes import NOT_HERE, said_size
 from shoal.protocol.capture.index.stream import Abandon, More, read_length, read_name, read_tags
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Topic
 
 __all__ = ["MOST_KNOWN", "NOTHING", "AheadReader", "Begun", "Known", "Read", "as_request", "known_of"]
@@ -31,7 +32,6 @@ __all__ = ["MOST_KNOWN", "NOTHING", "AheadReader", "Begun", "Known", "Read", "as
 MOST_PARTITIONS: Final = 4096
 """Maximum per request, because its read part is kept."""
 _PRODUCE: Final = int(ApiKey.PRODUCE)
-_HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _COMPACT_FROM, _BY_ID_FROM, _NEWEST = 3, 9, 13, 13
 _TOPIC_ID: Final = 16
 MOST_KNOWN: Final = 1200
@@ -80,7 +80,7 @@ class Known(NamedTuple):
     size: int  # of the known bytes and those before them
 
     def begins(self, frame: memoryview) -> bool:
-        return frame[4:8] == self.api and frame[_HEAD : self.size] == self.middle
+        return frame[4:8] == self.api and frame[REQUEST_PREFIX : self.size] == self.middle
 
 
 NOTHING: Final = Known(b"", b"", _beginning(0), 0, b"", 0, 0, 0)
@@ -210,14 +210,14 @@ class AheadReader:
             if api == known.api and first == self._first:
                 self._topics, self._topic, self._partitions = self._said
                 self._size, self._stop = length + 4, pos + length + 4
-                return pos + _HEAD + len(first)
+                return pos + REQUEST_PREFIX + len(first)
         length, api, self._correlation_id, middle = known.unpack(chunk, pos)
         if api != known.api or middle != known.middle:
             raise _Otherwise
         self._size, self._stop = length + 4, pos + length + 4
         self._topics, behind = self._count(chunk, pos + known.size)
         behind = self._read_topic(chunk, behind)
-        self._first = bytes(chunk[pos + _HEAD : behind])
+        self._first = bytes(chunk[pos + REQUEST_PREFIX : behind])
         self._said = self._topics, self._topic, self._partitions
         self._unpack = _beginning(len(self._first))
         return behind
@@ -307,7 +307,7 @@ def known_of(frame: memoryview, request: Request) -> Known | None:
         return None
     compact = version >= _COMPACT_FROM
     try:
-        _, pos = read_name(frame, _HEAD, compact=False)
+        _, pos = read_name(frame, REQUEST_PREFIX, compact=False)
         pos = read_tags(frame, pos) if compact else pos
         _, pos = read_name(frame, pos, compact=compact)
         acks, _ = _ACKS.unpack_from(frame, pos)
@@ -316,5 +316,5 @@ def known_of(frame: memoryview, request: Request) -> Known | None:
     if not acks:
         return None
     size = pos + _ACKS.size
-    middle = bytes(frame[_HEAD:size])
+    middle = bytes(frame[REQUEST_PREFIX:size])
     return Known(bytes(frame[4:8]), middle, _beginning(len(middle)), version, request.client, acks, int(compact), size)

@@ -27,6 +27,7 @@ from shoal.protocol.capture.index.pending import Request
 from shoal.protocol.capture.index.record_sets import PartitionRows
 from shoal.protocol.capture.index.sizes import UNKNOWN, gzip_size, snappy_size, zstd_size
 from shoal.protocol.schema.api import ApiKey
+from shoal.protocol.schema.headers import REQUEST_PREFIX
 from shoal.protocol.wire.types import Topic, write_uvarint
 
 __all__ = [
@@ -45,7 +46,6 @@ Frame = bytes | bytearray | memoryview
 MOST_TEMPLATES: Final = 4
 MOST_PARTITIONS: Final = 256
 """Maximum partitions per template; beyond it all are forgotten."""
-_HEAD: Final = 12  # bytes: size, API and version, correlation id
 _OLDEST, _NEWEST = 3, 13
 _START_FROM, _ERRORS_FROM, _COMPACT_FROM, _BY_ID_FROM = 5, 8, 9, 13
 _NO_TAGS: Final = bytes(3)  # after the partition, the topic and the whole request
@@ -164,13 +164,13 @@ class ProduceTemplate:
         is_compact = version >= _COMPACT_FROM
         self._tail = _NO_TAGS if is_compact else b""
         self._encoded = _compact_length if is_compact else _plain_length
-        self._api, self._middle = bytes(frame[4:8]), bytes(frame[_HEAD:index_at])
+        self._api, self._middle = bytes(frame[4:8]), bytes(frame[REQUEST_PREFIX:index_at])
         self._around = index_at + _INT32.size + len(self._tail)
         widths = (1, 2, 3) if is_compact else (_INT32.size,) * 3
         self._layouts = [(_layout(len(self._middle), width), width) for width in widths]
         self._long, self._longer = (_long_layout(len(self._middle), width, len(self._tail)) for width in widths[1:])
         self._long_from, self._longer_from = self._around + _ROOM_OF_1 + _MORE, self._around + _ROOM_OF_2
-        self._records_at = _HEAD + len(self._middle) + _INT32.size + HEADER_SIZE  # and the width
+        self._records_at = REQUEST_PREFIX + len(self._middle) + _INT32.size + HEADER_SIZE  # and the width
         self._answer_start, self._answer_end = _around(version, self.topic)
         self._usual = _answer_layout(version, len(self._answer_start), len(self._answer_end))
         self._partitions: dict[int, PartitionTemplate] = {}
@@ -233,7 +233,7 @@ def template_of(frame: Frame, request: Request, only: PartitionRows) -> ProduceT
     is_compact = request.api_version >= _COMPACT_FROM
     at = request.size - (len(_NO_TAGS) if is_compact else 0) - records
     at -= (len(write_uvarint(records + 1)) if is_compact else 4) + _INT32.size
-    if at < _HEAD:
+    if at < REQUEST_PREFIX:
         return None
     template = ProduceTemplate(frame, at, request, only.topic)
     found = template.read(frame, request.size, 0, 0)
