@@ -84,13 +84,17 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     if end < REQUEST_PREFIX:
         raise RemoteProtocolError(f"a request of {end} bytes is too short for its header")
     _, key, version, correlation_id = read_request_prefix(frame)
-    try:
-        client_id, body = read_string(frame, REQUEST_PREFIX, end)
-    except RemoteProtocolError:
-        client_id, body = _read_odd_client_id(frame, REQUEST_PREFIX, end)
+    client_id, body = _read_client_id(frame, end)
     if request_header_version(key, version) == 2:
         body = _skip_tags(frame, body, end)
     return RequestHeader(key, version, correlation_id, client_id, body)
+
+
+def _read_client_id(frame: Buffer, end: int) -> tuple[str | None, int]:
+    try:
+        return read_string(frame, REQUEST_PREFIX, end)
+    except RemoteProtocolError:
+        return _read_odd_client_id(frame, REQUEST_PREFIX, end)
 
 
 def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
@@ -105,10 +109,11 @@ def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
 
 
 def peek_client_id(first: Buffer) -> str | None:
-    """From the first bytes of a request frame. None: null, or it has not arrived whole."""
-    start = REQUEST_PREFIX + 2
-    size = int.from_bytes(first[REQUEST_PREFIX:start], "big", signed=True) if len(first) >= start else -1
-    return str(first[start : start + size], "utf-8", "replace") if 0 <= size <= len(first) - start else None
+    """From the first bytes of a request frame. None: null, not complete, or invalid (`read_request_header`)."""
+    try:
+        return _read_client_id(first, len(first))[0]
+    except RemoteProtocolError:
+        return None
 
 
 def write_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

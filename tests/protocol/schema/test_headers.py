@@ -61,8 +61,10 @@ def test_a_client_id_that_is_not_utf_8_is_read_as_brokers_do(odd: bytes, read: s
 
 
 def test_a_client_id_that_could_not_be_told_to_a_broker_is_refused() -> None:
+    frame = bytes(4) + struct.pack(">hhih", ApiKey.PRODUCE, 2, 7, 20_000) + b"\xff" * 20_000
     with pytest.raises(RemoteProtocolError):
-        read_request_header(bytes(4) + struct.pack(">hhih", ApiKey.PRODUCE, 2, 7, 20_000) + b"\xff" * 20_000)
+        read_request_header(frame)
+    assert peek_client_id(frame) is None
 
 
 def test_unknown_tags_of_a_request_header() -> None:

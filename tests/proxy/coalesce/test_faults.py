@@ -9,10 +9,12 @@ import trio
 import trio.testing
 from kio.schema.errors import ErrorCode
 
+from shoal.protocol.schema.headers import write_request_header
+from shoal.protocol.wire.types import write_int32
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.statistics import CloseCause
 from tests.support.coalesce_rig import ORDERS, batch, coalesce_rig
-from tests.support.rig import until
+from tests.support.rig import BrokerSide, correlation_id, request, response, until
 from tests.support.shallow.brokers import Script
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -241,3 +243,21 @@ async def test_a_keep_alive_that_finds_its_broker_lost_ends_that_connection_only
         for now in (0.0, 120.0):
             r.path.tick(now)
         assert await r.closed() == {CloseCause.UPSTREAM_LOST: 1}
+
+
+async def test_a_client_id_that_cannot_be_sent_on_is_left_out_of_its_keep_alive() -> None:
+    """Each byte that is not UTF-8 is read as U+FFFD, which has three: more than fit a header."""
+    received: list[bytes] = []
+
+    async def answer(side: BrokerSide, frame: bytes) -> None:
+        received.append(frame)
+        await side.send(response(correlation_id(frame), bytes(6)))  # no error, no APIs
+
+    async with coalesce_rig(answer=answer) as r:
+        client = await r.producer()
+        await client.send(request(18, 0, 1, client_id=b"\xff" * 11_000))
+        await client.frame()
+        for now in (0.0, 120.0):
+            r.path.tick(now)
+        await until(lambda: len(received) == 2)
+        assert received[1] == write_int32(10) + write_request_header(18, 0, 0, None)
