@@ -166,7 +166,7 @@ def test_a_long_frame_of_one_pattern(case: Case) -> None:
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_a_negative_length_does_not_loop(version: int) -> None:
-    """An 80-byte frame that once made a hand-written walker turn 2^31 times (facts/libraries.md, section 2)."""
+    """An 80-byte frame that once made a hand-written walker turn 2^31 times."""
     body = bytes(4) + (bytes(6) if version >= 7 else b"") + b"\x7f\xff\xff\xff" + b"\xff\xfa" + bytes(60)
     survive(lambda frame: read_fetch_response(frame, version), bytes(8) + body)
     with pytest.raises(RemoteProtocolError):

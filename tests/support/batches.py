@@ -1,4 +1,4 @@
-"""What a consumer gets out of bytes: the form in which tests compare records."""
+"""Records as a consumer decodes them, in the form in which tests compare them."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def damaged(data: bytes, position: int, flip: int = 0x40) -> bytes:
 
 
 def raw_snappy_batch(records: Sequence[NewRecord]) -> bytes:
-    """As librdkafka writes it: one block without framing."""
+    """One block without framing, as librdkafka writes it."""
     batch = encode_batch(records)
     packed = bytes(cramjam.snappy.compress_raw(batch[HEADER_SIZE:]))
     header = bytearray(batch[:HEADER_SIZE])

@@ -203,7 +203,7 @@ class CoalesceRig:
         return gate
 
     async def taken(self, count: int) -> None:
-        """Wait until so many requests of clients were taken."""
+        """Wait until this many client requests were taken."""
         await until(lambda: self.path.tally.taken >= count)
 
     async def closed(self, number: int = 1) -> dict[CloseCause, int]:

@@ -34,7 +34,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-m", "shoal", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
     )  # fmt: skip
-    limit = threading.Timer(DEADLINE, process.kill)  # ends what waits for a line that never comes
+    limit = threading.Timer(DEADLINE, process.kill)  # ends a wait for a missing line
     limit.start()
     try:
         yield process

@@ -1,7 +1,6 @@
 """A proxy between a raw client and a scripted broker, all in one process, over real loopback sockets.
 
-The client and the broker use trio's own streams and split frames by themselves, so that nothing of Shoal's code is its
-own judge.
+The client and the broker use trio's streams and split frames themselves, so that Shoal's code does not test itself.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import CloseCause
 
-DEADLINE = 20.0  # for anything a test waits for; never reached when all is well
+DEADLINE = 20.0  # for all waits of tests; never reached if nothing fails
 
 Answer = Callable[["BrokerSide", bytes], Awaitable[None]]
 
@@ -84,7 +83,7 @@ class Peer:
             pos += step
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Exactly this many bytes."""
         with trio.fail_after(self.patience):
             while len(self._buffer) < size:
                 piece = await self.stream.receive_some()
@@ -107,7 +106,7 @@ class Peer:
         await self.stream.aclose()
 
     async def at_end(self) -> bool:
-        """Wait until the other side closes; whether nothing came before that."""
+        """Wait until the other side closes; -> whether nothing arrived before."""
         with trio.fail_after(DEADLINE):
             try:
                 return not self._buffer and not await self.stream.receive_some()
@@ -195,7 +194,7 @@ class Rig:
         return connection
 
     async def closed(self, count: int = 1) -> dict[CloseCause, int]:
-        """Wait until so many connections have ended; -> how often each cause was counted."""
+        """Wait until this many connections have ended; -> number by cause."""
         await until(lambda: sum(self.listener.tally.closed.values()) >= count)
         return {cause: number for cause, number in self.listener.tally.closed.items() if number}
 
@@ -226,7 +225,7 @@ async def rig(
     capture: CaptureSettings | None = None,
     check_seconds: float = CHECK_SECONDS,
 ) -> AsyncIterator[Rig]:
-    """Ends by force whatever is left; afterwards nothing may be."""
+    """Ends everything that is left by force, and checks that nothing remains."""
     broker = broker or FakeBroker(answer)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)

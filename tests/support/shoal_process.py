@@ -63,7 +63,7 @@ class ShoalProcess:
         )
 
     async def refuse_to_start(self) -> str:
-        """What it says when it does not start but ends with exit code 2 (the operator's mistake) by itself."""
+        """Its output when it does not start but exits with code 2 (the operator's error)."""
         process = self._process = Process(self.argv, log=self.log, name="shoal", env=self._env)
         await until(lambda: not process.running, within=START_WITHIN, what="shoal to refuse to start")
         assert process.exit_code == 2, process.tail()
@@ -81,7 +81,7 @@ class ShoalProcess:
         self.process.kill()
 
     def output(self) -> str:
-        """What was logged since the last start."""
+        """The log since the last start."""
         return self.process.output()
 
     async def until_logged(self, text: str, *, within: float = 10.0) -> None:
@@ -103,7 +103,7 @@ class ShoalProcess:
 
 @asynccontextmanager
 async def running_shoal(shoal: ShoalProcess) -> AsyncIterator[ShoalProcess]:
-    """Started for the length of a block, then stopped by SIGTERM unless the block has ended it itself."""
+    """Runs during a block, then stopped by SIGTERM unless the block has already ended it."""
     await shoal.start()
     try:
         yield shoal

@@ -32,9 +32,7 @@ class Sets(Enum):
 
     REFUSED = "refused"  # every stock broker
     AGENT = "agent"  # docs/agent.md: a repeated set is acknowledged where all of it is there, else refused
-    STOCK_CHECK = (
-        "stock check"  # takes them, and takes a set for repeated when any batch of it is (facts: multi-batch 1.5)
-    )
+    STOCK_CHECK = "stock check"  # accepts them, and treats a set as a duplicate if any of its batches is one
 
 
 class Stamp(NamedTuple):

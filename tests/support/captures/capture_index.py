@@ -1,4 +1,4 @@
-"""What is in the capture files of a directory: the index as plain rows, raw captures as frames."""
+"""The capture files of a directory: the index as plain rows, raw captures as frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def content(path: Path) -> tuple[IndexReader, list[dict[str, Any]], list[Any]]:
-    """The reader, at the file's end; the rows; what is torn or damaged."""
+    """-> the reader, at the file's end; the rows; torn and damaged places."""
     reader = IndexReader(path=path)
     rows, wrong = [], []
     for found in reader:

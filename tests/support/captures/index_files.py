@@ -1,5 +1,5 @@
-"""Rows and files of the index, written with the format's own structs and without numpy, and what a reader has to show
-of a row."""
+"""Rows and files of the index, written with the format's structs and without numpy, and the expected columns of a
+row."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ rows: Final = st.fixed_dictionaries(
 
 
 def encode_row(**fields: int) -> bytes:
-    """Fields that are not given are 0."""
+    """Missing fields are 0."""
     return b"".join(Struct(order + field.code).pack(fields.get(field.name, 0)) for field, order in FIELDS)
 
 
@@ -65,7 +65,7 @@ def whole_file(payloads: Iterable[bytes], names: Mapping[int, str] = NAMES) -> b
 
 
 def shown(row: Mapping[str, int], names: Mapping[int, str] = NAMES) -> dict[str, Any]:
-    """The columns of a row, straight from the words of the format: what `decode` does for whole columns."""
+    """The columns of a row, directly from the format; `decode` does this for whole columns."""
 
     def name(field: str, nothing: str | None = None) -> str | None:
         return names.get(row[field], f"?{row[field]}") if row[field] else nothing

@@ -1,4 +1,4 @@
-"""Produce requests and their answers as bytes, in all versions that have batches, and what may be different in them."""
+"""Produce requests and their answers as bytes, in all versions with batches and with all variations."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ def metadata_answer(recording: Recording, connection: int, number: int) -> None:
 
 
 def short_recording(fetching: int = 2) -> Recording:
-    """Eight batches to two partitions are produced so that they can come again; connection `fetching` fetches them in a
-    session."""
+    """Eight batches to two partitions, which can be replayed; connection `fetching` fetches them in a session."""
     recording = Recording()
     number = recording.ask(1, ApiKey.API_VERSIONS, 3, {"ClientSoftwareName": "x", "ClientSoftwareVersion": "1"})
     recording.answer(1, ApiKey.API_VERSIONS, 3, number, {})
@@ -108,6 +107,6 @@ def short_recording(fetching: int = 2) -> Recording:
 
 
 def header(key: ApiKey, version: int) -> bytes:
-    """A request of which only the header is there."""
+    """A request that has only a header."""
     head = write_request_header(key, version, 1, CLIENT_ID)
     return write_int32(len(head)) + head

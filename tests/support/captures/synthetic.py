@@ -1,7 +1,7 @@
-"""Synthetic traffic: rows of the index by the million, for tests and measurements of their readers.
+"""Synthetic traffic: millions of index rows, for tests and benchmarks of their readers.
 
-The same seed gives the same rows. Each chunk is a slice of the time, so any number of rows needs the memory of one
-chunk; offsets, sequences and request numbers go on from chunk to chunk as a broker and its clients would count them.
+The same seed gives the same rows. Each chunk is a slice of time, so any number of rows needs the memory of one chunk;
+offsets, sequences and request numbers continue from chunk to chunk, as brokers and clients count them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Client:
     """`weight`: its share of all requests. `ratio`: compressed size of its records to their raw size.
 
     `bursts`: (period in seconds, the share of it in which everything is sent). `runaway`: (from, to, factor): between
-    these shares of the time it sends so many times its weight.
+    these shares of the time it sends `factor` times its weight.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Chunk:
 
 @dataclass(slots=True, kw_only=True)
 class _Counters:
-    """What goes on from chunk to chunk: the next number of each."""
+    """Counters that continue from chunk to chunk: the next number of each."""
 
     requests: Array  # by connection
     offsets: Array  # by topic and partition
@@ -140,7 +140,7 @@ class _Counters:
 
 
 def chunks(traffic: Traffic, size: int = 1_000_000) -> Iterator[Chunk]:
-    """`size`: rows of a chunk, but for the last one."""
+    """`size`: rows of a chunk, except the last one."""
     rng = np.random.default_rng(traffic.seed)
     connections = sum(client.connections for client in traffic.clients) + 1
     counters = _Counters(

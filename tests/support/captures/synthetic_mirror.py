@@ -1,5 +1,5 @@
-"""What a mirror makes of synthetic traffic: the batches as it fetches them and as they reach the target, with faults on
-request."""
+"""A mirror's copy of synthetic traffic: the batches as it fetches them and as they reach the target, with optional
+faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Faults:
 
     missing: int = 0
     doubled: int = 0
-    reordered: int = 0  # each is appended behind its successor
+    reordered: int = 0  # each is appended after its successor
     retried: int = 0  # sent twice with one sequence, appended once
 
 
@@ -131,7 +131,7 @@ def _produced(rows: Array, mirror: int, target: int, wrapped: bool) -> Array:
         rows["source_last"] = rows["log_offset"] + rows["last_offset_delta"]
     key, records = _key(rows), rows["record_count"].astype(np.int64)
     first = np.full(int(key.max(initial=0)) + 1, 1 << 62)
-    np.minimum.at(first, key, rows["log_offset"])  # so a later chunk of the source goes on where the one before ended
+    np.minimum.at(first, key, rows["log_offset"])  # later chunks continue at the end of the previous one
     rows["base_sequence"] = running(key, records, first.copy()) % (1 << 31)
     rows["log_offset"] = running(key, records, first)
     rows["producer_id"], rows["producer_epoch"] = 77, 0

@@ -1,9 +1,8 @@
-"""Real clusters that a whole session of tests shares; each starts when a test first asks for it.
+"""Real clusters that a whole test session shares; each starts when a test first needs it.
 
-Tests keep out of each other's way by names: fresh topics, fresh aliases of mirrors. A test may kill and restart
-brokers; what it leaves dead is alive again for the next one. The least recently used ones are killed when
-there are many: brokers with nothing to do cost CPU, too. They are there again, with their records and addresses, for
-the next test that asks.
+Tests use unique names: new topics, new aliases of mirrors. A test may kill and restart brokers; dead ones are restarted
+for the next test. If there are many, the least recently used ones are killed, because idle brokers need CPU, too. The
+next test that needs them gets them back with their records and addresses.
 """
 
 import os
@@ -28,14 +27,14 @@ class Pair:
     scanners: tuple[Scanner, Scanner]
 
     async def envelopes(self) -> list[EnvelopeFound]:
-        """Envelopes in any topic of both clusters; each call reads what came since the last."""
+        """Envelopes in any topic of both clusters since the last call."""
         return [finding for scanner in self.scanners for finding in await scanner.scan()]
 
 
 class SharedClusters:
     def __init__(self, work: Path) -> None:
         self._work = work
-        self._clusters: dict[str, Cluster] = {}  # the one used last is the last
+        self._clusters: dict[str, Cluster] = {}  # the last used one at the end
         self._users: dict[str, str] = {}  # tests
         self._scanners: dict[str, Scanner] = {}
 

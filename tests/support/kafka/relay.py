@@ -1,7 +1,7 @@
-"""A TCP relay that misbehaves on command: it cuts connections in the middle of a frame, or flips one bit on its way.
+"""A TCP relay with faults on request: it cuts connections in the middle of a frame, or flips a bit.
 
-It stands between Shoal and a broker, or a client and Shoal: the one behind it advertises 127.0.0.2, the relay listens
-there on the same port and forwards to 127.0.0.1 (all of 127.0.0.0/8 is loopback on Linux).
+It is between Shoal and a broker, or a client and Shoal: the server advertises 127.0.0.2, the relay listens there on the
+same port and forwards to 127.0.0.1 (all of 127.0.0.0/8 is loopback on Linux).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _PRODUCE = 0
 
 @dataclass(slots=True)
 class Faults:
-    """What the relay shall do next. Each is done once per unit asked for, and counted."""
+    """The next faults of the relay: how often each is to happen. Every one is counted."""
 
-    cut_answers: int = 0  # so many answers larger than `cut_from` bytes are cut in the middle
-    end_answers: int = 0  # so many such answers are delivered whole, and the connection ends behind them
-    cut_requests: int = 0  # so many produce requests larger than `cut_from` bytes are cut in the middle
-    swallow_answers: int = 0  # so many produce answers are lost: the connection closes instead of delivering them
+    cut_answers: int = 0  # answers larger than `cut_from` bytes that are cut in the middle
+    end_answers: int = 0  # such answers that are delivered, after which the connection closes
+    cut_requests: int = 0  # produce requests larger than `cut_from` bytes that are cut in the middle
+    swallow_answers: int = 0  # produce answers that are lost: the connection closes instead
     cut_after: float = (
-        0.0  # seconds: so long requests still go to the broker, and no answer comes, before a connection is cut
+        0.0  # seconds during which requests still reach the broker, but no answers return, before the cut
     )
-    flip_requests: int = 0  # so many produce requests larger than `cut_from` bytes get one bit flipped near their end
+    flip_requests: int = 0  # produce requests larger than `cut_from` bytes with a bit flipped near their end
     cut_from: int = 2_000
-    forge: Callable[[bytes], bytes] | None = None  # what a produce request with `marked` in it becomes, each time
-    marked: bytes = b""  # only produce requests in which these bytes are, and their answers
+    forge: Callable[[bytes], bytes] | None = None  # replaces every produce request that contains `marked`
+    marked: bytes = b""  # only produce requests that contain these bytes, and their answers
     done: dict[str, int] = field(default_factory=dict)
 
     def take(self, what: str) -> bool:
@@ -66,7 +66,7 @@ async def _frame(stream: trio.SocketStream, first: bytes) -> bytes:
 async def _pump(
     source: trio.SocketStream, sink: trio.SocketStream, edit: Callable[[bytes], tuple[bytes, bool]], faults: Faults
 ) -> None:
-    """Frame by frame; `edit` says what goes on, and whether the connection is cut after it."""
+    """Frame by frame; `edit` returns what is forwarded, and whether the connection is cut after it."""
     while True:
         frame, cut = edit(await _frame(source, b""))
         await sink.send_all(frame)
@@ -128,8 +128,7 @@ async def _serve(faults: Faults, port: int, address: str, client: trio.SocketStr
 
 @asynccontextmanager
 async def relay(*ports: int, address: str = "127.0.0.1") -> AsyncIterator[Faults]:
-    """Relays 127.0.0.2:port -> 127.0.0.1:port for each port, while the block runs. `address`: from which its
-    connections come."""
+    """Relays 127.0.0.2:port -> 127.0.0.1:port for each port during the block. `address`: source of its connections."""
     faults = Faults()
     async with trio.open_nursery() as nursery:
         for port in ports:

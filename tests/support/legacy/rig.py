@@ -1,7 +1,7 @@
 """A legacy listener between raw old clients and a scripted broker that has logs and answers Fetch v10 as Kafka does.
 
-Requests, answers and messages are written and read by hand here, so nothing of Shoal's code is its own judge. (Batches
-are made by Shoal's encoder; what is compared is the records that went in.)
+Requests, answers and messages are written and read by hand here, so Shoal's code does not test itself. (Batches are
+made by Shoal's encoder; the compared values are the original records.)
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ class Log:
         self.append([NewRecord(0, key, bytes(6))], attributes=0x30, producer_id=producer_id, producer_epoch=0)
 
     def read(self, offset: int, room: int, *, whole: bool) -> bytes:
-        """From the batch that has `offset`: what fits, cut where the room ends; one batch at least where it is to be
-        `whole`."""
+        """Batches from the one with `offset` on, cut at the limit; at least one batch if `whole`."""
         found = [batch.content for batch in self.batches if batch.last >= offset]
         data = b"".join(found)
         return data[: max(room, len(found[0]))] if found and whole else data[: max(room, 0)]
@@ -110,7 +109,7 @@ class Log:
 @dataclass
 class LogBroker:
     logs: dict[Place, Log] = field(default_factory=dict)
-    fetches: list[dict[Place, int]] = field(default_factory=list)  # what was asked of it
+    fetches: list[dict[Place, int]] = field(default_factory=list)  # the requests
     isolation: list[int] = field(default_factory=list)
     others: list[int] = field(default_factory=list)  # API keys of what else was asked
     sides: list[BrokerSide] = field(default_factory=list)
@@ -240,7 +239,7 @@ class Message(NamedTuple):
 
 
 class Given(NamedTuple):
-    """One partition of an answer. `padding`: bytes behind the last whole message."""
+    """One partition of an answer. `padding`: bytes after the last complete message."""
 
     error: int
     high_watermark: int
@@ -453,7 +452,7 @@ def records(first: int, number: int, size: int = 100, *, seed: int = 0) -> list[
 
 
 def as_messages(first: int, given: Sequence[NewRecord], *, magic: int = 1) -> list[Message]:
-    """What an old client reads of records whose offsets begin at `first`."""
+    """What an old client reads if the records' offsets begin at `first`."""
     deltas = [at if one.offset_delta is None else one.offset_delta for at, one in enumerate(given)]
     return [
         Message(first + delta, one.timestamp if magic else -1, *(None if x is None else bytes(x) for x in one[1:3]))

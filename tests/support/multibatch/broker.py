@@ -1,6 +1,6 @@
-"""A broker in memory that takes sets of batches, or does with them what the brokers of `facts/multi-batch.md` do.
+"""A broker in memory that accepts sets of batches, or treats them like one of several real brokers.
 
-Frames in, frames out; kio reads and writes them, so nothing of the probe is its own judge.
+Frames in, frames out; kio reads and writes them, so the probe's code does not test itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ API_RANGES: Mapping[int, tuple[int, int]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """By default all of a set is stored, in order, or nothing: a broker with the agent."""
+    """Default: a set is stored completely, in order, or not at all, like a broker with the agent."""
 
     refuses: ErrorCode | None = None  # of sets
     closes: bool = False  # on sets
@@ -69,7 +69,7 @@ class Habits:
     closes_on: frozenset[int] = frozenset()  # API keys: a broker that wants SASL, or TLS
     mute_on: frozenset[int] = frozenset()
     passing: int = 0  # first produces to a topic that are answered as by a leader that does not know of it yet
-    lags: int = 0  # looks at the end that show nothing of the last set
+    lags: int = 0  # reads of the end offset that do not show the last set yet
     batch_per_fetch: bool = False
     node_ids: tuple[int, ...] = (1,)
     cluster_id: str = "a-cluster"
@@ -105,9 +105,9 @@ class _Log:
 
 @dataclass
 class BatchBroker:
-    """`answer` gives None where the broker closes the connection, b"" where it says nothing.
+    """`answer` returns None if the broker closes the connection, b"" if it does not answer.
 
-    `sets` counts record sets of more than one batch that came, by topic; `deleted` are the topics that were.
+    `sets` counts received record sets of more than one batch, by topic; `deleted`: deleted topics.
     """
 
     habits: Habits = field(default_factory=Habits)
@@ -273,7 +273,7 @@ class BatchBroker:
         return ErrorCode.none, base + (habits.answers_late_by if len(batches) > 1 else 0)
 
     def _sequenced(self, log: _Log, batches: Sequence[bytes]) -> tuple[ErrorCode, int] | None:
-        """The answer where the batches, all of one producer, are not simply new; else they are remembered."""
+        """The answer if not all batches, which have one producer, are new; otherwise they are remembered."""
         habits, last = self.habits, log.known.setdefault(batches[0][43:53], deque(maxlen=5))
         remembered = {first: base for first, _, base in last}
         firsts = [int.from_bytes(one[53:57], "big") for one in batches]

@@ -1,4 +1,4 @@
-"""Brokers that must not be given sets of several batches, and one that watches whether it was."""
+"""Brokers that must not get sets of several batches, and one that checks whether it got any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Watching", "bad"]
 
 
 def bad(stores: Habits) -> dict[str, Habits]:
-    """By what is wrong with them; in all else they are as the one that `stores` sets."""
+    """By their fault; otherwise they are like the one that `stores` sets."""
     return {
         "refuses": replace(stores, refuses=ErrorCode.invalid_record),
         "closes": replace(stores, closes=True),
@@ -29,8 +29,8 @@ def bad(stores: Habits) -> dict[str, Habits]:
 
 @dataclass
 class Watching(BatchBroker):
-    """`early`: sets for other topics than the probe's that came before all of a probe was answered, or to bad habits.
-    `good`: the others."""
+    """`early`: sets for other topics than the probe's that arrived before the probe's last answer, or at a faulty
+    broker. `good`: the others."""
 
     good: tuple[Habits, ...] = ()
     proven: bool = False

@@ -1,4 +1,4 @@
-"""What a mirror's producer sends through the unwrap listener, and what must come out at the target."""
+"""Record sets of a mirror's producer for the unwrap listener, and the expected result at the target."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATER = NewRecord(90, None, b"plain record")
 
 
 def envelope(*batches: bytes) -> list[Seen]:
-    """What the mirror's producer is given: one record."""
+    """One record for the mirror's producer."""
     source = b"".join(batches)
     parts = wrap_record_set(source, 0, len(source), context()).parts
     assert parts is not None

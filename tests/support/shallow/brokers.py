@@ -1,6 +1,6 @@
 """A source broker that answers Fetch and Metadata, and a target broker that answers Produce, as a test scripts them.
 
-kio reads what came and writes the answers; the target checks batches as Kafka does (`partition.Partition`).
+kio reads requests and writes answers; the target checks batches as Kafka does (`partition.Partition`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def named(topic: Topic) -> dict[str, Topic]:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the target does with one produce request, where it does not just append and answer."""
+    """What the target does with one produce request other than append and answer."""
 
     errors: Mapping[int, ErrorCode] = field(default_factory=dict)  # partition -> not appended
     appends: bool = True
@@ -110,7 +110,7 @@ class TargetBroker:
     scripts: dict[int, Script] = field(default_factory=dict)  # by the number of the produce request
     logs: dict[Place, Partition] = field(default_factory=lambda: defaultdict(Partition))
     gives_ids: int = 0  # the error code of InitProducerId
-    asks_lost: int = 0  # so many connections end when the last of them has asked for an id
+    asks_lost: int = 0  # this many connections are closed after the last of them has requested an id
     refuses_stamps: bool = False  # as a broker before 3.0, with the whole request
     next_id: int = 1000
     cluster_id: str = "the target"
@@ -124,7 +124,7 @@ class TargetBroker:
         return self.logs[topic, partition].log
 
     def payloads(self, partition: int = 0) -> list[bytes]:
-        """The batches that came, in order, without the header, which is rewritten."""
+        """The received batches, in order, without the header, which is rewritten."""
         return [batch[61:] for sent in self.requests for (_, index), batch in sent.items() if index == partition]
 
     async def answer(self, side: BrokerSide, frame: bytes) -> None:
@@ -237,7 +237,7 @@ def _produced_partition(schema: type[Entity], index: int, what: tuple[ErrorCode,
 
 @dataclass
 class SourceBroker:
-    """`sets`: what the next fetch answers hold, in order, by place; afterwards they are empty."""
+    """`sets`: contents of the next fetch answers, in order, by partition; later ones are empty."""
 
     sets: list[Mapping[Place, bytes]] = field(default_factory=list)
     requests: list[Entity] = field(default_factory=list)

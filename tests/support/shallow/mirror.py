@@ -24,12 +24,12 @@ FIRST = 4  # of its first batch
 
 
 def log(number: int) -> bytes:
-    """What the n-th answer holds."""
+    """The content of the n-th answer."""
     return some_batch(SIZE * number, FIRST) + rest(number)
 
 
 def rest(number: int) -> bytes:
-    """The same without its first batch, which was given with a token."""
+    """The same without its first batch, which was sent with a token."""
     return some_batch(SIZE * number + FIRST, SIZE - FIRST)
 
 
@@ -55,8 +55,7 @@ class Mirror:
         return cls(r, await r.consumer(), await r.producer(agrees=node is not None, node=node))
 
     async def fetch(self) -> list[Seen]:
-        """The next answer. A record with a token that comes instead is produced at once, and the rest of the answer is
-        fetched."""
+        """The next answer. A record with a token that arrives instead is produced at once, then the rest is fetched."""
         seen = poll(await self.consumer.fetch(SIZE * self.number))
         if has_token(seen):
             await self.produce(seen)
@@ -72,7 +71,7 @@ class Mirror:
         assert error is NONE
 
     async def copy(self) -> bool:
-        """-> whether it was given an envelope."""
+        """-> whether it got an envelope."""
         seen = await self.fetch()
         await self.produce(seen)
         return len(seen) == 1

@@ -1,6 +1,6 @@
 """One partition of a target broker with its producer state, as `UnifiedLog` and `ProducerAppendInfo` keep it.
 
-Everything that a broker checks of a record set is checked, with code of its own; a set is appended whole or not at all.
+All checks of a broker are made, with separate code; a set is appended completely or not at all.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Producer:
 
 @dataclass
 class Partition:
-    """`takes_sets`: several batches in one record set. Sizes count as a broker counts them. No record may be after
-    `latest`, or before `earliest`."""
+    """`takes_sets`: several batches in one record set. Sizes are counted like a broker does. No record may be after
+    `latest` or before `earliest`."""
 
     latest: int = 1 << 62
     earliest: int = -(1 << 62)
@@ -55,11 +55,11 @@ class Partition:
     log: list[NewRecord] = field(default_factory=list)
     producers: dict[int, Producer] = field(default_factory=dict)
     sets: int = 0
-    copies: list[tuple[int, dict[int, Producer]]] = field(default_factory=list)  # end and producers behind each batch
+    copies: list[tuple[int, dict[int, Producer]]] = field(default_factory=list)  # end and producers after each batch
 
     def fail_over(self, lost: int, acknowledged: int) -> None:
-        """Another broker leads, whose log lacks up to `lost` of the last batches, wherever sets began; but nothing
-        before the offset `acknowledged`."""
+        """A new leader lacks up to `lost` of the last batches, also parts of sets, but nothing before the offset
+        `acknowledged`."""
         ends = [(0, {}), *self.copies]
         while lost and len(ends) > 1 and ends[-2][0] >= acknowledged:
             ends.pop()
@@ -130,8 +130,8 @@ class Partition:
         return OK, base
 
     def _known_again(self, batches: list[bytes], known: Kept) -> tuple[int, int]:
-        """As a stock broker would that merely took sets: a known batch makes a repetition of the whole set, and what of
-        it is new is lost without a word."""
+        """Like a stock broker that would only accept sets: a known batch makes the whole set a duplicate, and its new
+        batches are silently lost."""
         return OK, known.offset
 
     def _repeated(self, stamped: Stamped) -> Kept | None:
@@ -142,7 +142,7 @@ class Partition:
 
     def _out_of_order(self, stamped: Stamped) -> int:
         producer = self.producers.get(stamped.producer_id)
-        if producer is None:  # a broker that knows nothing of an id takes any sequence
+        if producer is None:  # a broker accepts any sequence of an unknown id
             return OK
         if stamped.epoch < producer.epoch:
             return OLD_EPOCH

@@ -1,4 +1,4 @@
-"""A proof that a test holds in its hands, instead of one that a probe made."""
+"""A proof made by a test instead of a probe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Vouched(MultiBatchProofs):
 
 
 def vouch(rig: ShallowRig, proof: Vouched, partitions: int = 2, topic: Topic = ORDERS) -> None:
-    """The target's first partitions take sets, and Shoal believes it."""
+    """The target's first partitions accept sets, and Shoal assumes so."""
     rig.server.listeners["to"].cluster.proofs = proof
     for index in range(partitions):
         rig.target.logs[topic, index].takes_sets = True

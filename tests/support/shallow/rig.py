@@ -1,7 +1,6 @@
 """A pair of shallow listeners in one server between two scripted brokers, and a mirror's two clients in raw bytes.
 
-kio writes what the clients say and reads what they get, so nothing of Shoal's produce or fetch path is its own
-judge.
+kio writes the clients' requests and reads their answers, so Shoal's produce and fetch paths do not test themselves.
 """
 
 from __future__ import annotations
@@ -213,7 +212,7 @@ class ShallowRig:
         return await self.clients.enter_async_context(stream)
 
     async def arrived(self, requests: int) -> None:
-        """Wait until the target has so many Produce requests."""
+        """Wait until the target has this many Produce requests."""
         await until(lambda: len(self.target.requests) == requests)
 
     @property
@@ -229,7 +228,7 @@ class ShallowRig:
         return path
 
     async def closed(self, listener: str = "to", number: int = 1) -> dict[CloseCause, int]:
-        """Wait until so many connections of a listener have ended; -> how often each cause was counted."""
+        """Wait until this many connections of a listener have ended; -> number by cause."""
         tally = self.server.listeners[listener].tally
         await until(lambda: sum(tally.closed.values()) >= number)
         return {cause: times for cause, times in tally.closed.items() if times}

@@ -1,4 +1,4 @@
-"""Record sets of a source, and what a mirror sees of them in an answer."""
+"""Record sets of a source, and a mirror's view of them in an answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A source log, a mirror and a target broker, as simple as they can be and as strict as the real ones.
+"""A source log, a mirror and a target broker, as simple as possible and as strict as the real ones.
 
-The broker checks what `LogValidator` and `UnifiedLog` check of a produced batch (facts: multi-batch 1.4), with code of
-its own.
+The broker makes the checks of `LogValidator` and `UnifiedLog` for a produced batch, with separate code.
 """
 
 import struct
@@ -24,7 +23,7 @@ CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD = 2, 10, 87
 
 
 class Seen(NamedTuple):
-    """A record as an application is given it."""
+    """A record as an application gets it."""
 
     offset: int
     record: NewRecord
@@ -108,5 +107,5 @@ class Broker:
 
 
 def produced(seen: Sequence[Seen], codec: Codec = Codec.NONE) -> bytes:
-    """The outer batch that a mirror's producer makes of what it was given."""
+    """The outer batch that a mirror's producer makes from its records."""
     return encode_batch([item.record for item in seen], codec=codec)
