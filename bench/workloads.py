@@ -1,6 +1,6 @@
 """What is forwarded, and through whom: the same frames for every way that can carry them.
 
-Workloads are built anew for each round: an envelope that is produced twice is a retry to Shoal, which appends it once.
+Workloads are built again for each round: for Shoal an envelope that is produced twice is a retry, appended once.
 """
 
 from __future__ import annotations

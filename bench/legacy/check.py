@@ -1,4 +1,4 @@
-"""Is a message the one that was written at its offset?"""
+"""Checks that a message is the one that was written at its offset."""
 
 from __future__ import annotations
 

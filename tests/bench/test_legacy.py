@@ -1,4 +1,4 @@
-"""What the benchmark of old consumers reads, against message sets made here by hand, and what it prints."""
+"""The benchmark of old consumers: its reader, against message sets made here by hand, and its output."""
 
 import gzip
 import os

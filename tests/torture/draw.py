@@ -129,9 +129,7 @@ def _producer(draw: random.Random, number: int, topic: TopicPlan, nodes: int) ->
         kind = "idempotent"
     shape = "keyed" if topic.compacted else draw.choice(("orders", "orders", "odd", "tiny", "large"))
     client = draw.choices(("librdkafka", "kafka-python", "java"), (8, 1, 1))[0]
-    if (
-        topic.compacted or topic.shortened
-    ):  # what was there and is gone is known from acknowledgements, each of one record
+    if topic.compacted or topic.shortened:  # removed records are known from acknowledgements, each of one record
         client, kind = "librdkafka", "idempotent"
     if client == "java":
         # VerifiableProducer: plain values, a partition by its own choice.

@@ -1,4 +1,4 @@
-"""A round on real brokers sees what is planted into the copy; the same round without it passes."""
+"""A round on real brokers detects errors planted into the copy; the same round without them passes."""
 
 from __future__ import annotations
 

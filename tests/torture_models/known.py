@@ -85,7 +85,7 @@ FAULTS: Mapping[str, Schedule] = {
             ("leave", 0, 0),
         ),
     ),
-    # a batch to be cut, and behind it in flight one that may be appended: a final error for the mirror
+    # a batch to be cut, followed by one in flight that may be appended: a final error for the mirror
     "too large, and a leader moves": Schedule(
         Config(in_flight=5, partitions=2, batches=12, max_message_bytes=150),
         (

@@ -36,7 +36,7 @@ _numbers = count(1)
 
 
 class Link:
-    """One connection of a client to Shoal, and the one to a broker behind it.
+    """One connection of a client to Shoal, and its connection to a broker.
 
     `to_client` is given answer frames, and None when the connection ends; `upstream` has what the broker did not answer
     yet.
@@ -83,7 +83,7 @@ class Link:
         self._news.set()
 
     def leave(self, *, unread: bool) -> None:
-        """The client closes; `unread`: what Shoal has not read yet is lost with it."""
+        """The client closes; `unread`: requests that Shoal has not read yet are lost."""
         self.client_left = True
         if unread:
             self._inbox.clear()
@@ -157,7 +157,7 @@ class Link:
         self._news.set()
 
     def lose(self) -> list[bytes]:
-        """The connection to the broker ends; -> what the broker may have received and not answered."""
+        """The connection to the broker ends; -> requests that the broker may have received and not answered."""
         self.upstream_ended = True
         left, self.upstream = list(self.upstream), deque()
         self.busy = False

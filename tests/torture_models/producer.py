@@ -1,4 +1,4 @@
-"""A mirror's producer, as the Java client's: what it sends when, and what it makes of an answer.
+"""A mirror's producer, like the Java client's: what it sends and when, and how it handles an answer.
 
     Sender.sendProducerData, completeBatch, failBatch; RecordAccumulator.shouldStopDrainBatchesForPartition;
     TransactionManager.canRetry, bumpIdempotentProducerEpoch

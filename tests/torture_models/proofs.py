@@ -1,4 +1,4 @@
-"""What Shoal's own probe makes of each kind of broker: so the models send what Shoal would send."""
+"""The result of Shoal's own probe for each kind of broker, so that the models send what Shoal would send."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def stamp_of(batch: bytes) -> Stamp | None:
 
 
 def _side_by_side(known: list[Kept | None]) -> bool:
-    """All of them are remembered, one behind the other."""
+    """All batches are remembered, one after the other."""
     found = [kept for kept in known if kept is not None]
     ends = [kept.base + (kept.last - kept.first) % SEQUENCES + 1 for kept in found]
     return len(found) == len(known) and ends[:-1] == [kept.base for kept in found[1:]]
@@ -239,14 +239,14 @@ class Partition:
     # -- replicas ------------------------------------------------------------------------------------------------------
 
     def copy(self, replica: int, batches: int) -> None:
-        """A follower fetches so many batches."""
+        """A follower fetches this many batches."""
         self.lengths[replica] = min(self.lengths[replica] + batches, len(self.log))
 
     def copy_all(self) -> None:
         self.lengths = [len(self.log)] * self.replicas
 
     def elect(self, replica: int) -> None:
-        """It leads, with what it has; the others cut off what it has not."""
+        """It becomes the leader with its log; the others truncate theirs."""
         length = self.lengths[replica]
         self.leader, self.epoch = replica, self.epoch + 1
         del self.log[length:]

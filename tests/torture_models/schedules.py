@@ -1,4 +1,4 @@
-"""Schedules out of a seed, what becomes of them, and the shortest part of one that still fails."""
+"""Schedules from a seed, their results, and the shortest part of one that still fails."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Schedule:
 
 
 def drawn(seed: int, without: Collection[str] = ()) -> Schedule:
-    """`without`: what the schedule shall not have, of `FEATURES`."""
+    """`without`: those of `FEATURES` that the schedule must not have."""
     rng = random.Random(seed)
     config = _config(rng)
     for feature in without:

@@ -59,7 +59,7 @@ def record_id(record: NewRecord) -> tuple[int, int, int]:
 
 
 def envelopes(source: int, partition: int, batches: Sequence[Batch], serials: Callable[[], int]) -> list[NewRecord]:
-    """What the mirror's application is given of these batches."""
+    """The records that the mirror's application gets of these batches."""
     record_set = b"".join(batch.stored for batch in batches)
     context = WrapContext(
         cluster=f"source-{source}",

@@ -1,4 +1,4 @@
-"""What failed once must not fail again; what is not mended yet must fail, or its mark is to be removed."""
+"""Fixed schedules must not fail again; open ones must fail, otherwise their mark must be removed."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class World:
     # mirrors
 
     def fetch(self, a: int, b: int) -> None:
-        """b: how many batches; whether they join the batch before; whether they are given raw."""
+        """b: number of batches; whether they join the previous batch; whether they are raw."""
         mirror, partition = self._source_of(a)
         log, at = self._log_of(mirror, partition), mirror.positions.get(partition, 0)
         batches = log[at : at + 1 + b % 4]
@@ -223,7 +223,7 @@ class World:
         return source_log(mirror.number, partition, self.config.batches)
 
     def send(self, a: int, b: int) -> None:
-        """The mirror's producer sends all that it may; b: or so many requests."""
+        """The mirror's producer sends all that it may; b: or this many requests."""
         mirror = self.mirrors[a % len(self.mirrors)]
         for _ in range(b % 4 or 5):
             if not self._send_once(mirror):
@@ -284,7 +284,7 @@ class World:
             self.cluster.proofs.vouch(link, stamps=proof.stamps)
 
     def _told(self, mirror: Mirror, node: int, link: Link | None, frame: bytes | None) -> None:
-        """The mirror is given an answer, or its connection ends."""
+        """The mirror gets an answer, or its connection ends."""
         assert link is not None
         if frame is None:
             return self._disconnected(mirror, node, link)
@@ -340,7 +340,7 @@ class World:
             self._disconnected(mirror, link.node, link)
 
     def commit(self, a: int, b: int) -> None:
-        """A mirror commits what is acknowledged."""
+        """A mirror commits acknowledged records."""
         mirror, partition = self._source_of(a)
         mirror.committed[partition] = self._acknowledged(mirror, partition)
 
@@ -352,7 +352,7 @@ class World:
         return next(at for at, batch in enumerate(log) if batch.end > queue[0].offsets.start)
 
     def restart_mirror(self, a: int, b: int) -> None:
-        """It reads again from where it has committed."""
+        """It reads again from its committed offset."""
         mirror = self.mirrors[a % len(self.mirrors)]
         for link in list(mirror.links.values()):
             link.leave(unread=bool(b % 2))
@@ -476,7 +476,7 @@ class World:
             late.frames.popleft()
 
     def elect(self, a: int, b: int) -> None:
-        """Another replica leads, with what it has. b: the old leader goes on, or died with its connections."""
+        """Another replica becomes the leader. b: the old leader continues, or died with its connections."""
         partition = self._pick(list(self.logs.values()), a)
         self._elect(partition, a // len(self.logs) % NODES, dies=bool(b % 2))
 
@@ -522,7 +522,7 @@ class World:
     # Shoal
 
     def restart_shoal(self, a: int, b: int) -> None:
-        """It is killed: what is known of the runs in flight is gone (README, last lines)."""
+        """It is killed: its knowledge of runs in flight is lost (README, last lines)."""
         for mirror in self.mirrors:
             for index, lane in mirror.producer.lanes.items():
                 for outer in lane.queue:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tests.torture.plan import ClusterPlan
 
 RELAY = "127.0.0.2"
-"""The host that brokers advertise to clients behind the relay."""
+"""The host that brokers advertise to clients of the relay."""
 FOR_PRODUCERS, BETWEEN_BROKERS = "PRODUCERS", "BROKERS"
 RELAYED_AS = {FOR_PRODUCERS: "127.0.0.4", BETWEEN_BROKERS: "127.0.0.5"}
-"""Listeners that are behind relays of their own."""
+"""Listeners with their own relays."""
 _HEAP = "320m"
 _PROPERTIES = {
     "log.cleaner.backoff.ms": "2000",

@@ -1,4 +1,4 @@
-"""A link passes bytes on; cut, it resets; frozen, it keeps quiet and then goes on, or drops what it had."""
+"""A link forwards bytes; cut, it resets; frozen, it is silent and then continues, or drops its bytes."""
 
 from __future__ import annotations
 

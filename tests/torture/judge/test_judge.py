@@ -145,7 +145,7 @@ def test_of_a_compacted_topic_the_last_of_each_key_is_required() -> None:
 
 @given(st.lists(st.integers(0, COUNT), min_size=1, max_size=4))
 def test_whatever_a_mirror_repeats_after_it_went_back_is_a_repetition_and_no_other_finding(backs: list[int]) -> None:
-    """It copies up to some record, goes back to one before it, and goes on."""
+    """It copies up to some record, goes back to an earlier one, and continues."""
     numbers: list[int] = []
     for back in backs:
         numbers += range(min(back, len(set(numbers))), COUNT)
