@@ -83,8 +83,8 @@ def test_people_are_told() -> None:
         "─" * 54,
         "linger=10ms,group=broker            60.0%      11.2 ms",
         "",
-        "the same trace through the coalescer (linger=10ms,group=broker): 65.0% of the requests saved, "
-        "60.0% predicted: within 20%",
+        "the same trace through the coalescer (linger=10ms,group=broker): 65.0% of the requests saved, 60.0% "
+        "predicted: within 20%",
         "audit: 0 missing, 0 doubled",
         "envelopes: 20, reconciled 20, mismatches 0",
         "cascade: levels equal; abnormal: sensor-07",

@@ -33,8 +33,8 @@ _LOOKS: Final = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each read of the en
 _LEADER, _ALL = 1, -1  # acks
 
 NAME_A_TOPIC: Final = (
-    "create a topic with a partition on every broker, let Shoal's clients write and read it, "
-    "and name it with probe-topic (shoal probe --topic)"
+    "create a topic with a partition on every broker, let Shoal's clients write and read it, and name it with "
+    "probe-topic (shoal probe --topic)"
 )
 _RIGHTS: Final = f"let the client create and delete topics {SCRATCH_PREFIX}*; or {NAME_A_TOPIC}"
 
@@ -103,8 +103,8 @@ class Trial:
         if end < due:
             lost = due - end
             raise _unsafe(
-                f"the broker took {test_set} with success, but the log ends at {end} instead of {due}: "
-                f"{lost} of {len(test_set.records)} records are lost"
+                f"the broker took {test_set} with success, but the log ends at {end} instead of {due}: {lost} of "
+                f"{len(test_set.records)} records are lost"
             )
         if end > due and not self._target.shared:
             raise _unsafe(f"after {test_set} the log ends at {end} instead of {due}")
@@ -185,8 +185,8 @@ class Trial:
             raise _Unstamped("a resent batch with a sequence was stored again")
         if not found >= {record.key for record in rest.records}:
             raise _unsafe(
-                "the broker answers a partly known set with success, and loses its new batches: "
-                "a new leader may have a part of any set"
+                "the broker answers a partly known set with success, and loses its new batches: a new leader may have "
+                "a part of any set"
             )
         return True
 
@@ -207,8 +207,8 @@ class Trial:
             raise _unsafe(f"the broker takes {test_set} with success: it does not check batches in a set")
         if (yield from self._grown(test_set, end)):
             raise _unsafe(
-                f"the broker answers {test_set} with {error_name(error_code)} and stores a part of it: "
-                "sending it again would make duplicates"
+                f"the broker answers {test_set} with {error_name(error_code)} and stores a part of it: sending it "
+                "again would make duplicates"
             )
         return end
 

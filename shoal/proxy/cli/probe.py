@@ -195,8 +195,8 @@ def to_json(report: ClusterReport) -> str:
 _MEANING = {
     Result.PROVEN: "Every broker stores sets: Shoal sends several batches per partition in one request.",
     Result.REFUSED: (
-        "Brokers that refuse sets get one batch per partition and request: correct, but slow for small batches.\n"
-        "The Java agent (docs/agent.md) makes an unmodified Apache Kafka 3.9 to 4.3 take them."
+        "Brokers that refuse sets get one batch per partition and request: correct, but slow for small batches.\nThe "
+        "Java agent (docs/agent.md) makes an unmodified Apache Kafka 3.9 to 4.3 take them."
     ),
     Result.UNSAFE: (
         "UNSAFE: a broker reports success and loses or changes records. Shoal never sends it a set; no client should."

@@ -90,8 +90,7 @@ def _same_cluster(settings: Settings, where: Where) -> Iterator[Problem]:
         if shared := clusters[listener.cluster] & clusters[target]:
             what = (
                 f"{min(shared)} is also a broker of the target: a mirror of a cluster into itself may copy its copies "
-                "forever. "
-                f"Correct the address; or, if copies have other names, set {_SAME_CLUSTER}"
+                f"forever. Correct the address; or, if copies have other names, set {_SAME_CLUSTER}"
             )
             yield Problem(where(index, "cluster"), what)
 
@@ -105,9 +104,8 @@ def _pair_problem(listener: ListenerSettings, unwraps: list[str]) -> str | None:
         return 'only a listener with mode = "wrap" has a pair: remove it' if listener.pair is not None else None
     if listener.pair is None and not unpaired:
         return (
-            "is missing: name the unwrap listener that the mirror produces to "
-            f"(known: {listed(unwraps)}); or, if another Shoal process opens the envelopes, "
-            "set unpaired = true under [listener.shallow]"
+            f"is missing: name the unwrap listener that the mirror produces to (known: {listed(unwraps)}); or, if "
+            "another Shoal process opens the envelopes, set unpaired = true under [listener.shallow]"
         )
     if listener.pair is not None and unpaired:
         return "is set together with unpaired = true: remove one of them"
@@ -265,8 +263,8 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
         elif listener.mode == Mode.WRAP and shallow.fetch_max_bytes > settings.limits.held_response_bytes:
             limit = settings.limits.held_response_bytes
             what = (
-                f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): "
-                "Shoal could not hold such a response"
+                f"{shallow.fetch_max_bytes} is above limits.held-response-bytes ({limit}): Shoal could not hold such a "
+                "response"
             )
             yield Problem(where(index, "shallow.fetch-max-bytes"), what)
 
@@ -278,7 +276,6 @@ def run_limit_problem(shallow: ShallowSettings, limits: Limits) -> str | None:
             most = limit - ENVELOPE_OVERHEAD
             return (
                 f"{shallow.run_limit} is too large: at most {most}, so that Shoal can hold a {name} with such an "
-                "envelope "
-                f"(limits.held-{name}-bytes is {limit})"
+                f"envelope (limits.held-{name}-bytes is {limit})"
             )
     return None

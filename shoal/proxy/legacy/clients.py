@@ -88,8 +88,8 @@ class LegacyClients:
     def _log_client(self, host: str, client_id: str | None, client: _Client) -> None:
         translated = _versions(one for one in client.spoken if one[1] < UPSTREAM_VERSION.get(one[0], 0))
         text = (
-            f"listener {self._listener!r}: legacy client {client_id!r} at {host} uses the protocol of "
-            f"Kafka {client.release}, which brokers of Kafka 4 do not support: {translated} are translated; upgrade it"
+            f"listener {self._listener!r}: legacy client {client_id!r} at {host} uses the protocol of Kafka "
+            f"{client.release}, which brokers of Kafka 4 do not support: {translated} are translated; upgrade it"
         )
         names = event(
             text, listener=self._listener, client_id=client_id, host=host, like=str(client.release), versions=translated

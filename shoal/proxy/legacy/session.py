@@ -224,8 +224,7 @@ class FetchSession:
         self._tally.fetch_errors += 1
         connection = self._connection
         connection.listener.complain(
-            f"{topic!r}-{number} cannot be sent to client id {connection.client_id!r} at {connection.peer} from "
-            "offset "
+            f"{topic!r}-{number} cannot be sent to client id {connection.client_id!r} at {connection.peer} from offset "
             f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
         )
         java_0_9 = self._header.api_version == _JAVA_0_9

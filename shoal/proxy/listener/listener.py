@@ -183,8 +183,8 @@ class Listener:
             except OSError as error:
                 self.state_failed()
                 self.complain(
-                    f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get "
-                    "other ports after a restart. Make room, or choose another state-dir, and restart Shoal"
+                    f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get other "
+                    "ports after a restart. Make room, or choose another state-dir, and restart Shoal"
                 )
 
     def _identified(self, cluster: str) -> None:

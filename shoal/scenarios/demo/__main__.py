@@ -72,8 +72,7 @@ def main() -> int:
 def _opening(plan: Plan) -> str:
     return (
         f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on "
-        f"{os.cpu_count()} cores,\n"
-        f"{plan.comparison.opening}\n"
+        f"{os.cpu_count()} cores,\n{plan.comparison.opening}\n"
     )
 
 

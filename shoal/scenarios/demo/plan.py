@@ -109,9 +109,9 @@ _STOCK = ("--plain-compression", "lz4", "--multi-batch", "never")
 _LARGER_BATCHES = {"B.producer.batch.size": "131072"}
 SMALL = Comparison(
     opening=(
-        "in batches of three records: by a stock MirrorMaker 2 alone, then through `shoal mirror`,\n"
-        "to a stock broker (MirrorMaker 2 re-batches; then each batch unchanged, in a request of its own)\n"
-        "and to a broker with Shoal's agent (each batch unchanged, many in a request)."
+        "in batches of three records: by a stock MirrorMaker 2 alone, then through `shoal mirror`,\nto a stock broker "
+        "(MirrorMaker 2 re-batches; then each batch unchanged, in a request of its own)\nand to a broker with Shoal's "
+        "agent (each batch unchanged, many in a request)."
     ),
     folder="demo-small",
     records=2_000_000,  # as above: compiling is half of what a mirror takes for 1,000,000

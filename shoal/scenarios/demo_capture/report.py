@@ -65,15 +65,14 @@ def as_text(report: Mapping[str, Any]) -> str:
     ]
     lines = [
         f"{report['rows']:,} rows captured; {sizes['batches']:,} batches produced, "
-        f"{number(sizes['records_per_batch'])} records each, "
-        f"{number(sizes['requests_per_mb'])} requests per MB",
+        f"{number(sizes['records_per_batch'])} records each, {number(sizes['requests_per_mb'])} requests per MB",
         "",
         render(rows),
         "",
         *_replayed(report["replay"]),
         f"audit: {audit['missing']} missing, {audit['doubled']} doubled",
-        f"envelopes: {report['books']['envelopes']:,}, reconciled {report['books']['reconciled']:,}, "
-        f"mismatches {report['books']['mismatches']:,}",
+        f"envelopes: {report['books']['envelopes']:,}, reconciled {report['books']['reconciled']:,}, mismatches "
+        f"{report['books']['mismatches']:,}",
         f"cascade: levels {'equal' if cascade['levels_equal'] else 'NOT EQUAL'}; abnormal: {_abnormal(cascade)}",
     ]
     return "\n".join(lines)

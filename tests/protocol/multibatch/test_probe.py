@@ -54,8 +54,8 @@ def test_a_broker_that_stores_sets_whole_is_proven(plan: ProbePlan) -> None:
     assert proof.result is Result.PROVEN
     assert proof.stamps
     assert proof.why == (
-        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; "
-        "batches with sequences are known again one by one"
+        "sets of 2, 5, 64 batches were stored and read back, nothing of a damaged one was; batches with sequences are "
+        "known again one by one"
     )
     assert proof.identity is not None
     assert (proof.identity.cluster_id, proof.identity.node_id) == ("a-cluster", 1)

@@ -67,9 +67,9 @@ def dump_line(record: NewRecord, offset: int) -> str:
     assert value is not None
     names = ",".join(bytes(name).decode() for name, _ in record.headers)
     return (
-        f"| offset: {offset} CreateTime: {record.timestamp} keySize: {-1 if key is None else len(key)} "
-        f"valueSize: {len(value)} sequence: -1 headerKeys: [{names}]"
-        f"{'' if key is None else ' key: ' + bytes(key).decode()} payload: {bytes(value).decode()}"
+        f"| offset: {offset} CreateTime: {record.timestamp} keySize: {-1 if key is None else len(key)} valueSize: "
+        f"{len(value)} sequence: -1 headerKeys: [{names}]{'' if key is None else ' key: ' + bytes(key).decode()} "
+        f"payload: {bytes(value).decode()}"
     )
 
 

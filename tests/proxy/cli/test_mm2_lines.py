@@ -53,16 +53,8 @@ def test_connect_lines_are_json_with_converters() -> None:
 
 def test_strimzi_lines_are_a_fragment_of_the_v1_resource() -> None:
     assert strimzi(Wiring(source=Address("shoal", 19092), target=Address("shoal", 29092))) == (
-        "apiVersion: kafka.strimzi.io/v1\n"
-        "kind: KafkaMirrorMaker2\n"
-        "spec:\n"
-        "  target:\n"
-        "    alias: B\n"
-        "  mirrors:\n"
-        "    - source:\n"
-        "        alias: A\n"
-        "      sourceConnector:\n"
-        "        config:\n"
+        "apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\nspec:\n  target:\n    alias: B\n  mirrors:\n    - "
+        "source:\n        alias: A\n      sourceConnector:\n        config:\n"
         '          source.consumer.bootstrap.servers: "shoal:19092"\n'
         '          producer.override.bootstrap.servers: "shoal:29092"\n'
         '          producer.override.compression.type: "none"\n'

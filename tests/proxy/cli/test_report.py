@@ -62,16 +62,15 @@ OPENED = ShallowStatistics(
 
 def test_a_wrap_listener_tells_what_was_wrapped_and_what_not_and_why() -> None:
     assert told(START, snapshot(110.0, listener(), source=WRAPPED)) == (
-        "source: wrapped 12,022 batches (4,000,000 records, 366 MB, 36.6 MB/s) in 741 envelopes; "
-        "16 batches raw (compaction left holes in the batch: 12, first batch after a start or seek: 4); 4 connections"
+        "source: wrapped 12,022 batches (4,000,000 records, 366 MB, 36.6 MB/s) in 741 envelopes; 16 batches raw "
+        "(compaction left holes in the batch: 12, first batch after a start or seek: 4); 4 connections"
     )
 
 
 def test_an_unwrap_listener_tells_what_was_appended() -> None:
     assert told(START, snapshot(105.0, listener("target", active=1, in_flight=3), target=OPENED)) == (
         "target: opened 741 envelopes, appended 12,022 batches (4,000,000 records, 366 MB, 73.2 MB/s) in 6,100 "
-        "requests; "
-        "1 connection, 3 requests in flight"
+        "requests; 1 connection, 3 requests in flight"
     )
 
 
@@ -92,8 +91,8 @@ def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why
         snapshot(105.0, flows, p=now),
     )[0]
     assert line.text == (
-        "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; "
-        "37 produce requests alone (transactional: 30, large: 7); 4 connections"
+        "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; 37 produce "
+        "requests alone (transactional: 30, large: 7); 4 connections"
     )
     assert (line.values["coalesced_taken"], line.values["alone"]) == (12_345, {"transactional": 30, "large": 7})
 
@@ -119,8 +118,8 @@ def test_trouble_is_told() -> None:
     closed = {CloseCause.UPSTREAM_LOST: 2, CloseCause.CLIENT_CLOSED: 9}
 
     assert told(START, snapshot(105.0, listener("target", active=0, closed=closed), target=shallow)) == (
-        "target: 3 batches of retries not appended twice; 1 partition error from the target; "
-        "connections ended: broker lost: 2; 0 connections"
+        "target: 3 batches of retries not appended twice; 1 partition error from the target; connections ended: broker "
+        "lost: 2; 0 connections"
     )
 
 

@@ -111,8 +111,8 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1] == (
-        f"shoal: error: listener 'source': cannot listen on 127.0.0.1:{source}: Address already in use: "
-        "choose another with --source-listen"
+        f"shoal: error: listener 'source': cannot listen on 127.0.0.1:{source}: Address already in use: choose another "
+        "with --source-listen"
     )
 
 

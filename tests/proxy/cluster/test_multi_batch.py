@@ -149,8 +149,8 @@ async def test_a_refusal_is_told_once_and_not_asked_for_again(caplog: pytest.Log
         assert here.broker.asked.count(ApiKey.METADATA) == 1
         (told,) = caplog.messages
         assert told == (
-            "cluster 'c': broker 1 gets one batch per partition and request: refused: "
-            "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
+            "cluster 'c': broker 1 gets one batch per partition and request: refused: the broker answers 2 batches "
+            "(uncompressed) with error 87 (INVALID_RECORD)"
         )
 
 
@@ -270,8 +270,8 @@ async def test_a_withdrawn_proof_is_withdrawn_for_every_connection(caplog: pytes
         assert not await say(second)
         warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         assert warnings == [
-            "cluster 'c': broker 1 no longer takes several batches per request: error 87 to a set of 12 batches "
-            "for t1-0; one by one again"
+            "cluster 'c': broker 1 no longer takes several batches per request: error 87 to a set of 12 batches for "
+            "t1-0; one by one again"
         ]
         here.now[0] += 600
         assert await say(second)

@@ -130,8 +130,8 @@ def test_without_java_the_command_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_without_the_extra_the_command_says_so() -> None:
     run = (
-        "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['spark', 'audit', 'a', 'b']; import "
-        "shoal.__main__ as m; m.main()"
+        "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['spark', 'audit', 'a', 'b']; import shoal.__main__ "
+        "as m; m.main()"
     )
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

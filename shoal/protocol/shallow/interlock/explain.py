@@ -45,12 +45,12 @@ def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> s
     if state.foreign_records:
         return (
             f"records for {topic} come to {settings.listener}, but for {seconds} none of those that {flow} was given. "
-            f"Does a transform (SMT), filter or converter change them? Then list the topic in deep-topics. "
-            f"Or are they another mirror's? {_question(flow)}"
+            "Does a transform (SMT), filter or converter change them? Then list the topic in deep-topics. Or are they "
+            f"another mirror's? {_question(flow)}"
         )
     return (
         f"no record of {topic} that {flow} was given has come to {settings.listener} for {seconds}. {_question(flow)} "
-        f"Can the mirror produce at all (see its log)?"
+        "Can the mirror produce at all (see its log)?"
     )
 
 
@@ -64,8 +64,8 @@ _OWN = (
 def _question(flow: Flow) -> str:
     alias = _TARGET.search(flow.client_id)
     return (
-        f"Does {alias[1] if alias else 'B'}.producer.bootstrap.servers "
-        f"(on Connect: producer.override.bootstrap.servers) name this listener, and nothing else?"
+        f"Does {alias[1] if alias else 'B'}.producer.bootstrap.servers (on Connect: "
+        "producer.override.bootstrap.servers) name this listener, and nothing else?"
     )
 
 
@@ -101,8 +101,7 @@ def strayed(flow: Flow, given: GivenToken, settings: EvidenceSettings, now: floa
     return (
         f"records of {given.topic} that {flow} was given came to {settings.listener}, but not the one that no other "
         f"client was given, for {now - given.at:.0f} s: {_record(given)}. So another client copies these records, or a "
-        "filter "
-        f"dropped it; nothing is wrapped. Where the mirror produces to, that record may have that header. "
+        "filter dropped it; nothing is wrapped. Where the mirror produces to, that record may have that header. "
         f"{_question(flow)}"
     )
 
@@ -112,7 +111,7 @@ def brought(flow: Flow, given: GivenToken, settings: EvidenceSettings) -> str:
     return (
         f"the record of {given.topic} that only {flow} was given ({_record(given)}) came to {settings.listener} "
         f"{flow.detour}; nothing is wrapped. {_OWN} {_question(flow)} Where the mirror produces to, that record may "
-        f"have that header"
+        "have that header"
     )
 
 
@@ -136,7 +135,7 @@ def _strand(flow: Flow) -> tuple[str, str]:
     if flow.has_lost_a_token:
         return (
             f"{flow} has disconnected after it was given a record with a token (shoal.interlock/...), which has not "
-            f"come to the target listener",
+            "come to the target listener",
             _question(flow),
         )
     return (

@@ -57,8 +57,7 @@ def _one_list(case: Case) -> Iterator[Finding]:
         key, address = f"{case.flow.target}.{_BOOTSTRAP}", client_address(case.shoal.unwrap)
         why = (
             "in exactly-once mode it must equal the data producer's list: otherwise Connect also writes the offsets "
-            "outside the "
-            "transaction, and records of an aborted transaction are lost"
+            "outside the transaction, and records of an aborted transaction are lost"
         )
         yield case.finding(Severity.MUST, worker or f"{key} is not set", why, (key, address))
 
@@ -71,8 +70,7 @@ def _workers_list(case: Case) -> Finding:
     entry = case.flow.find("producer", _BOOTSTRAP)
     why = (
         "in exactly-once mode the worker's own bootstrap.servers (not visible here) must equal this list: otherwise "
-        "Connect "
-        "also writes the offsets outside the transaction, and records of an aborted transaction are lost"
+        "Connect also writes the offsets outside the transaction, and records of an aborted transaction are lost"
     )
     return case.finding(Severity.SHOULD, entry or f"producer.override.{_BOOTSTRAP}", why)
 

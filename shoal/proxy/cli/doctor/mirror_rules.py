@@ -72,8 +72,7 @@ def _transform(case: Case, at: Entry | str, name: str) -> Finding:
         Severity.MUST,
         at,
         f"transform {name} would see one envelope instead of its records. Remove it, or declare its source topics as "
-        "deep "
-        "topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
+        "deep topics: shoal mirror --deep-topics '^orders$', or deep-topics = [\"^orders$\"] under [listener.shallow]",
     )
 
 
@@ -86,17 +85,14 @@ def check_tolerance(case: Case) -> Iterator[Finding]:
     if idempotent is not None and idempotent.value.lower() == "true":
         why = (
             "with an idempotent producer, an envelope ends at the first batch that the target refuses, and Connect "
-            "then skips "
-            "the rest of the envelope: records are lost"
+            "then skips the rest of the envelope: records are lost"
         )
         yield case.finding(Severity.MUST, entry, why, (case.flow.key("connector", key), "none"))
     else:
         why = (
             "what the target refuses (a timestamp too far ahead, no key in a compacted topic, a record too large) is "
-            "skipped: "
-            "through Shoal its whole source batch, without Shoal the batch of the mirror's producer. Shoal logs it. "
-            "With none "
-            "(the default) the task fails, and nothing is skipped"
+            "skipped: through Shoal its whole source batch, without Shoal the batch of the mirror's producer. Shoal "
+            "logs it. With none (the default) the task fails, and nothing is skipped"
         )
         yield case.finding(Severity.NOTE, entry, why)
 
@@ -113,8 +109,7 @@ def check_heartbeats(case: Case) -> Iterator[Finding]:
     if entry is None or entry.value.lower() == "true":
         why = (
             f"MM2 also starts the reverse worker {reverse} for heartbeats: it creates topics on {case.flow.source} and "
-            "needs "
-            f"permissions there. Switch it off, or start MM2 with --clusters {case.flow.target}"
+            f"needs permissions there. Switch it off, or start MM2 with --clusters {case.flow.target}"
         )
         at: Entry | str = entry if entry is not None else "emit.heartbeats.enabled is not set (default true)"
         yield case.finding(Severity.SHOULD, at, why, ("emit.heartbeats.enabled", "false"))
@@ -125,8 +120,7 @@ def check_policy(case: Case) -> Iterator[Finding]:
     if entry is not None and entry.value.rpartition(".")[2] not in _POLICIES:
         why = (
             "Shoal never wraps internal topics (Kafka's rule: __*, .*, *.internal, *-internal); if this policy has "
-            "other names "
-            "for them, list them as deep topics"
+            "other names for them, list them as deep topics"
         )
         yield case.finding(Severity.NOTE, entry, why)
 
@@ -195,8 +189,7 @@ def check_topic_codec(case: Case) -> Iterator[Finding]:
         return
     why = (
         "topics of the target should have compression.type = producer (the default) or the codec of the source's "
-        "producers; "
-        "otherwise brokers compress every batch again. MM2 copies the setting from the source's topics "
+        "producers; otherwise brokers compress every batch again. MM2 copies the setting from the source's topics "
         "(config.properties.exclude)"
     )
     yield case.finding(Severity.NOTE, f"compression.type of topics on {case.flow.target}", why)

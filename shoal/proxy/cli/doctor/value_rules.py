@@ -87,8 +87,8 @@ def _timeout(shoal: ShoalListeners) -> int:
 
 _NO_TLS = "this version of Shoal supports no TLS, neither to clients nor to brokers: use plaintext listeners"
 _SIGNS_THE_HOST = (
-    "this mechanism signs the host name that the client connects to, so it fails through a proxy; "
-    "PLAIN, SCRAM and OAUTHBEARER work"
+    "this mechanism signs the host name that the client connects to, so it fails through a proxy; PLAIN, SCRAM and "
+    "OAUTHBEARER work"
 )
 _SEES_ENVELOPES = "an interceptor sees envelopes instead of records"
 

@@ -146,8 +146,8 @@ def _other_target(case: Case) -> Finding:
     assert shared is not None
     right = next(flow for flow in case.flows if _goes_through(flow, case.shoal))
     why = (
-        f"this line also sends the consumer of {case.flow.name} to Shoal, but its producer does not use Shoal: "
-        f"set the line for {right.name} only"
+        f"this line also sends the consumer of {case.flow.name} to Shoal, but its producer does not use Shoal: set the "
+        f"line for {right.name} only"
     )
     direct = "the brokers of the source" if brokers is None else brokers.value
     return case.finding(

@@ -64,8 +64,8 @@ async def _describe_difference(source: Copy, target: Copy, number: int) -> str:
     ours, theirs = source.partitions[number], target.partitions[number]
     index = _first_unequal(ours.fingerprints, theirs.fingerprints)
     lines = [
-        f"{source.topic} and {target.topic} differ in partition {number} at record {index}"
-        f" ({len(ours.offsets)} records, the copy has {len(theirs.offsets)})",
+        f"{source.topic} and {target.topic} differ in partition {number} at record {index} ({len(ours.offsets)} "
+        f"records, the copy has {len(theirs.offsets)})",
         f"  source {await _shown(source, number, index)}",
         f"  target {await _shown(target, number, index)}",
     ]

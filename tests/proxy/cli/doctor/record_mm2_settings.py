@@ -33,8 +33,7 @@ SETTINGS = {
 SPOTS = {
     "bootstrap.servers": (
         "{} consumer.{} producer.{} A.consumer.{} A.producer.{} B.consumer.{} B.producer.{} A->B.consumer.{} "
-        "A->B.producer.{} "
-        "A->B.source.consumer.{} A->B.producer.override.{}",
+        "A->B.producer.{} A->B.source.consumer.{} A->B.producer.override.{}",
         "h1:9092 h2:9092 h3:9092 h4:9092",
     ),
     "security.protocol": (

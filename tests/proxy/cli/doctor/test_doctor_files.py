@@ -156,8 +156,8 @@ def test_connectors_of_something_else_are_refused(text: str, why: str) -> None:
 
 def test_properties_are_read_as_java_reads_them() -> None:
     text = (
-        "# comment\n! comment\n\n  a.b=1\nc : 2  \nd 3\ne = long \\\n   value\nf\\=g = h\\u0041\\t.\n"
-        "empty =\nbare\n# continued \\\ntail = x\\"
+        "# comment\n! comment\n\n  a.b=1\nc : 2  \nd 3\ne = long \\\n   value\nf\\=g = h\\u0041\\t.\nempty =\nbare\n# "
+        "continued \\\ntail = x\\"
     )
 
     assert read_properties(text) == [
