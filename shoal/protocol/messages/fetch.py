@@ -66,7 +66,7 @@ class FetchRequest:
 
 class FetchedPartition(NamedTuple):
     """A partition of a response. `aborted` counts aborted transactions; `field` is the position of the RECORDS length;
-    `start`..`end` is the record set, empty (start == end) when null or of no bytes."""
+    `start`..`end` is the record set, empty (start == end) if null or zero-length."""
 
     topic: Topic
     partition: int
@@ -162,7 +162,7 @@ def read_fetch_request(frame: Buffer, version: int) -> FetchRequest:
 def limit_fetch(
     frame: bytearray | memoryview, request: FetchRequest, *, max_bytes: int, partition_max_bytes: int
 ) -> None:
-    """Lower the limits (bytes) of `request`, in place in the `frame` that it was read from; lower limits stay."""
+    """Lower the limits (bytes) of `request`, in place in the `frame` that it was read from; lower limits are kept."""
     if request.max_bytes > max_bytes:
         _INT32.pack_into(frame, request.max_bytes_at, max_bytes)
     for partition in request.partitions:

@@ -76,7 +76,7 @@ class ProducePartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest:
-    """`acks`: -1 all replicas, 1 leader, 0 no answer."""
+    """`acks`: -1 all replicas, 1 leader, 0 no response."""
 
     transactional_id: str | None
     acks: int

@@ -6,7 +6,7 @@
     epoch >0   incremental request in the given session: partitions are added or get a new offset, then the forgotten
                ones are removed (`FetchSession.update`); all others keep their offset
 
-A partition that is not known is absent from the result, and nothing may be concluded about it. So limits and anything
+An unknown partition is absent from the result, and nothing may be concluded about it. So limits and anything
 doubtful (a partition twice in a request, a session opened on another connection) lead to absence, never to a guess. A
 session belongs to the broker, not to a connection: a client that lost its connection between two requests continues the
 session on the next one, indefinitely (`knows`). Results are never changed after they are returned, because a response

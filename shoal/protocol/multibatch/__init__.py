@@ -1,4 +1,4 @@
-"""Does a broker take several batches per partition in one Produce request? Shoal proves it before using it.
+"""Does a broker accept several batches per partition in one Produce request? Shoal proves it before using it.
 
     login -> probe -> trial (produce sets, read them back) -> proof -> known (the proofs of all brokers)
 

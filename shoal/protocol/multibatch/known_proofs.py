@@ -49,7 +49,7 @@ class KnownProofs:
         return entry is None or entry.proof.proven or now >= entry.retry_at
 
     def learned(self, node_id: int, proof: Proof, now: float) -> bool:
-        """True if this is news for the operator."""
+        """True if this is new to the operator."""
         self._entries[node_id] = _Entry(proof=proof, retry_at=now + RETRY_SECONDS)
         report = (proof.result, proof.why)
         is_news = self._reported.get(node_id) != report
@@ -57,7 +57,7 @@ class KnownProofs:
         return is_news
 
     def withdrawn(self, node_id: int, why: str, now: float) -> bool:
-        """A proven broker refused a set. Returns True if this is news for the operator."""
+        """A proven broker refused a set. Returns True if this is new to the operator."""
         old = self.proof(node_id)
         identity = old.identity if old else None
         return self.learned(node_id, Proof(result=Result.REFUSED, why=why, identity=identity), now)

@@ -2,7 +2,7 @@
 
     ApiVersions, Metadata ── the broker's identity ── already proven: done
     CreateTopics (or the given topic) ── one partition that this broker leads
-    Produce a single batch ── it is taken: later refusals are due to sets
+    Produce a single batch ── accepted: later refusals are due to sets
     for each set:   Produce ── ListOffsets ── Fetch ── every record as it was sent, at its offset
     a damaged set:  Produce ── an error, and no record of it is in the log
     with a producer id (InitProducerId):
@@ -13,14 +13,14 @@
 
 A success code proves nothing (Redpanda and librdkafka's mock answer success, keep the first batch and lose the rest),
 so only records that are read back count. The damaged set is needed because the produce path splits a refused set and
-sends its batches again: a broker that stores the batches before the bad one (Tansu) would make duplicates. The partly
-known set is what a new leader may see that has replicated a part of it: a broker that merely takes sets calls it a
-duplicate, and loses the rest.
+sends its batches again: a broker that stores the batches before the bad one (Tansu) would make duplicates. A new leader
+that has replicated only part of a set sees a partly known set: a broker that merely accepts sets calls it a duplicate,
+and loses the rest.
 
 A given topic may have other writers: then offsets need not be consecutive, and only our own records are compared. In a
 scratch topic every offset is ours and must be exact.
 
-Kafka before 2.4 (no Produce v8) refuses sets, up to 2.1 by closing the connection: it is not tried.
+Kafka before 2.4 (no Produce v8) refuses sets, up to 2.1 by closing the connection: these brokers are not probed.
 """
 
 from collections.abc import Callable, Generator

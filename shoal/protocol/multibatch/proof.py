@@ -8,9 +8,9 @@ __all__ = ["Identity", "Proof", "Result"]
 
 class Result(StrEnum):
     PROVEN = "proven"  # every set was stored whole, in order, and read back; nothing of a damaged one was stored
-    REFUSED = "refused"  # single batches are taken, sets are not, and the broker says so
-    UNSAFE = "unsafe"  # the broker answers success, but records are missing or wrong
-    UNKNOWN = "unknown"  # the probe could not start, or not finish
+    REFUSED = "refused"  # the broker accepts single batches and returns an error for sets
+    UNSAFE = "unsafe"  # the broker reports success, but records are missing or wrong
+    UNKNOWN = "unknown"  # the probe could not start or finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

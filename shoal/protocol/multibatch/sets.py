@@ -1,8 +1,8 @@
 """The record sets that a probe produces, and the comparison of records read back with records sent.
 
 Every record has a key (a broker may default to compaction, which refuses records without one). The key names the probe,
-so records of others in a shared topic are never taken for ours. Timestamps are the caller's `now` (ms): brokers refuse
-those far from their own clock. They are not compared if the topic uses LogAppendTime.
+so other clients' records in a shared topic are never mistaken for ours. Timestamps are the caller's `now` (ms): brokers
+refuse those far from their own clock. They are not compared if the topic uses LogAppendTime.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ _PLANS = (
 
 
 def single_batch(token: bytes, now: int) -> TestSet:
-    """Every broker takes this: a later refusal is then due to the set."""
+    """Every broker accepts this: a later refusal is then due to the set."""
     return _test_set(token, 0, _Plan("single", ((Codec.NONE, 2),)), now)
 
 

@@ -225,8 +225,8 @@ class Trial:
     def _produce(self, test_set: TestSet) -> Talk[tuple[int, int]]:
         """Error code and base offset.
 
-        With acks=all the leader answers when consumers can read the set. In a scratch topic, whose only replica is the
-        leader, that is at once, and min.insync.replicas does not block it.
+        With acks=all the leader answers when consumers can read the set: immediately in a scratch topic, whose only
+        replica is the leader; min.insync.replicas does not block it.
         """
         self.current = test_set
         values = messages.produce(
@@ -260,7 +260,7 @@ class Trial:
 
 
 class _Unstamped(Exception):
-    """The broker ignores sequences, or treats them otherwise than Shoal requires: batches are sent without them."""
+    """The broker ignores sequences, or does not treat them as Shoal requires: batches are sent without them."""
 
 
 def _unsafe(why: str) -> DialogueEnded:

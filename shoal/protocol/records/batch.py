@@ -176,7 +176,7 @@ def body_crc(buf: Buffer, start: int, end: int) -> int:
 
 
 def body_crcs(buf: Buffer, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
-    """`body_crc` of each batch with these starts and ends, which are equally many."""
+    """`body_crc` of each batch; `starts` and `ends` are parallel."""
     view = memoryview(buf)
     return [crc32c(view[start + _CRC_FROM : end]) for start, end in zip(starts, ends, strict=True)]
 
@@ -190,7 +190,7 @@ def require_crc(header: BatchHeader, buf: Buffer, start: int, end: int) -> None:
 
 
 def producible_header(buf: Buffer, start: int, end: int) -> bytes:
-    """The 61 bytes with which the batch `buf[start:end]` may be produced, before its unchanged payload.
+    """The 61 header bytes with which the batch `buf[start:end]` may be produced, its payload unchanged.
 
     baseOffset 0, leader epoch, producer id, epoch and sequence -1, attribute bits 4 and 6 cleared, as UnifiedLog and
     LogValidator require, and the CRC patched from the old one, so that the broker still detects damage to the payload.

@@ -1,10 +1,10 @@
 """Split a batch for a broker that answered MESSAGE_TOO_LARGE (its max.message.bytes applies per batch).
 
-Records are spliced, not decoded: only the length and the offset delta of each are rewritten. The baseTimestamp stays,
-so timestamp deltas stay, and everything from the key on is copied unchanged.
+Records are spliced, not decoded: only the length and the offset delta of each are rewritten. The baseTimestamp and
+the timestamp deltas are kept, and everything from the key on is copied unchanged.
 
 `compress_plain` compresses a batch that a mirror sends uncompressed (its producer should not compress envelopes again),
-as a whole payload. No record is decoded, and producer id, epoch and sequence stay.
+as a whole payload. No record is decoded; producer id, epoch and sequence are kept.
 """
 
 from array import array
@@ -70,7 +70,7 @@ class _Cutter:
         )
 
     def _stamps(self, first: int) -> dict[str, int]:
-        """The stamps of the piece that begins with record `first`: the sequence counts on, and wraps to 0."""
+        """The stamps of the piece that begins with record `first`: the sequence continues, and wraps to 0."""
         header = self.header
         if header.producer_id < 0 or header.base_sequence < 0:
             return {}
@@ -104,7 +104,7 @@ def split_batch(
     possible.
 
     Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; leader epoch -1; producer
-    id, epoch and transactional bit kept, the sequence counted on (-1 where there is none); attribute bits 3, 5 and 6
+    id, epoch and transactional bit kept, the sequence continued (-1 where there is none); attribute bits 3, 5 and 6
     clear. A single record cannot be split: it becomes its own batch, however large. Raises RemoteProtocolError for a
     batch without records, a control or LogAppendTime batch, a CRC mismatch, damage, more than `max_decompressed` plain
     bytes or MAX_RECORDS records.
@@ -131,11 +131,10 @@ def _record_starts(payload: bytes, count: int) -> "array[int]":
 
 
 def compress_plain(header: BatchHeader, frame: Buffer, start: int, end: int, codec: Codec) -> list[Buffer] | None:
-    """The record set `frame[start:end]` with its only batch, which is uncompressed, compressed; None = forward it
-    unchanged. `header` is that of its first batch.
+    """The record set `frame[start:end]` with its only, uncompressed batch compressed; None = forward it unchanged.
 
-    None, too, if the result would not be smaller, or a broker would refuse the original: a new checksum must not hide
-    damage.
+    `header` is that of its first batch. None, too, if the result would not be smaller, or a broker would refuse the
+    original: a new checksum must not hide damage.
     """
     if codec is Codec.NONE or header.codec or header.is_control:
         return None

@@ -1,7 +1,7 @@
 """A record set whose headers are read once, for all later questions about it.
 
-Batches may be tiny, and then the work per batch decides the proxy's cost. So one loop reads headers and does nothing
-else. Later questions take the headers by column, in loops that run in C.
+If batches are tiny, the work per batch dominates the proxy's cost. So one loop reads headers and does nothing else.
+Later questions take the headers by column, in loops that run in C.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """Stamp the headers of many small batches at once, in place: `stamped_header`, in a fraction of its time.
 
-Each batch of a set has its own stamp, so hundreds of stamps are written beside 1 kB each that is never read. As in
-producible.py the loops run in C: fields are taken by column and packed by `map`, and a checksum is patched, never
-computed from scratch. It is linear in the change (wire/crc.py), which differs within a run of batches only in the
-sequence:
+Each batch of a set has its own stamp: hundreds of them, each for about 1 kB that is never read. As in producible.py the
+loops run in C: fields are taken by column and packed by `map`, and a checksum is patched, never computed from scratch.
+It is linear in the change (wire/crc.py), which differs within a run of batches only in the sequence:
 
     patched = crc ^ L(change || n zeros)     n bytes follow the stamp; L is the checksum without its inversions
     change  = transactional bit, 20 zeros, producer id, epoch || sequence, each xor its old value:

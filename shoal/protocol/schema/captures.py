@@ -54,8 +54,8 @@ def variable(kind: str, path: str) -> str:
 class Captures:
     """The items of one walker in one version.
 
-    `top` and `rows` are source text: expressions for the result, and for each array path those of its rows as (number
-    of the list, expressions). Raises LookupError for an item without a default that the version lacks.
+    `top` and `rows` are source text: expressions for the result, and for each array path those of its rows as (list
+    number, expressions). Raises LookupError for an item without a default that the version lacks.
     """
 
     def __init__(self, message: Message, version: int, top: tuple[str, ...], rows: tuple[Rows, ...]) -> None:

@@ -2,7 +2,7 @@
 
 A walker is `walk(buf, pos, end) -> tuple`: the captured values of the top level, then one list of rows per captured
 array (see captures.py). It never builds a message and skips other fields, so its cost depends on the number of
-partitions, not of bytes.
+partitions, not on bytes.
 
 Each rule against hostile bytes is written once, here. A length below -1 is refused, so `p` never moves backwards. `p`
 is compared with `end` after every variable-size field and in every loop iteration, so no result is outside the frame. A

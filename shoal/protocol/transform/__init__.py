@@ -3,5 +3,5 @@
     held response     -> addresses: brokers' hosts and ports become those of the listener
     streamed response -> skim: hides addresses in transit; watch: also notes the offsets that each partition got
 
-A streamed response is too large to hold. Its length must stay the same.
+A streamed response is too large to hold. Its length must not change.
 """

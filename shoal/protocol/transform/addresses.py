@@ -7,12 +7,12 @@ Every response of Kafka 4.3 to a client that contains a broker's host and port:
     Produce v10+, Fetch v16+                             NodeEndpoints, tagged field 0 (KIP-951)
     ShareFetch, ShareAcknowledge v0+                     NodeEndpoints, a plain array (KIP-932)
 
-DescribeQuorum v2+ (KIP-853) has the addresses of controllers, for people: clients of brokers do not connect to them.
-They stay unchanged, since Shoal has no port for a controller.
+DescribeQuorum v2+ (KIP-853) has the addresses of controllers, to which clients of brokers do not connect. They are not
+changed, since Shoal has no port for a controller.
 
 In all responses the port follows the host, so an address is one range. An entry with node id -1, an empty host or no
-port is no address (error responses have such entries) and stays. The walks stop after the last address, except that
-tagged fields are at the very end.
+port is no address (error responses have such entries) and is not changed. The walks stop after the last address, except
+that tagged fields are at the very end.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,8 +4,8 @@ From v16 a Fetch response may end with NodeEndpoints, tagged field 0: the real a
 Holding a response of 50 MB to edit its last hundred bytes would cost 50 MB per connection, and a frame's size is sent
 before its end is seen, so the field can be neither replaced nor removed. But its tag number is one byte, and a client
 ignores unknown tags: `FetchSkimmer` overwrites that byte with `HIDDEN_TAG`, and the client finds the leader with a
-Metadata request, as in older versions. All other bytes pass unchanged and at once: nothing is held, and the state is
-one generator. Record sets are skipped by length; some 45 bytes per partition are parsed.
+Metadata request, as in older versions. All other bytes are forwarded unchanged at once: nothing is held, and the state
+is one generator. Record sets are skipped by length; some 45 bytes per partition are parsed.
 
     FetchResponse v16-v18:  size, correlation id, tags | throttle int32, error int16, session int32, topics, tags
     topic:                  id 16, partitions, tags
@@ -13,9 +13,9 @@ one generator. Record sets are skipped by length; some 45 bytes per partition ar
                             preferred replica 4, records, tags
 
 Kafka 4.3 has no second tagged field there. If others followed NodeEndpoints, renaming alone would break the ascending
-order of tags (KIP-482). Only then the rest of the frame, from that tag number on, is held and reordered: its length
-stays, since every tag number keeps its size. Addresses are hidden from clients that follow the protocol, not from a
-sniffer.
+order of tags (KIP-482). Only then is the rest of the frame, from that tag number on, held and reordered: its length
+is the same, since every tag number keeps its size. Addresses are hidden from clients that follow the protocol, not from
+a sniffer.
 """
 
 from collections.abc import Generator
@@ -93,7 +93,7 @@ class FetchSkimmer:
         return end
 
     def finish(self, rest: bytes | bytearray) -> bytes:
-        """The bytes to send instead of the held rest: equally many. Raises RemoteProtocolError."""
+        """The bytes to send instead of the held rest; same length. Raises RemoteProtocolError."""
         if len(rest) != self._left:
             raise RemoteProtocolError(f"{len(rest)} bytes end a frame that has {self._left} left")
         fields = _fields(rest)
@@ -139,7 +139,7 @@ class FetchSkimmer:
             raise RemoteProtocolError(f"{count} elements or bytes of a fetch response in {self._left} bytes")
         return max(count, 0)
 
-    # Each of these takes the bytes to pass before its first byte, and returns those to pass after its last.
+    # Each of these takes the number of bytes to skip before its first byte, and returns that after its last.
 
     def _response(self) -> Walk:
         skip = (yield from self._tags(4 + 4)) + 4 + 2 + 4

@@ -1,7 +1,7 @@
 """Primitive types, errors and codecs. Nothing here knows a message or an API key.
 
 types          integers, varints, strings, tagged fields: read and write pairs
-errors         which side is at fault; error_codes are Kafka's own
+errors         which side is at fault; error_codes are Kafka's
 framing        is this the size of a Kafka frame?
 splice         replace ranges of a frame without copying the rest
 crc            CRC-32C, patched and combined without a second pass

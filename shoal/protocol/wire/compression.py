@@ -7,7 +7,7 @@ checked first:
 - gzip: `zlib.decompressobj` has a limit. Members may be concatenated (RFC 1952 2.2), at most MAX_GZIP_MEMBERS.
 - snappy: each raw block begins with its decompressed length; the sum is checked before anything is allocated. Kafka's
   clients write xerial framing (SnappyOutputStream: a header, then [int32 length, raw block]*), some write a single raw
-  block. Both are read, xerial is written.
+  block. Shoal reads both and writes xerial.
 - lz4: `LZ4FrameDecompressor.decompress(max_length=)` has a limit; `lz4.frame.decompress` would trust the stated size.
   Frames are written with independent blocks, since Kafka's Lz4BlockInputStream refuses linked ones, and without a
   content size.
@@ -57,8 +57,8 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-# Clients write one member per batch. Each further member costs a copy of the rest of the input, so their number is
-# bounded: otherwise 20-byte members make the time quadratic.
+# Clients write one member per batch. Each further member costs a copy of the rest of the input: without a limit,
+# 20-byte members would make the time quadratic.
 MAX_GZIP_MEMBERS = 64
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"

@@ -148,7 +148,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """For people: "error 87 (INVALID_RECORD)", or "error 999" for an unknown code."""
+    """For messages: "error 87 (INVALID_RECORD)", or "error 999" for an unknown code."""
     try:
         return f"error {code} ({ErrorCode(code).name})"
     except ValueError:

@@ -23,4 +23,4 @@ class UnsupportedVersion(RemoteProtocolError):
 
 
 class TooLarge(RemoteProtocolError):
-    """Its decompressed form is above the limit; as far as it was read, it is not damaged."""
+    """Decompressed data is above the limit; no damage was found in what was read."""

@@ -1,8 +1,8 @@
 """Decompression in steps: the caller takes a batch's plain bytes as it needs them.
 
 `compression.decompress` returns a whole payload within a limit. Here the total is not limited, since it is never held:
-each step produces at most `most` bytes, so a batch that expands without end costs only the time for the bytes that are
-taken. The memory that a codec needs between steps is bounded and known in advance (`working_bytes`):
+each step produces at most `most` bytes, so a decompression bomb costs only the time for the bytes that are taken. The
+memory that a codec needs between steps is bounded and known in advance (`working_bytes`):
 
 - gzip: a window of 32 KiB. Input is fed in pieces, since `decompressobj` copies unused input at every step.
 - snappy has no streaming form: a block is decompressed whole, then returned in steps. Xerial blocks have 32 KiB. A

@@ -20,7 +20,7 @@ MECHANISMS: Final = ("PLAIN", *_DIGESTS)
 TOKEN_ROUNDS: Final = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2, "OAUTHBEARER": 1}
 """Frames without a Kafka header that each side sends after SaslHandshake v0 (RFC 4616, 5802, 7628). GSSAPI has no fixed
 number."""
-_MOST_ITERATIONS: Final = 100_000  # bounds the time that a server can cost us; Kafka takes 16384 at most
+_MOST_ITERATIONS: Final = 100_000  # bounds the time that a server can cost us; Kafka allows 16384 at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Credentials:
 def tokens(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None]:
     """Yields the client's tokens; send it the server's. `nonce`: printable, without a comma, random.
 
-    Raises RemoteProtocolError when the server does not know the password either, or when its tokens cannot be read.
+    Raises RemoteProtocolError if the server does not prove that it knows the password, or its tokens cannot be read.
     """
     if credentials.mechanism == "PLAIN":
         yield f"\0{credentials.username}\0{credentials.password}".encode()

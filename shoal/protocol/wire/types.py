@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionRef(NamedTuple):
-    """A partition as a request refers to it: by its topic's name, or by the topic's id. The answer repeats it.
+    """A partition as a request refers to it: by its topic's name, or by the topic's id. The response repeats it.
 
     Not an identity: the next request for the same partition may use the other form.
     """

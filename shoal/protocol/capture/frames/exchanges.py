@@ -1,7 +1,7 @@
 """Matches the frames of one client connection: a request has its API, an answer only the request's correlation id.
 
 Frames without a Kafka header are SASL tokens, after a SaslHandshake v0 whose mechanism the broker accepts. They are
-expected from the request on, until the broker refuses: a possible token is never read as a request.
+expected from that request until the broker refuses, so a possible token is never read as a request.
 """
 
 from collections import deque
@@ -38,13 +38,12 @@ class ExchangeRequest(NamedTuple):
 
 
 class Exchanges(Generic[T]):
-    """The exchanges of one connection. `waiting`: unanswered requests, each with the caller's data; the caller limits
-    them."""
+    """The exchanges of one connection. `waiting`: unanswered, each with the caller's data; the caller limits them."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[ExchangeRequest, T]] = deque()
         self._client_id = ""
-        self._tokens = 0  # still to come from the client
+        self._tokens = 0  # still expected from the client
 
     def request(self, frame: bytes) -> ExchangeRequest:
         """`frame` may be cut after its header. Never raises."""
@@ -62,7 +61,7 @@ class Exchanges(Generic[T]):
         return ExchangeRequest(header.api_key, header.api_version, header.correlation_id, self._client_id, is_answered)
 
     def answer(self, frame: bytes) -> Iterator[tuple[ExchangeRequest, T]]:
-        """The requests that this answer ends: skipped ones, and last its own. None: its request is unknown."""
+        """The requests that this answer ends: skipped ones, then its own. None: its request is unknown."""
         position = self._position(frame)
         for _ in range(position + 1):
             asked, kept = self.waiting.popleft()

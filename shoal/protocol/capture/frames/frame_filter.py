@@ -54,9 +54,9 @@ class _Held(NamedTuple):
 
 
 class FrameFilter:
-    """Gets all frames of all connections in order, and returns those to write; with a topic filter, later.
+    """Takes all frames of all connections in order, and returns those to write; with a topic filter, later.
 
-    A frame of which only the start could be kept has `withheld` set: it is cut, but keeps the order.
+    A frame of which only the start could be kept has `withheld` set: it is cut, but written in order.
     """
 
     def __init__(self, wanted: FrameSelection, *, max_held: int = MAX_HELD, max_waiting: int = MAX_WAITING) -> None:
@@ -78,7 +78,7 @@ class FrameFilter:
         return list(pick(exchanges, captured))
 
     def closed(self, proxy: str, connection: int) -> list[CapturedFrame]:
-        """Requests that wait for answers are decided without them."""
+        """The connection has ended: requests that wait for answers are decided without them."""
         exchanges = self._connections.pop((proxy, connection), None)
         return [] if exchanges is None else [frame for _, held in exchanges.waiting for frame in self._settled(held)]
 

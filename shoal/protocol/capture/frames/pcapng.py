@@ -60,11 +60,11 @@ class Sender(IntEnum):
 
     CLIENT = 1
     BROKER = 2
-    """Or Shoal for it."""
+    """Or Shoal on its behalf."""
 
 
 class CapturedFrame(NamedTuple):
-    """`frame`: as the client sent or got it, with its size. `withheld`: why it is cut (`redaction.py`), or None.
+    """`frame`: as the client sent or received it, with its size. `withheld`: why it is cut (`redaction.py`), or None.
 
     `proxy`: id of the process; `connection`: its number there; `node`: the broker at its end.
     """

@@ -26,8 +26,7 @@ _WITHOUT_FRAME: Final = pcapng.SYN | pcapng.FIN
 
 @dataclass(slots=True)
 class _Half:
-    """One direction of a connection: the number of the next byte, the bytes of an incomplete frame, and whether its
-    start is there."""
+    """One direction of a connection: next sequence number, incomplete frame, and whether its start is known."""
 
     following: int | None = None
     frame: bytearray = field(default_factory=bytearray)

@@ -2,12 +2,12 @@
 
 The table lists what is cut, and why. A cut frame keeps its header (API, version, correlation id, client id), so
 Wireshark still shows that it was sent; nothing of its body is written, not even its length, which for SASL PLAIN
-reveals that of the password. Unknown frames are withheld completely: an API or version that Kafka 4.3 does not have, an
+reveals that of the password. Unknown frames are withheld entirely: an API or version that Kafka 4.3 does not have, an
 answer without a request, and SASL tokens after SaslHandshake v0, which have no Kafka header.
 
 Checked and not cut: SaslHandshake (names of mechanisms), DescribeUserScramCredentials (mechanism and iterations),
 CreateTopics and DescribeTopicPartitions (topic settings are no credentials), ListConfigResources (names), PushTelemetry
-(figures), JoinGroup and SyncGroup (data that group members exchange). Records are not cut: operators must know what
+(metrics), JoinGroup and SyncGroup (data that group members exchange). Records are not cut: operators must know what
 they capture.
 """
 

@@ -1,4 +1,4 @@
-"""The traffic index (`*.kxb`): the fields of a row, the blocks of a file, and the way from traffic to rows.
+"""The traffic index (`*.kxb`): the fields of a row, the blocks of a file, and how traffic becomes rows.
 
     bytes of a connection -> tap -> stream (frames) -> requests | answers -> record_sets -> rows -> blocks
 

@@ -1,4 +1,4 @@
-"""Reads Produce requests of many partitions, or in several chunks, as they pass, before earlier deferred requests.
+"""Reads Produce requests of many partitions, or in several chunks, as they are sent, before earlier deferred requests.
 
 The walkers read everything in order, so before each request that is too long to copy, all deferred requests would have
 to be read. This reader does not depend on earlier requests. It knows the start of a producer's requests, copies each
@@ -76,7 +76,7 @@ class Known(NamedTuple):
     version: int
     client: bytes
     acks: int
-    tag: int  # bytes of tagged fields, where there are none
+    tag: int  # size of an empty tagged-field section
     size: int  # of the known bytes and those before them
 
     def begins(self, frame: memoryview) -> bool:
@@ -145,12 +145,11 @@ class AheadReader:
         self.known = NOTHING
         self.begun: Begun | None = None
         self._cut: Begun | None = None
-        # The start of the last request: the known bytes, the number of topics, the first one, the number of its
-        # partitions;
+        # The start of the last request: the known bytes, number of topics, first topic, number of its partitions.
         self._first = b""
-        self._said: tuple[int, Topic, int] | None = None  # the last three as what they say;
-        self._unpack = _beginning(0)  # and what reads so much of the next
-        self._width = 3  # of the last length that was compact
+        self._said: tuple[int, Topic, int] | None = None  # the last three, decoded
+        self._unpack = _beginning(0)  # reads as many bytes of the next request
+        self._width = 3  # bytes of the last compact length
         self.batches = 0
 
     def learn(self, known: Known | None) -> None:
@@ -259,7 +258,7 @@ class AheadReader:
         while left:
             index, first, last, header = read_set(chunk, pos)
             length, magic, attributes = _BATCH_START(header, _BATCH_AT)
-            size = length + _LENGTH_END + tag  # as the record set's length states it
+            size = length + _LENGTH_END + tag  # by the record set's length
             if width == 3:
                 is_said = last == size >> 14 < 0x80 and first == (size & 0x7F) << 8 | size >> 7 & 0x7F | 0x8080
             else:

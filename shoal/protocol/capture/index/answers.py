@@ -1,4 +1,4 @@
-"""Answers from the broker: Fetch v0-v18 is parsed as it passes, Produce is held (it is short), others are counted.
+"""Answers from the broker: Fetch v0-v18 is parsed as it arrives, Produce is held (it is short), others are counted.
 
 Fetch  v1 throttle time   v4 last stable offset, aborted transactions   v5 log start offset   v7 error and session
        v11 preferred replica   v12 flexible   v13 topics by id
@@ -42,7 +42,7 @@ Said = dict[tuple[Topic, int], tuple[int, int]]
 
 
 class AnswerWalker(RecordSetWalker):
-    """Gets the request of an answer from `due()` in `began`; calls `ended(answer)` when it is complete.
+    """Takes the request of an answer from `due()` in `began`; calls `ended(answer)` when it is complete.
 
     `held`: the frame of a Produce answer. `throttle_ms`, `partitions`, `error`: of a Fetch answer.
     """

@@ -90,7 +90,7 @@ def encode_object(kind: int, fields: Mapping[str, Any]) -> bytes:
 
 
 def encode_names(names: Mapping[int, str]) -> bytes:
-    """Longer names than 65,535 bytes are cut."""
+    """Names longer than 65,535 bytes are cut."""
     pieces = []
     for number, name in names.items():
         data = name.encode("utf-8", "replace")[:_MAX_NAME]

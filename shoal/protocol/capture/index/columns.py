@@ -1,7 +1,7 @@
 """A row of the index: one table, from which the writer's structs and every reader's data types are generated.
 
 A row has a part that is equal for all batches of a partition in one request or answer, a part per batch, and the record
-batch's header as on the wire. So the proxy writes a batch by three appends and decodes nothing, and readers find the
+batch's header as on the wire. So the proxy writes a batch with three appends, without decoding, and readers find the
 header's fields at Kafka's offsets (big-endian; the rest is little-endian). Append new fields, and raise VERSION.
 
 A row without records has a zero header. Names are numbers of the block type NAMES; 0 is no name.

@@ -9,9 +9,9 @@ answer. What the answers and the rows of a partition have in common is packed on
 
 Every byte except those numbers and the records is compared. A frame with any difference (two batches, a codec that
 states its size elsewhere, tags, an error with a text) is left to the walkers. So the result is the same, in a twentieth
-of the time. Each connection keeps MOST_TEMPLATES, for a producer of some topics.
+of the time. Each connection keeps MOST_TEMPLATES, enough for a producer to a few topics.
 
-Only the part before the records of a long frame is kept for later, if the lengths show that it has one batch.
+Only the part of a long frame before its records is kept for later, if the lengths show that it has one batch.
 
 It is fast (`bench/index.py`) because of one `unpack` per frame and one `pack` per row, with constants in one piece;
 plain tuples instead of objects; and lengths that are compared with the expected value instead of decoded.
@@ -72,7 +72,7 @@ _ROW: Final = Struct("<qqII44si16sq16sib61s").pack
 """CONTEXT, BATCH and the header; constant fields are one piece."""
 _NO_SOURCE: Final = Struct("<qq").pack(-1, -1)
 _NO_ERROR: Final = bytes(2)
-_NOT_LOOKED: Final = -1  # for keys
+_NOT_LOOKED: Final = -1  # keys not inspected
 _ALWAYS: Final = Struct("<i6sh4s")  # answer's size; API, version, acks; no error; what
 _WHAT: Final = bytes((Kind.BATCH, Direction.PRODUCED, Handling.PASSED, 0))
 assert Struct("<qqII44si16sq16sib61s").size == ROW_SIZE

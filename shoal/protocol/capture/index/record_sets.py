@@ -100,9 +100,9 @@ class RecordSetWalker(FrameWalker):
         self._tails: list[bytes] = []
         self._batch = b""  # header of a batch whose plain size is not known yet,
         self.sampler: KeySampler | None = None
-        self._keys = 0  # whether it has any,
-        self._raw = 0  # what is known of that size,
-        self._raw_left = 0  # and the bytes that are left of the batch
+        self._keys = 0  # whether it has keys,
+        self._raw = 0  # the part of that size known so far,
+        self._raw_left = 0  # and the remaining bytes of the batch
 
     def read_partition(self, view: memoryview, pos: int, stop: int) -> int:
         """A step: read up to the record set, which starts with `enter`."""
@@ -153,7 +153,7 @@ class RecordSetWalker(FrameWalker):
         return pos
 
     def finish(self) -> None:
-        """From `ended`: complete what ends with the frame."""
+        """Called by `ended`: complete the partition that ends with the frame."""
         if self._tails:
             self.partitions.append(PartitionRows(self._topic, self._index, self._error, self._tails))
             self.batches += len(self._tails)
@@ -272,7 +272,7 @@ class RecordSetWalker(FrameWalker):
         return self._know(_ISIZE.unpack_from(view, pos)[0], pos)
 
     def _read_snappy(self, view: memoryview, pos: int, stop: int) -> int:
-        """Framed like the Java client, or one block like librdkafka."""
+        """Xerial framing (Java client), or one raw block (librdkafka)."""
         if min(stop, len(view)) - pos < min(self._raw_left, XERIAL_HEADER):
             raise More
         if bytes(view[pos : pos + len(XERIAL)]) == XERIAL and self._raw_left > XERIAL_HEADER:

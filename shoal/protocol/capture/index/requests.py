@@ -1,4 +1,4 @@
-"""Requests to the broker: Produce v0-v13 is parsed, of others only the header.
+"""Requests to the broker: Produce v0-v13 is parsed; only the header of others is read.
 
 v0-v2    Produce without a transactional id      v3-v8    with one; RECORDS with an int32 length
 v9-v12   flexible: header tags, compact lengths  v13      topics by id
@@ -52,7 +52,7 @@ class RequestWalker(RecordSetWalker):
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._templates: list[ProduceTemplate] = []
         self.ahead = AheadReader()
-        self._head = b""  # of a Produce request unlike those before
+        self._head = b""  # of a Produce request that no template matches
 
     def take_over(self, begun: Begun) -> None:
         """Continue a request that was partly read ahead."""

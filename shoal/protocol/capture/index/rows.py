@@ -76,7 +76,7 @@ _USUAL: Final = Struct("<qqII16sI16siiii6sh4sq16sib61s")
 _FOUR_NAMES: Final = Struct("<IIII")
 _API: Final = Struct("<hhh")
 _NO_OFFSETS: Final = Struct("<qq").pack(-1, -1)
-_NOT_LOOKED: Final = -1  # for keys
+_NOT_LOOKED: Final = -1  # keys not inspected
 assert _USUAL.size == ROW_SIZE
 _NO_SOURCE: Final = Struct("<IIii")  # reason, source topic and partition, node
 _PARTITION: Final = Struct("<ii")  # its index, and no throttle time

@@ -1,8 +1,8 @@
 """The uncompressed size that a compressed batch states, read in place while it passes.
 
 `compression.stated_size` is the same for a whole batch in memory. Here a batch may be incomplete, and each microsecond
-counts. (gzip and snappy do not state it at the beginning: their functions need a whole batch; record_sets.py reads it
-in steps.)
+counts. gzip and snappy do not state it at the beginning: their functions need a whole batch; record_sets.py reads it in
+steps.
 """
 
 from struct import Struct

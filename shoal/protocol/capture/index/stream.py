@@ -9,7 +9,7 @@ sequence of *steps*:
 A step reads a small, contiguous piece (the head of a partition, the header of a batch) and selects the next step. If
 the piece is incomplete, reading it fails as at the end of a buffer (IndexError, struct.error, or `More`), and its
 beginning is carried to the next chunk. So a step is retried from its beginning, and must change nothing before it has
-read everything. Pieces and carried bytes have at most MAX_PIECE bytes; longer ones are abandoned.
+read everything. Pieces and carried bytes have at most MAX_PIECE bytes; a frame with longer ones is abandoned.
 
 Rejected: generators that are sent one byte at a time (transform/skim.py does that for answers too large to hold: 30
 times slower), and holding each frame (unbounded memory, or no view of large answers).

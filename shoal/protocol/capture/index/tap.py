@@ -75,9 +75,9 @@ class Tap:
         self._now_ns = self._began_ns = 0
         self.templates: Sequence[ProduceTemplate] = ()
         """Templates that may read the next request."""
-        self._is_between = True  # two answers
+        self._is_between = True  # between two answers
 
-    # -- what passes -----------------------------------------------------------------------------------------------
+    # -- traffic ---------------------------------------------------------------------------------------------------
 
     def sent(self, chunk: Frame, now_ns: int) -> None:
         """The broker was sent these bytes. The chunk is borrowed."""
@@ -93,7 +93,7 @@ class Tap:
         return None
 
     def held(self, kept: tuple[bytes], now_ns: int) -> None:
-        """What a template has kept of a frame."""
+        """The part of a frame that a template has kept."""
         [frame] = kept
         size = size_of(frame)
         if not self._sent_again(frame, size, now_ns):
@@ -118,7 +118,7 @@ class Tap:
         return False
 
     def read(self, found: list[Read], now_ns: int) -> None:
-        """Requests that have passed."""
+        """Requests that were read ahead."""
         for one in found:
             self._requests.number += 1
             request = read_request(one, self._requests.number, now_ns)
@@ -340,7 +340,7 @@ class Tap:
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
         partitions = [as_rows(one) for one in answer.partitions]
         if request.note.judged:
-            self._judge(request.correlation_id, {})  # one that was forgotten
+            self._judge(request.correlation_id, {})  # a forgotten outcome
             if not self._hold(answer.batches):
                 partitions = []
             self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)
