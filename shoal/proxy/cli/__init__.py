@@ -4,7 +4,7 @@
                                                    |
                                                    +-- report (traffic), stall_watch (the event loop hangs)
 
-`mm2_lines` prints what a MirrorMaker 2 configuration needs, `doctor` checks one (`shoal check`). `probe` asks brokers
-whether they take several batches per partition. `exit_codes` turns an error into an exit code and a message. `check`
-and `--help` import neither trio nor the proxy.
+`mm2_lines` prints what a MirrorMaker 2 configuration needs, `doctor` checks one (`shoal check`). `probe` tests whether
+brokers take several batches per partition. `exit_codes` turns an error into an exit code and a message. `check` and
+`--help` import neither trio nor the proxy.
 """

@@ -165,7 +165,7 @@ _SECTIONS: Mapping[str, type[Any]] = {
     "log": LogSettings,
 }
 _TYPES: Mapping[object, Callable[[str], object]] = {float: _seconds, int: _slots}  # producer-slots is the only int
-# Flags that set a key: the key, which has the type, choices and default ({}); the metavar; the help.
+# Flags that set a key: the key, which gives the type, choices and default ({}); the metavar; the help.
 _FLAGS = {
     "--same-cluster": (
         "shallow.same-cluster",

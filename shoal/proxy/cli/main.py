@@ -96,14 +96,14 @@ def _serve(settings: Settings, announcement: str) -> int:
 def _tune_garbage_collection() -> None:
     """Collect less often than the default of every 700 objects.
 
-    A record set of tiny batches makes a thousand tuples that all end with it. The default collects in between, finds
-    them alive, and takes 6 % of the CPU of such a mirror. Cycles are few, and now live a little longer.
+    A record set of tiny batches makes a thousand tuples that are freed with it. With the default, collections run in
+    between, find them alive, and take 6 % of the CPU of such a mirror. Cycles are few, and now live a little longer.
     """
     gc.set_threshold(2_000)
 
 
 def _announce(text: str) -> None:
-    """A full disk behind standard output does not end the proxy."""
+    """If standard output is on a full disk, the proxy continues."""
     try:
         _print(text)
     except OperatorError as error:

@@ -4,8 +4,8 @@ Only the two data clients change (the replication consumer and the connector's p
 and the worker's own topics stay direct. In a dedicated MM2 `A.consumer.` becomes the connector's `source.consumer.` and
 `B.producer.` the worker's `producer.` (MirrorMakerConfig.clusterProps, connectorBaseConfig); on Connect the connector's
 `producer.override.` does the same (KIP-458, allowed by default since Kafka 3.0). Strimzi passes
-`sourceConnector.config` on as it is; its resource is `kafka.strimzi.io/v1` since 0.49 (the only one since 1.0), and the
-place is the same in v1beta2.
+`sourceConnector.config` on unchanged; its resource is `kafka.strimzi.io/v1` since 0.49 (the only one since 1.0), and
+the path is the same in v1beta2.
 """
 
 from __future__ import annotations

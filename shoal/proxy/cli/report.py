@@ -1,4 +1,4 @@
-"""The traffic between two snapshots of the statistics, as log lines: pure formatting, no clock, no counting.
+"""The traffic between two snapshots of the statistics, as log lines: only formatting, no clock, no counting.
 
 One line per listener, and none without traffic (empty polls are not traffic). Sizes are in MB = 1,000,000 bytes.
 """
@@ -33,7 +33,7 @@ class Snapshot:
 
 
 class Line(NamedTuple):
-    """`text` is for people, `values` for machines (JSON logs)."""
+    """`text` is for text logs, `values` for JSON logs."""
 
     text: str
     values: Mapping[str, object]

@@ -4,7 +4,7 @@
     thread:  checks the counter as often. Unchanged for `report` seconds: log all stacks; for `end` seconds: exit
 
 The thread counts its own checks, not seconds. If the whole process did not run (SIGSTOP, a suspended machine, a
-debugger that stops all threads, too little CPU), the thread did not run either, and has missed one check at most.
+debugger that stops all threads, too little CPU), the thread did not run either, and missed at most one check.
 
 Another thread writes the log, because a log that is no longer read may be what blocks the loop. Tasks are read while
 the loop may continue, so unreadable ones are left out. Tasks with the same stack are logged together.

@@ -70,7 +70,7 @@ def _port(port: str, entry: str) -> int:
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
-    """`a:9092,b:9092` or a list of such entries; at least one, none twice."""
+    """`a:9092,b:9092` or a list of such entries; at least one, no duplicates."""
     entries = [entry for part in ([text] if isinstance(text, str) else text) for entry in part.split(",")]
     addresses = tuple(parse_address(entry) for entry in entries if entry.strip())
     if not addresses:

@@ -1,4 +1,4 @@
-"""Formats numbers for people. MB = 1,000,000 bytes, as for disks and networks."""
+"""Formats quantities for logs. MB = 1,000,000 bytes, as for disks and networks."""
 
 from __future__ import annotations
 

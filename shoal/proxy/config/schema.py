@@ -62,7 +62,7 @@ _FORMS: Mapping[Any, ValueFormat] = {
     NodePorts: ValueFormat(str | dict[str, int], parse_ports),
 }
 
-# Fields with another key; None: computed from other keys.
+# Fields whose key has another name; None: computed from other keys.
 _KEYS = {
     "clusters": "cluster",
     "listeners": "listener",

@@ -127,7 +127,7 @@ class ShallowSettings:
     mirror_clients: Regex = DEFAULT_MIRROR_CLIENTS  # searched in the client id
     deep_topics: tuple[Regex, ...] = ()  # these topics are never wrapped
     partition_by_key: bool = (
-        False  # the mirror chooses partitions by key hash (MirrorMaker 1, Brooklin), MirrorMaker 2 does not
+        False  # for mirrors that choose partitions by key hash (MirrorMaker 1, Brooklin); MirrorMaker 2 does not
     )
     run_limit: Size = 512 * KIB  # of one envelope; half of the producer's default max.request.size
     min_batch_bytes: Size = 4096  # smaller batches are better re-batched by the mirror itself
@@ -140,7 +140,7 @@ class ShallowSettings:
     evidence_seconds: float = 60.0  # envelopes must arrive at the pair within this time
     evidence_bytes: Size = 64 * MIB  # and before this many bytes are outstanding
     producer_slots: int = (
-        16_384  # (producer id, partition) pairs of idempotent mirrors that are known at a time; 512 bytes each
+        16_384  # (producer id, partition) pairs of idempotent mirrors that are tracked at a time; 512 bytes each
     )
     plain_compression: Codec | None = None  # for batches that the mirror sends uncompressed
 
@@ -227,12 +227,12 @@ class Limits:
     """Limits of every connection, each with its reason."""
 
     frame_bytes: Size = 100 * MIB  # socket.request.max.bytes of a broker
-    held_response_bytes: Size = 32 * MIB  # an edited response is held whole: Metadata of 100,000 partitions is ~10 MiB
+    held_response_bytes: Size = 32 * MIB  # an edited response is held whole: Metadata for 100,000 partitions is ~10 MiB
     held_request_bytes: Size = 32 * MIB  # an unwrapped produce request is held whole
     in_flight: int = 10_000  # requests of one connection without an answer; a client's default is 5
     connect_timeout: float = 10.0  # for one bootstrap address or broker
-    frame_timeout: float = 60.0  # timeout for an incomplete frame
-    stall_timeout: float = 600.0  # timeout for a peer that reads nothing; connections.max.idle.ms of a broker
+    frame_timeout: float = 60.0  # for an incomplete frame
+    stall_timeout: float = 600.0  # for a peer that reads nothing; connections.max.idle.ms of a broker
     idle_timeout: float | None = None  # brokers close idle connections themselves (connections.max.idle.ms)
     drain_seconds: float = 10.0  # after SIGTERM, before connections are closed
     linger_seconds: float = 30.0  # a held request may finish for this long after its client disconnects
@@ -265,15 +265,15 @@ class CaptureSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawCaptureSettings:
-    """Whole frames in pcapng files. A frame must meet all conditions; an empty one is no condition."""
+    """Whole frames in pcapng files. A frame must meet all conditions; an empty condition matches all."""
 
     directory: Directory
     topics: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()  # client ids
     apis: frozenset[ApiKey] = frozenset()
     max_file_bytes: Size = 128 * MIB
-    max_bytes: Size = 2048 * MIB  # of all raw captures in the directory: the oldest are removed
-    queue_bytes: Size = 64 * MIB  # frames that wait for the disk; further ones are dropped and counted
+    max_bytes: Size = 2048 * MIB  # of all raw captures in the directory; above it, the oldest are removed
+    queue_bytes: Size = 64 * MIB  # frames waiting to be written; further ones are dropped and counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ class _Reader:
         return None if None in values.values() else make(**values)
 
     def raw_capture(self, capture: object) -> RawCaptureSettings | None:
-        """Its default directory is that of the index."""
+        """The default directory is that of the index."""
         if not isinstance(capture, dict) or "raw" not in capture:
             return None
         raw, beside = capture["raw"], capture.get("directory")

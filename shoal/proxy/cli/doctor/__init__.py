@@ -1,6 +1,6 @@
 """`shoal check`: a MirrorMaker 2 configuration -> what must change before it mirrors through Shoal.
 
-    file -> properties -> mirror (the value that each client really gets) -> *_rules -> findings -> render
+    file -> properties -> mirror (each client's effective values) -> *_rules -> findings -> render
 
 `check` runs all rules for every flow; `destinations` knows which address belongs to which listener.
 """

@@ -1,10 +1,10 @@
-"""A mirror in exactly-once mode (KIP-618): what MirrorMaker 2 needs for it, and the one additional need with Shoal.
+"""A mirror in exactly-once mode (KIP-618): what MirrorMaker 2 requires, and the one further requirement with Shoal.
 
 Connect's tasks write their offsets in the transaction of the copies, with the data producer. If that producer's
 bootstrap servers differ from the worker's, Connect assumes that the worker's offsets topic is another topic
 (Worker.sameOffsetTopicAsWorker). It then writes each offset a second time, with another producer and outside the
 transaction, once the first is acknowledged (ConnectorOffsetBackingStore.set). With MirrorMaker 2 it is the same topic:
-if the transaction is aborted, the second offset stays, and the task continues after records that were never copied.
+if the transaction is aborted, the second offset remains, and the task continues after records that were never copied.
 So both lists must be identical.
 """
 

@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`at`: the present line, or the missing key. `write`: lines to add or change; `remove`: lines to remove."""
+    """`at`: the current line, or the missing key. `write`: lines to add or change; `remove`: lines to remove."""
 
     severity: Severity
     flow: str

@@ -1,4 +1,4 @@
-"""A MirrorMaker 2 configuration: the value that each client of a replication flow really gets.
+"""A MirrorMaker 2 configuration: the effective values of each client of a replication flow.
 
 A value may be set in several places. The orders below are those of MirrorMakerConfig (clusterProps, workerConfig,
 connectorBaseConfig), MirrorConnectorConfig.sourceConsumerConfig and Worker.baseProducerConfigs; first found wins. In
@@ -123,14 +123,14 @@ class ReplicationFlow:
         return None
 
     def key(self, client: str, key: str) -> str:
-        """The key to write so that it takes effect for `client`: it must override what is set already."""
+        """The key to write so that it takes effect for `client`, overriding any that is already set."""
         keys = self.form.per_cluster if self.alone else self.form.per_flow
         present = self.find(client, key)
         per_flow = self._named(self.form.per_flow[client], key)
         return per_flow if present is not None and present.key == per_flow else self._named(keys[client], key)
 
     def own(self, client: str) -> Iterator[tuple[str, Entry]]:
-        """Every line for this client alone, with the key as the client knows it."""
+        """Every line for this client only, with the key as the client knows it."""
         for prefix in {
             self._named(template.key, "") for template in self.form.templates[client] if not template.inherited
         }:

@@ -77,7 +77,7 @@ def _transform(case: Case, at: Entry | str, name: str) -> Finding:
 
 
 def check_tolerance(case: Case) -> Iterator[Finding]:
-    """With `all`, Connect skips what the target refuses; never in exactly-once mode."""
+    """With `all`, Connect skips records that the target refuses; never in exactly-once mode."""
     key = "errors.tolerance"
     entry, idempotent = case.flow.find("connector", key), case.flow.find("producer", "enable.idempotence")
     if entry is None or entry.value.lower() != "all" or is_exactly_once(case):
@@ -161,7 +161,7 @@ def _topics(flow: ReplicationFlow) -> list[str]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """True if they surely overlap. Two different regular expressions cannot be compared."""
+    """True if they certainly overlap. Two different regular expressions cannot be compared."""
     return _ALL in (one, other) or one == other or _fits(one, other) or _fits(other, one)
 
 

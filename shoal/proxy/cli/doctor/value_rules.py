@@ -189,7 +189,7 @@ VALUE_RULES = (
 
 
 def check_values(case: Case) -> Iterator[Finding]:
-    """Every wrong value, set or by default. Defaults that always suit are not checked."""
+    """Every wrong value, set or by default. Defaults that are always right are not checked."""
     for rule in VALUE_RULES:
         entry = case.flow.find(rule.client, rule.key)
         value = rule.default if entry is None else entry.value

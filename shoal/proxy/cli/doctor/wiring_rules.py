@@ -86,7 +86,7 @@ def _check_side(case: Case, side: _Side) -> Iterator[Finding]:
 
 
 def _at(case: Case, side: _Side, entry: Entry) -> Entry | str:
-    """The line to change. The cluster's line stays; then it is the line to add."""
+    """The line to change; or the line to add, if the present one is the cluster's, which is kept."""
     key = case.flow.key(side.client, _KEY)
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
     return (
@@ -120,7 +120,7 @@ def _wrong(destinations: dict[str, Destination], side: _Side) -> tuple[Severity,
 
 
 def _check_whole_cluster(case: Case, side: _Side) -> Iterator[Finding]:
-    """The cluster's own line also leads to Shoal: it works, with more clients than needed."""
+    """The cluster's own line also leads to Shoal: it works, but more clients than needed use Shoal."""
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
     if side is _PRODUCER and is_exactly_once(case):  # required there
         return
