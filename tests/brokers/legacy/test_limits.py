@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 PARTITIONS, BATCH, RECORDS = 4, 200, 1_600
-# Bytes of one partition in an answer; the records have about 420.
+# Bytes of one partition in an answer; the records have about 420 bytes.
 _SMALL: dict[str, dict[str, object]] = {
     "java-0.8.2.2": {"max.partition.fetch.bytes": 10_000},
     "java-0.9.0.1": {"max.partition.fetch.bytes": 10_000},

@@ -33,7 +33,7 @@ def _modern_consumer(route: Route, group: str) -> Consumer:
 
 
 def _told(words: list[str]) -> str:
-    """The offset; 0.8.2 tells the metadata too."""
+    """The offset; 0.8.2 also returns the metadata."""
     (line,) = words
     return line.split(" ")[0]
 

@@ -164,7 +164,7 @@ async def test_the_brokers_own_refusals_are_told_in_old_codes(old: Old, cluster:
 
 
 async def test_a_set_above_max_message_bytes_is_cut(old: Old, cluster: Cluster, topic: str) -> None:
-    """Each message of it is below."""
+    """Each message of it is smaller."""
     await Topics(cluster.bootstrap).create(topic, config={"max.message.bytes": "100000"})
     values = [bytes([at]) * 30_000 for at in range(40)]
     found = await old.produce(2, {topic: [(0, singles(1, numbered(told(*values), 1)))]}, acks=-1)

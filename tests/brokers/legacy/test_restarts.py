@@ -115,8 +115,8 @@ class Topic(NamedTuple):
             assert sorted(set(self._read(self.member, len(wanted)))) == wanted, self.name
 
     def _read(self, name: str, number: int) -> list[Seen]:
-        """All records that a consumer has read since its start, up to `number` different ones; errors while nothing
-        answered are ignored."""
+        """All records that a consumer has read since its start, up to `number` different ones; errors while no broker
+        answers are ignored."""
         seen: list[Seen] = []
         deadline = monotonic() + _WITHIN
         while len(set(seen)) < number and monotonic() < deadline:

@@ -38,7 +38,7 @@ _CASES = [
 def _sasl(kind: Kind, mechanism: str) -> dict[str, object]:
     if kind.java:
         words = (_PLAIN, "required", f'username="{USER}"', f'password="{PASSWORD}";')
-        jaas = "\t".join(words)  # the client's settings are what stands between spaces
+        jaas = "\t".join(words)  # the client's settings are separated by spaces
         return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}
     if kind.family == "kafka-python":
         user_settings = {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}

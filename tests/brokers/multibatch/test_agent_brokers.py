@@ -1,4 +1,4 @@
-"""Real brokers with the Java agent are proven; what was proven does not outlive the broker that it was proven of."""
+"""Real brokers with the Java agent are proven; a proof does not outlive its broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_broker_that_comes_back_is_proven_again_and_without_its_agent_it
                 with open_client([broker], Limits()) as client:
                     assert await says(client, ASK)
                     node.kill()
-                    with pytest.raises(PeerLost):  # this one is for the broker itself
+                    with pytest.raises(PeerLost):  # for the broker itself
                         await client.exchange(request(ApiKey.API_VERSIONS, 0, 8))
                 node.agent = agent
                 await node.start()

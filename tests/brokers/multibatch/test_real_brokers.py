@@ -58,7 +58,7 @@ def topics(cluster: Cluster) -> set[str]:
 
 
 def alice(mechanism: str = "PLAIN", password: str = "right") -> Credentials:
-    """She is never given any right."""
+    """She has no rights."""
     return Credentials(mechanism=mechanism, username=ALICE, password=password)
 
 
@@ -68,12 +68,12 @@ def bob(mechanism: str = "PLAIN") -> Credentials:
 
 @pytest.fixture
 def guarded(shared_clusters: SharedClusters) -> Cluster:
-    """Kafka 4.3.0 where alice and bob may do nothing, and who does not log in may do everything."""
+    """Kafka 4.3.0 where alice and bob may do nothing, and unauthenticated clients everything."""
     return shared_clusters.cluster("guarded", AUTHORIZED)
 
 
 def allow_bob(cluster: Cluster, kind: ResourceType, name: str, pattern: ResourcePatternType) -> None:
-    """Returns when the broker knows it: the controller answers before its broker has applied the new rights."""
+    """Returns when the broker knows it: the controller answers before its broker has applied the new ACLs."""
     what = (kind, name, pattern, f"User:{BOB}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
     admin = AdminClient(client_config(cluster.bootstrap))
     for done in admin.create_acls([AclBinding(*what)]).values():
@@ -103,7 +103,7 @@ async def test_every_broker_of_a_cluster_gets_an_answer(three_brokers: Cluster) 
 
 
 async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:
-    """It has no CreateTopics, but makes every topic that is asked for."""
+    """It lacks CreateTopics, but creates every requested topic."""
     producer = Producer({"bootstrap.servers": "ignored:1", "test.mock.num.brokers": 2, "log_level": 0})
     brokers = producer.list_topics("probe-me", timeout=10).brokers.values()
     bootstrap = f"{next(iter(brokers)).host}:{next(iter(brokers)).port}"
@@ -145,7 +145,7 @@ async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: st
 
 @asynccontextmanager
 async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
-    """A Shoal in this process whose clients ask it to prove broker 1; -> where they find that broker."""
+    """A Shoal in this process whose clients make it prove broker 1; -> its address of that broker."""
     bootstrap = parse_addresses(address)
     settings = Settings(
         clusters=(ClusterSettings(name="c", bootstrap=bootstrap),),
@@ -160,7 +160,7 @@ async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
 
 
 async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) -> None:
-    """The scratch topic is made by the client's own connection, on which the client has logged in."""
+    """The client's own authenticated connection creates the scratch topic."""
     allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
     async with proxied(guarded.sasl_bootstrap) as (server, broker):
         with open_client([broker], Limits()) as client:

@@ -1,7 +1,7 @@
-"""One cluster of three real brokers for all tests in this directory, and one Shoal before it.
+"""A cluster of three real brokers behind one Shoal, shared by all tests of this directory.
 
 Brokers advertise to Shoal a name that nothing else on this machine can resolve (see `resolver/`). Tests that stop
-brokers put them back; tests that stop Shoal run one of their own.
+brokers restart them; tests that stop Shoal run their own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ SPEC = ClusterSpec(
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
         "delegation.token.secret.key": "not a secret",
-        # Numbers without a common divisor: a group and a transactional id of one name may then have any two
-        # coordinators.
+        # Without a common divisor, so a group and a transactional id of the same name may have any two coordinators.
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.num.partitions": "9",
-        "auto.leader.rebalance.enable": "false",  # leaders move when a test moves them
+        "auto.leader.rebalance.enable": "false",  # only tests move leaders
     },
 )
 
@@ -42,12 +41,12 @@ SPEC = ClusterSpec(
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = trio.run(Cluster.start, tmp_path_factory.mktemp("cluster"), SPEC)
     yield cluster
-    cluster.kill_all()  # its data is not needed any more
+    cluster.kill_all()  # its data is no longer needed
 
 
 @pytest.fixture(scope="package")
 def stand(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """The shared cluster behind the shared Shoal. At the end Shoal must stop cleanly and have logged no traceback."""
+    """The shared cluster behind the shared Shoal. At the end Shoal must exit cleanly, with no traceback logged."""
     stand = own_shoal(brokers, tmp_path_factory.mktemp("shoal"))
     trio.run(stand.shoal.start)
     yield stand
@@ -56,7 +55,7 @@ def stand(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def new_stand(brokers: Cluster, tmp_path: Path) -> Iterator[Callable[..., Stand]]:
-    """Makes Shoals of the test's own before the shared cluster, not started; what still runs at the end is killed."""
+    """Makes Shoals, not started, in front of the shared cluster; those still running at the end are killed."""
     made: list[Stand] = []
 
     def make(**options: Any) -> Stand:
@@ -71,7 +70,7 @@ def new_stand(brokers: Cluster, tmp_path: Path) -> Iterator[Callable[..., Stand]
 
 @pytest.fixture
 def forgotten_sockets() -> Iterator[None]:
-    """kafka-python leaves the socket pair that wakes its client for the garbage collector, which warns of it."""
+    """kafka-python leaves its wake-up socket pair to the garbage collector, which warns of it."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,5 +1,5 @@
-"""A client that resets its connection takes back what the broker has not begun, through Shoal as directly; one that
-closes does not."""
+"""A client that resets its connection cancels what the broker has not begun, through Shoal as directly; one that closes
+does not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 in_thread = trio.to_thread.run_sync
 TIMES = 6
-WAIT = timedelta(seconds=1)  # far longer than a busy machine takes between sending and resetting
+WAIT = timedelta(seconds=1)  # much longer than a busy machine needs between sending and resetting
 
 
 def coordinator(brokers: Cluster, group: str) -> int:
@@ -70,19 +70,19 @@ def waiting_fetch(topic: str) -> bytes:
 
 
 def executed(brokers: Cluster, address: tuple[str, int], *, reset: bool) -> int:
-    """How many commits were done that stood behind a Fetch when the client went."""
+    """The number of commits executed that were queued after a Fetch when the client disconnected."""
     topic, groups = new_topic(brokers, [[1]]), groups_of(brokers, 1)
     for group in groups:
         with socket.create_connection(address) as client:
             client.sendall(waiting_fetch(topic) + commit(group, topic))
-            sleep(0.1)  # both have reached the broker, and the Fetch waits there
+            sleep(0.1)  # both have reached the broker, which holds the Fetch
             if reset:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             else:
                 client.shutdown(socket.SHUT_WR)
                 while client.recv(65536):
                     pass
-    sleep(2 * WAIT.total_seconds() if reset else 0.0)  # what would be done has been done
+    sleep(2 * WAIT.total_seconds() if reset else 0.0)  # what would be executed has been
     return sum(_committed(brokers, group, topic) for group in groups)
 
 

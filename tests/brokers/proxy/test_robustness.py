@@ -1,4 +1,4 @@
-"""Foreign protocols, slow and deaf clients, many connections, and the end by SIGTERM, with real brokers behind."""
+"""Foreign protocols, slow and unresponsive clients, many connections, and SIGTERM, with real brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ in_thread = trio.to_thread.run_sync
 
 
 def _at_end(sock: socket.socket) -> bool:
-    """Whether the peer closes the connection without a word, in time."""
+    """Whether the peer closes the connection in time, sending nothing."""
     sock.settimeout(20)
     try:
         return sock.recv(1) == b""
@@ -91,7 +91,7 @@ def test_a_frame_that_comes_byte_by_byte_is_answered(stand: Stand) -> None:
 
 
 async def test_a_client_that_does_not_read_costs_no_memory(brokers: Cluster, new_stand: NewStand) -> None:
-    """Ten clients ask for 40 MB each and read nothing: Shoal stops reading from the brokers."""
+    """Ten clients request 40 MB each and read nothing: Shoal stops reading from the brokers."""
     topic, stand = new_topic(brokers, [[1]]), new_stand()
     sent = await in_thread(_fill, brokers.bootstrap, topic)
     async with running_shoal(stand.shoal):
@@ -129,7 +129,7 @@ async def test_500_connections_leave_nothing_behind(new_stand: NewStand) -> None
 
 
 def _open_and_close(stand: Stand, count: int) -> None:
-    """All open at once: a third asked something, a third is in the middle of a request, a third said nothing."""
+    """All open at once: a third after a request, a third within a request, a third silent."""
     frame = request("metadata", 12, {"topics": []})
     wires = []
     for number in range(count):
@@ -155,7 +155,7 @@ async def test_sigterm_drains_and_loses_nothing_that_was_acknowledged(brokers: C
         stored = await in_thread(partial(read, brokers.bootstrap, topic, partitions=3))
         for number, records in acknowledged.items():
             assert stored[number][: len(records)] == records, "acknowledged, but not in the topic"
-        async with running_shoal(stand.shoal):  # the producer goes on where it was
+        async with running_shoal(stand.shoal):  # the producer continues
             await in_thread(feeder.wait_for, feeder.acknowledged + 500)
             feeder.finish()
             assert await in_thread(partial(read, brokers.bootstrap, topic, partitions=3)) == feeder.sent

@@ -1,4 +1,4 @@
-"""SASL through Shoal: the broker authenticates the client itself, and its own errors come back."""
+"""SASL through Shoal: the broker itself authenticates the client, which receives the broker's own errors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_wrong_password_gives_the_broker_s_own_error(brokers: Cluster, stand: 
 
 
 def _refusal(bootstrap: str, mechanism: str) -> str:
-    """librdkafka's error message, without its own prefix, which has the address."""
+    """librdkafka's error message without its prefix, which contains the address."""
     refused: list[KafkaError] = []
     settings: dict[str, Any] = {
         **client_config(bootstrap.split(",")[0]),
@@ -115,7 +115,7 @@ def _refusal(bootstrap: str, mechanism: str) -> str:
 
 
 class _RawTokens:
-    """SaslHandshake v0: what follows are tokens with a length before them, and no Kafka header."""
+    """After SaslHandshake v0: tokens with a length prefix and no Kafka header."""
 
     def __init__(self, wire: Wire, mechanism: str) -> None:
         self.wire = wire
@@ -147,7 +147,7 @@ def test_plain_with_a_wrong_raw_token(stand: Stand) -> None:
 
 @pytest.mark.parametrize(("mechanism", "digest"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
 def test_scram_with_raw_tokens(stand: Stand, mechanism: str, digest: str) -> None:
-    """RFC 5802: two rounds, then ordinary requests whose answers are edited again."""
+    """RFC 5802: two rounds, then ordinary requests, whose answers are rewritten again."""
     with Wire(*stand.sasl_broker(1)) as wire:
         client = _RawTokens(wire, mechanism)
         first = f"n={USER},r=nonce"

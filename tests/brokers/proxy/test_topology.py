@@ -1,4 +1,5 @@
-"""Brokers come, die, return and lead; Shoal restarts: clients go on, nothing acknowledged is lost, addresses stay."""
+"""Brokers are added, killed, restarted and elected; Shoal restarts: clients continue, acknowledged records are kept,
+addresses do not change."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def _named(address: Address) -> dict[int, Address]:
 
 
 def _is_node(address: Address, node_id: int) -> bool:
-    """Only the broker itself describes its own configuration."""
+    """Only the broker itself describes its configuration."""
     resource = {"resource_type": BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": ["node.id"]}
     (result,) = _ask(address, "describe_configs", 4, {"resources": [resource]}).results
     return bool(result.error_code == 0 and result.configs[0].value == str(node_id))
@@ -68,14 +69,14 @@ async def test_brokers_keep_their_ports_over_a_restart(
     stand = new_stand(ranged=True, state_dir=tmp_path / "state")
     with _taken(
         stand.plain + 1
-    ):  # so that the first brokers do not get the first port, as they would without a state file
+    ):  # so that the first brokers do not get the first ports, as without a state file
         await stand.shoal.start()
         before = _named((LOOPBACK, stand.plain))
     assert all(stand.is_ours(*address) for address in before.values())
     assert (LOOPBACK, stand.plain + 1) not in before.values()
     stand.shoal.kill() if end == "SIGKILL" else await stand.shoal.stop()
     async with running_shoal(stand.shoal):
-        # A client with cached metadata comes back before anybody has asked for metadata.
+        # A client with cached metadata reconnects before any client has requested metadata.
         assert all(_is_node(address, node_id) for node_id, address in before.items())
         assert _named((LOOPBACK, stand.plain)) == before
 
@@ -156,7 +157,7 @@ def test_fetch_from_another_than_the_leader_names_shoal(brokers: Cluster, stand:
 
 @pytest.mark.parametrize("version", range(16, 19))
 def test_a_streamed_fetch_answer_hides_the_address(brokers: Cluster, stand: Stand, version: int) -> None:
-    """Too large to be held: the tag of NodeEndpoints becomes one that no client knows; not another byte changes."""
+    """Too large to buffer: the tag of NodeEndpoints becomes unknown to clients; no other byte changes."""
     name = new_topic(brokers, [[1], [2]])
     produce(stand.bootstrap, name, [Record(None, bytes([number]) * 500_000) for number in range(8)])
     host, _, port = brokers.nodes[1].proxied_address.rpartition(":")
@@ -262,7 +263,7 @@ async def test_a_new_broker_s_port_is_open_before_it_is_named(brokers: Cluster, 
 
 
 def _wait_for_a_new_one(bootstrap: Address, known: set[int]) -> Address:
-    """Ask until a further broker is named, and connect to it that very moment."""
+    """Poll until a new broker is named, and connect to it immediately."""
     deadline = monotonic() + 60
     while not (new := _named(bootstrap).keys() - known):
         assert monotonic() < deadline, known

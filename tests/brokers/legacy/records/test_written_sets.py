@@ -78,7 +78,7 @@ def test_every_message(old_code: Written, magic: int, codec: Codec, offset: int,
 @given(codec=codecs, runs=st.lists(message_lists, min_size=2, max_size=4))
 @settings(max_examples=20)
 def test_several_wrappers_in_a_set(old_code: Written, codec: Codec, runs: list[list[Message]]) -> None:
-    """Each counts from 0 again, as those of a producer do."""
+    """Each starts at 0 again, as a producer's do."""
     record_set = b"".join(old_code.write(old_code.newest, codec, 0, messages) for messages in runs)
     everything = [message for messages in runs for message in messages]
     assert consumed(converted(record_set)) == as_records(numbered(everything, old_code.newest))

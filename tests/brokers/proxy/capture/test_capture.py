@@ -1,5 +1,5 @@
-"""Every batch of a log, as Kafka's own tool dumps it, is in the index: once as produced, and once for each consumer
-that read it."""
+"""The index has every batch that Kafka's dump tool finds in a log: once as produced, once for each consumer that read
+it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def traffic(bootstrap: str, topic: str) -> None:
 
 
 async def dumped(brokers: Cluster, topic: str) -> dict[int, list[Batch]]:
-    """The batches of each partition, in all its segments; partition n is on broker n + 1."""
+    """The batches of each partition, from all its segments; partition n is on broker n + 1."""
     folders = [brokers.nodes[at + 1].data / f"{topic}-{at}" for at in range(3)]
     logs = {str(log): at for at, folder in enumerate(folders) for log in sorted(folder.glob("*.log"))}
     said = await run_tool("DumpLogSegments", "--files", ",".join(logs))

@@ -53,7 +53,7 @@ def _file(directory: Path) -> Path:
 
 
 def _exchange(stand: Stand, topic: str, count: int) -> list[bytes]:
-    """With the versions of Kafka 2.4, the newest that Debian's tshark takes apart."""
+    """In the versions of Kafka 2.4, the newest that Debian's tshark dissects."""
     settings = {"bootstrap_servers": stand.bootstrap, "api_version": (2, 4)}
     producer = KafkaProducer(**settings, client_id="the-producer", acks="all", linger_ms=100, batch_size=100_000)
     for number in range(count):
@@ -107,7 +107,7 @@ async def test_only_what_mentions_the_topic_with_its_answer(
     asked, answered = ([one.frame for one in frames if one.sender is sender] for sender in Sender)
 
     assert {int.from_bytes(frame[4:6], "big") for frame in asked} == {0, 1}
-    assert 0 <= len(asked) - len(answered) <= 2  # a consumer's last polls, at its brokers
+    assert 0 <= len(asked) - len(answered) <= 2  # a consumer's last polls, on its brokers
     assert not any(other.encode() in one.frame for one in frames)
     for value in (b"value 0.", b"value 99."):
         assert sum(value in frame for frame in asked) == 1
@@ -123,7 +123,7 @@ async def test_credentials_are_not_in_the_file(
     await stand.shoal.start()
     sasl: dict[str, Any] = {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
     produce(stand.sasl_bootstrap, topic, various(10), **{"security.protocol": "SASL_PLAINTEXT", **sasl})
-    with Wire(*stand.sasl_broker(1)) as wire:  # as clients before Kafka 1.0 did
+    with Wire(*stand.sasl_broker(1)) as wire:  # as clients before Kafka 1.0
         assert not isinstance(wire.ask(request("sasl_handshake", 0, {"mechanism": "PLAIN"})), Closed)
         assert wire.ask(framed(f"\0{USER}\0{PASSWORD}".encode())) == bytes(4)
         assert not isinstance(wire.ask(request("metadata", 12, {"topics": []})), Closed)

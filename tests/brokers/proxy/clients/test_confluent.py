@@ -1,4 +1,4 @@
-"""librdkafka through Shoal. A leaked broker address could not be resolved: the client would not get its work done."""
+"""librdkafka through Shoal. It could not resolve a leaked broker address."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_only_shoal_connects_to_the_brokers(brokers: Cluster, stand: Stand) -> N
             before, own, after = connected_to(ports), socket_inodes(stand.shoal.pid), connected_to(ports)
     finally:
         consumer.close()
-    lasting = before & after  # others may have ended between two looks
+    lasting = before & after  # others may have ended between two checks
     assert lasting
     assert lasting <= own
 
@@ -149,7 +149,7 @@ def test_metadata_names_only_shoal(stand: Stand) -> None:
 
 
 def _until_configured(admin: AdminClient, resource: ConfigResource, retention: str) -> None:
-    """Any broker may be asked, and each learns of a change in its own time."""
+    """Any broker may answer, and each learns of a change at its own time."""
     deadline = monotonic() + IN_TIME
     while (found := admin.describe_configs([resource])[resource].result()["retention.ms"].value) != retention:
         assert monotonic() < deadline, found

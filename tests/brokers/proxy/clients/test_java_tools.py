@@ -1,4 +1,4 @@
-"""The command line tools of Kafka through Shoal: the Java clients. A leaked broker address they could not resolve."""
+"""Kafka's command line tools (Java clients) through Shoal. They could not resolve a leaked broker address."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _offsets_of_the_group_can_be_reset(stand: Stand, topic: str, group: st
     described = await _tool(stand, "ConsumerGroupCommand", "--describe", "--group", group)
     rows = [line.split() for line in described.splitlines() if line.startswith(group)]
     lags = {int(row[2]): row[5] for row in rows}
-    assert filled <= set(lags), described  # of an empty one the consumer may not have known the end when it left
+    assert filled <= set(lags), described  # the consumer may have left before it learned an empty partition's end
     assert set(lags.values()) == {"0"}, described
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
     assert len(re.findall(rf"{topic}\s+\d\s+0\b", await _tool(stand, "ConsumerGroupCommand", *reset))) == 3

@@ -1,4 +1,4 @@
-"""kafka-python through Shoal. A leaked broker address it could not resolve."""
+"""kafka-python through Shoal. It could not resolve a leaked broker address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
 
 
-@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])  # snappy wants python-snappy, which we do not have
+@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])  # snappy needs python-snappy, which is not installed
 def test_records_are_produced_and_consumed_by_a_group(brokers: Cluster, stand: Stand, codec: str | None) -> None:
     topic = new_topic(brokers, [[1], [2], [3]])
     sent: Contents = {0: [], 1: [], 2: []}

@@ -1,9 +1,8 @@
-"""KIP-932: the two answers to share consumers that name other brokers, as a real broker gives them.
+"""KIP-932: the two answers to share consumers that name other brokers, from a real broker.
 
-A broker names the leader in ShareFetch where it does not lead the partition, and in ShareAcknowledge where the
-acknowledgement comes back from the share coordinator as out of date. The second is made to happen: the test raises the
-state epoch of the share partition at the coordinator, as the group coordinator does, and the broker's next write is
-fenced.
+A broker names the leader in ShareFetch if it does not lead the partition, and in ShareAcknowledge if the share
+coordinator rejects the acknowledgement as out of date. For the second, the test raises the state epoch of the share
+partition at the coordinator, as the group coordinator does, so the broker's next write is fenced.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Member:
         return answer
 
     def _coordinator(self, kind: int, key: str) -> Wire:
-        """A connection to the broker itself: coordinators are not what is tested here."""
+        """A connection to the broker itself: coordinators are not tested here."""
         body = {"key_type": kind, "coordinator_keys": [key]}
         answer = self._until(lambda found: found.coordinators[0].node_id > 0, "find_coordinator", 6, body)
         host, _, port = self._brokers.nodes[answer.coordinators[0].node_id].address.rpartition(":")
@@ -71,7 +70,7 @@ class Member:
         return {"group_id": self.group, "topics": [{"topic_id": self.topic_id, "partitions": list(partitions)}]}
 
     def join(self) -> None:
-        """There is a record, and the group has both partitions."""
+        """Until there is a record, and the group has both partitions."""
         data = {"topic_id": self.topic_id, "partition_data": [{"index": 0, "records": batch([b"one"])}]}
         self._ask("produce", 13, {"acks": -1, "timeout": timedelta(seconds=IN_TIME), "topic_data": [data]})
         earliest = {"name": "share.auto.offset.reset", "value": "earliest", "config_operation": 0}
@@ -82,13 +81,13 @@ class Member:
             self._until(lambda answer: bool(answer.assignment), "share_group_heartbeat", 1, beat, wire)
 
     def fetch(self, version: int) -> Entity:
-        """From the beginning of a session, until the record of partition 0 is this member's."""
+        """From the start of a session until this member has acquired the record of partition 0."""
         asked = self._of_topic({"partition_index": 0}, {"partition_index": 1})
         who = {"member_id": MEMBER, "share_session_epoch": 0, "max_wait": timedelta(milliseconds=200)}
         return self._until(_acquired, "share_fetch", version, {**who, **_LIMITS, **asked})
 
     def be_overtaken(self) -> None:
-        """The coordinator's state of partition 0 gets a later epoch than the leader knows."""
+        """Raises the coordinator's state epoch of partition 0 above the leader's."""
         state = self._of_topic({"partition": 0, "state_epoch": 1_000, "start_offset": 0})
         topic_id = base64.urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
         with self._coordinator(SHARE, f"{self.group}:{topic_id}:0") as wire:
@@ -110,7 +109,7 @@ def _named(answer: Entity) -> list[tuple[int, str, int]]:
 
 
 def _refused(answer: Entity) -> list[tuple[int, int, int]]:
-    """(partition, error, leader), where there is an error."""
+    """(partition, error, leader) of each error."""
     return [
         (one.partition_index, one.error_code, one.current_leader.leader_id)
         for topic in answer.responses

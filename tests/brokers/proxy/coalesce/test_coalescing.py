@@ -45,7 +45,7 @@ def coalescing(new_stand: NewStand, **settings: object) -> Stand:
 
 
 def joined(stand: Stand) -> tuple[int, int]:
-    """How many produce requests were joined, and into how many; to be asked when Shoal has ended."""
+    """The numbers of joined produce requests and of requests that they became; call it after Shoal has ended."""
     told = re.findall(r"total plain: .*?joined ([\d,]+) produce requests? into ([\d,]+)", stand.shoal.output())
     (last,) = told[-1:]
     return int(last[0].replace(",", "")), int(last[1].replace(",", ""))
@@ -56,7 +56,7 @@ def of(contents: Contents, key: bytes) -> Contents:
 
 
 def read_all_of(brokers: Cluster, topic: str, partitions: int, count: int) -> Contents:
-    """Wait until this many records are there: with acks=0 there is no answer."""
+    """Wait for this many records: acks=0 has no answer."""
     deadline = monotonic() + IN_TIME
     while True:
         found = read(brokers.bootstrap, topic, partitions=partitions)
@@ -117,7 +117,7 @@ async def test_a_produce_between_two_metadata_requests_in_one_packet(brokers: Cl
 
 
 async def test_producers_that_ask_for_metadata_between_their_records(brokers: Cluster, new_stand: NewStand) -> None:
-    """librdkafka asks over the connection on which it produces."""
+    """librdkafka sends them over the connection on which it produces."""
     topic, stand = new_topic(brokers, SIX), coalescing(new_stand)
     config = {
         **client_config(stand.bootstrap),
@@ -185,7 +185,7 @@ async def test_java_producers(brokers: Cluster, new_stand: NewStand) -> None:
 
 
 async def test_a_quota_of_one_client_id_slows_nobody_else(brokers: Cluster, new_stand: NewStand) -> None:
-    """A broker mutes the connection over which too much came: a lane's, so client ids have lanes of their own."""
+    """A broker mutes a connection that exceeds the quota, here a lane's: each client id has its own lanes."""
     topic, stand = new_topic(brokers, [[1], [1]]), coalescing(new_stand, **{"ignore-client-ids": False})
     greedy, modest = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("greedy", "modest"))
     quota = ("--entity-type", "clients", "--entity-name", greedy, "--alter")

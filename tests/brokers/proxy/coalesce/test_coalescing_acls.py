@@ -1,5 +1,5 @@
-"""Clients that authenticate at a coalescing listener: each writes with its own rights, over its own connection, joined
-with no other."""
+"""Clients that authenticate at a coalescing listener: each writes with its own rights over its own connection, never
+joined."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PASSWORDS = {"alice": "alices-secret", "bob": "bobs-secret"}
 RECORDS = 100
 WITH_ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # the brokers themselves, and the test, on the listener without SASL
+    "super.users": "User:ANONYMOUS",  # the brokers and the test use the listener without SASL
 }
 RIGHTS = (
     ("alice", AclOperation.DESCRIBE),
@@ -52,7 +52,7 @@ def guarded(shared_clusters: SharedClusters) -> Cluster:
 
 
 def granted(cluster: Cluster) -> str:
-    """A new topic to which alice may write; bob may only know that it is there."""
+    """A new topic: alice may write, bob may only describe it."""
     topic, admin = new_topic(cluster, [[1]]), AdminClient(client_config(cluster.bootstrap))
     where = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
     acls = [AclBinding(*where, f"User:{user}", "*", right, AclPermissionType.ALLOW) for user, right in RIGHTS]
@@ -76,7 +76,7 @@ def sasl(user: str, mechanism: str) -> dict[str, str]:
 
 
 def refused(bootstrap: str, topic: str, mechanism: str) -> list[int]:
-    """The error codes of bob's requests, for as many records."""
+    """The error codes of bob's requests, one per record."""
     told: list[int] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:

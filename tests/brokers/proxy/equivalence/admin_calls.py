@@ -1,4 +1,4 @@
-"""Single calls of administrators; see `equivalence_calls.py`."""
+"""Single admin calls; see `calls.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from .comparison import Side
 
-NOWHERE = 424_242  # the id of a producer, a broker or a session that does not exist
+NOWHERE = 424_242  # a nonexistent producer id, broker or session
 NO_TOPIC = uuid.UUID(int=NOWHERE)
 SOME_TIME = timedelta(seconds=10)
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
@@ -95,7 +95,7 @@ def _create_delegation_token(_: Side) -> Sequence[Body]:
 
 
 def _of_delegation_token(_: Side) -> Sequence[Body]:
-    """Renew, expire and describe a token that is none; refused anyway without authentication."""
+    """Renew, expire and describe an invalid token; refused anyway without authentication."""
     owners = [{"principal_type": "User", "principal_name": "nobody"}]
     return ({"hmac": b"none", "renew_period": SOME_TIME, "expiry_time_period": SOME_TIME, "owners": owners},)
 
@@ -147,7 +147,7 @@ def _describe_user_scram_credentials(_: Side) -> Sequence[Body]:
 def _alter_user_scram_credentials(side: Side) -> Sequence[Body]:
     user = {"name": f"eq-{side.tag}-scram", "mechanism": 1}
     secret = {"iterations": 4096, "salt": b"salt", "salted_password": b"p" * 32}
-    # Not deleted again: a 4.3.0 broker then refuses all users of the mechanism.
+    # Not deleted again: a 4.3.0 broker would then refuse all users of the mechanism.
     unknown = {**user, "name": side.missing}
     return ({"upsertions": [{**user, **secret}]}, {"deletions": [unknown]}, {"upsertions": [{**user, "iterations": 1}]})
 

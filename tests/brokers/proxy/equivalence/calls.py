@@ -1,7 +1,7 @@
-"""Single calls: the bodies with which every advertised version of an API is asked, besides the empty body.
+"""Single calls: the request bodies for every advertised version of an API, besides the empty body.
 
-Each API has at least one body that a broker refuses, and one that it carries out where a single call can be carried
-out; what needs several calls is in `equivalence_flows.py`. Names with the side's tag keep the two sides apart.
+Each API has at least one body that a broker refuses, and one that it carries out if a single call suffices; the rest is
+in `flows.py`. Names with the side's tag keep the two sides apart.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from .comparison import Side
 
-# The empty body asks for nothing that can be compared: acks=0 has no answer; the sizes of all logs of the broker; a
-# broker never answers AddPartitionsToTxn v4+ without transactions.
+# The empty body asks for nothing comparable: acks=0 has no answer, the sizes of all logs differ, and a broker never
+# answers AddPartitionsToTxn v4+ without transactions.
 NO_EMPTY_BODY = frozenset({"produce", "describe_log_dirs", "add_partitions_to_txn"})
 
 
 def calls(side: Side, api: str) -> Sequence[Body]:
-    """The bodies for one version of `api`; raises KeyError for an API that the tables do not know."""
+    """The bodies for one version of `api`. KeyError if the tables lack the API."""
     empty: tuple[Body, ...] = () if api in NO_EMPTY_BODY else ({},)
     return (*empty, *_CALLS[api](side))
 
@@ -126,7 +126,7 @@ def _join_group(side: Side) -> Sequence[Body]:
 
 
 def _member_of(side: Side) -> Sequence[Body]:
-    """Heartbeat, LeaveGroup and SyncGroup of a member that is none."""
+    """Heartbeat, LeaveGroup and SyncGroup of a nonexistent member."""
     nobody = {"member_id": "nobody", "group_instance_id": None}
     return ({"group_id": side.group, "generation_id": 1, **nobody, "members": [nobody]},)
 
@@ -175,7 +175,7 @@ def _add_partitions_to_txn(side: Side) -> Sequence[Body]:
 
 
 def _of_transaction(side: Side) -> Sequence[Body]:
-    """AddOffsetsToTxn, EndTxn and TxnOffsetCommit of a producer id that is none."""
+    """AddOffsetsToTxn, EndTxn and TxnOffsetCommit of a nonexistent producer id."""
     offsets = {"partition_index": 0, "committed_offset": 3, "committed_metadata": None}
     return (
         {"transactional_id": side.transactional_id, "producer_id": NOWHERE, "producer_epoch": 0,

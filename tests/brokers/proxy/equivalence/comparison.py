@@ -1,9 +1,8 @@
-"""The same calls to a broker and to Shoal's listener of that broker, in lockstep; the answers must be equal.
+"""The same calls, in lockstep, to a broker and to Shoal's listener of that broker; the answers must be equal.
 
-Equal means: the same bytes once addresses and what differs from call to call by nature (`VARYING`) are set aside. For
-that both answers are decoded by kio; kio must give back the bytes it was given, so nothing in an answer escapes the
-comparison. A flow is a generator that asks and is sent the decoded answer of its own side, so that it can use what the
-broker gave it.
+Equal means: the same bytes except addresses and what differs between any two calls (`VARYING`). For that, kio decodes
+both answers, and must encode them to the same bytes, so nothing in an answer escapes the comparison. A flow is a
+generator that yields requests and is sent its own side's decoded answers, to use what the broker returned.
 """
 
 from __future__ import annotations
@@ -25,25 +24,24 @@ Address = tuple[str, int]
 NOTHING: Body = MappingProxyType({})
 PLAIN, SASL = "plain", "sasl"
 COORDINATOR_LOAD_IN_PROGRESS = 14
-ANSWER_IN_TIME = 20.0  # seconds until an `until` must hold
-LEADER_NODE = 1  # every call goes to this broker unless it says otherwise
+ANSWER_IN_TIME = 20.0  # seconds for an `until` to become true
+LEADER_NODE = 1  # every call goes to this broker unless stated otherwise
 
-# Differs from one call to the next even when both go to the same broker.
+# Differs between any two calls, even to the same broker.
 ALWAYS_VARYING = frozenset({"throttle_time"})
 VARYING: Mapping[str, frozenset[str]] = {
     # A random live broker in every answer (KRaftMetadataCache.getRandomAliveBrokerId): a client's request is forwarded.
     "metadata": frozenset({"controller_id"}),
     "describe_cluster": frozenset({"controller_id"}),
-    # The offset of the metadata log, which grows all the time.
+    # The end offset of the metadata log, which keeps growing.
     "api_versions": frozenset({"finalized_features_epoch"}),
     "describe_quorum": frozenset(
         {"high_watermark", "log_end_offset", "last_fetch_timestamp", "last_caught_up_timestamp"}
     ),
-    # Handed out anew for every call.
+    # New in every call.
     "init_producer_id": frozenset({"producer_id"}),
     "end_txn": frozenset({"producer_id"}),
-    # The coordinator's epoch is that of the log which the hash of the transactional id chooses: brokers were killed
-    # before.
+    # The coordinator's epoch is that of the log chosen by the hash of the transactional id: brokers were killed before.
     "describe_producers": frozenset({"producer_id", "last_timestamp", "coordinator_epoch"}),
     "describe_transactions": frozenset({"producer_id", "transaction_start_time"}),
     "list_transactions": frozenset({"producer_id"}),
@@ -63,18 +61,18 @@ VARYING: Mapping[str, frozenset[str]] = {
     # Properties of the disk, not of the broker.
     "describe_log_dirs": frozenset({"total_bytes", "usable_bytes"}),
 }
-# Lists in the order of the broker's hash table of producer ids, which are others on each side.
+# Lists in the order of the broker's hash table of producer ids, which differ between the sides.
 UNORDERED = frozenset({"active_producers"})
-# kio keeps these timestamps as datetimes of whole seconds, so they do not survive a round trip.
+# kio keeps these timestamps as datetimes of whole seconds, so a round trip changes them.
 NOT_REVERSIBLE = frozenset(
     {"create_delegation_token", "renew_delegation_token", "expire_delegation_token", "describe_transactions"}
 )
-# These show a broker's configuration, in which its addresses are values like others.
+# The broker's configuration contains its addresses as plain values.
 MAY_NAME_BROKERS = frozenset({"describe_configs"})
 
 
 class Ask(NamedTuple):
-    """One request. With `until` it is repeated until its answer is as wanted, and only that answer is compared."""
+    """One request. With `until` it is repeated until its answer matches, and only that answer is compared."""
 
     api: str
     version: int
@@ -87,14 +85,14 @@ class Ask(NamedTuple):
 
 @dataclass(kw_only=True)
 class Side:
-    """One of the two ways to the brokers: `tag` is part of every name that is created on this way."""
+    """One of the two paths to the brokers: `tag` is part of every name created over it."""
 
     tag: str
     reach: Mapping[tuple[str, int], Address]  # (listener, node id) -> where this side connects
-    named: Mapping[Address, int]  # the addresses that answers may name -> node id
+    named: Mapping[Address, int]  # the addresses allowed in answers -> node id
     shared: Topic
     own: Topic
-    topic_ids: set[object]  # of topics that were made for one side only
+    topic_ids: set[object]  # of topics made for one side only
     group: str
     other_group: str
     consumer_group: str
@@ -107,7 +105,7 @@ class Side:
     _wires: dict[tuple[str, int], Wire] = field(default_factory=dict)
 
     def fresh(self, kind: str) -> str:
-        """A name that was never used; both sides draw the same one, tags aside."""
+        """An unused name; the same on both sides, except for the tag."""
         self._count += 1
         return f"eq-{self.tag}-{kind}-{self._count}"
 
@@ -136,7 +134,7 @@ class Topic(NamedTuple):
 
     @property
     def named(self) -> dict[str, object]:
-        """This topic in a body, under whichever name the version has for a topic."""
+        """This topic in a body, by name or id as the version requires."""
         return {"name": self.name, "topic": self.name, "topic_name": self.name, "topic_id": self.topic_id}
 
     def partitions(self, *partitions: object, key: str = "partitions") -> dict[str, object]:
@@ -148,7 +146,7 @@ Flow = Generator[Ask, Entity, None]
 
 @dataclass(kw_only=True)
 class Comparison:
-    """Runs flows over two sides; keeps what was compared, and every field of a body that was of use in some version."""
+    """Runs flows on both sides; keeps what was compared, and every body field that some version used."""
 
     direct: Side
     shoal: Side
@@ -158,7 +156,7 @@ class Comparison:
     differences: list[str] = field(default_factory=list)
 
     def run(self, flow: Callable[[Side], Flow]) -> None:
-        """Both generators must ask for the same things; stops at the first step that differs."""
+        """Both generators must send the same requests; stops at the first difference."""
         left, right = flow(self.direct), flow(self.shoal)
         left_answer: Entity = None
         right_answer: Entity = None
@@ -212,7 +210,7 @@ class Comparison:
         return _normalise(entity, side, VARYING.get(ask.api, frozenset()) | ALWAYS_VARYING)
 
     def useless_fields(self) -> set[str]:
-        """Names in bodies that no version of any API has: a misspelt field would test nothing."""
+        """Names in bodies that no version of any API has, such as a misspelt field, which would test nothing."""
         return _last_parts(self.written) - _last_parts(self.seen)
 
 
@@ -221,8 +219,7 @@ def _last_parts(dotted: set[str]) -> set[str]:
 
 
 def _decoded(ask: Ask, frame: bytes) -> Entity | None:
-    """None when kio cannot express the answer: it knows no timestamp -1. Such an answer can only be equal byte for
-    byte."""
+    """None if kio cannot express the answer, such as a timestamp of -1: it must then be equal byte for byte."""
     try:
         return response(ask.api, ask.version, frame)
     except OutOfBoundValue:
@@ -232,7 +229,7 @@ def _decoded(ask: Ask, frame: bytes) -> Entity | None:
 def _is_final(ask: Ask, answer: Entity | None) -> bool:
     if (
         getattr(answer, "error_code", 0) == COORDINATOR_LOAD_IN_PROGRESS
-    ):  # for a moment after a new coordinator was found
+    ):  # briefly, after a new coordinator was found
         return False
     return ask.until is None or ask.until(answer)
 
@@ -271,7 +268,7 @@ def _items(entity: Entity) -> Iterator[tuple[str, Entity]]:
 
 
 def _node_instead(endpoint: Entity, node: object, side: Side) -> dict[str, object]:
-    """Host and port replaced by the node id, provided that this side's address of that very node was named."""
+    """Host and port replaced by the node id, if they are this side's address of that node."""
     if node is not None and side.named.get((endpoint.host, endpoint.port)) == node:
         return {"host": "node", "port": node}
     return {}

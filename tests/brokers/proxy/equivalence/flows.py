@@ -1,7 +1,7 @@
-"""Calls that only make sense one after the other: groups, transactions, topics, fetch sessions, SASL, tokens.
+"""Calls that depend on earlier ones: groups, transactions, topics, fetch sessions, SASL, tokens.
 
-Each flow is run once for every `age`, and asks each API in the version that is `age` above the oldest that the broker
-offers, or the newest: all versions of all APIs of the flow are asked.
+Each flow runs once for every `age`, with each API in the version `age` above the broker's oldest, or in the newest: so
+all versions of all APIs of the flow are used.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _add_partitions(side: Side, version: Versions, who: Body) -> Flow:
 
 
 def _read_committed(side: Side, version: Versions, *, past: int) -> Flow:
-    """The readable records, once the transaction's marker is there and the last stable offset is behind it."""
+    """The readable records, once the last stable offset is past the transaction's marker."""
     latest = {"partition_index": 0, "timestamp": -1}
     body = {"replica_id": -1, "isolation_level": 1, "timeout": SOME_TIME, "topics": [side.own.partitions(latest)]}
     yield Ask("list_offsets", version("list_offsets", at_least=2), body,
@@ -167,7 +167,7 @@ def _has_leaders(side: Side, metadata: Entity, count: int) -> bool:
 
 
 def fetch_session(side: Side, version: Versions) -> Flow:
-    """KIP-227: a full fetch, an incremental one with news, one that forgets, and the end of the session."""
+    """KIP-227: a full fetch, an incremental one with new records, one that forgets, and the end of the session."""
     fetch = version("fetch", at_least=7)
     limits = {"max_bytes": 1 << 20, "session_epoch": 0, "max_wait": timedelta(0)}
     latest = {"partition_index": 0, "timestamp": -1}
@@ -181,12 +181,12 @@ def fetch_session(side: Side, version: Versions) -> Flow:
     yield Ask("produce", version("produce", at_least=3), {"acks": -1, "timeout": SOME_TIME, "topic_data": [data]})
     yield Ask("fetch", fetch, {**session, "session_epoch": 1})
     yield Ask("fetch", fetch, {**session, "session_epoch": 2, "forgotten_topics_data": [side.own.partitions(0)]})
-    yield Ask("fetch", fetch, {**session, "session_epoch": 7})  # not the epoch that follows: an error
+    yield Ask("fetch", fetch, {**session, "session_epoch": 7})  # not the next epoch: an error
     yield Ask("fetch", fetch, {**session, "session_epoch": -1})
 
 
 def without_answer(side: Side, version: Versions) -> Flow:
-    """acks=0: nothing comes back, and the next answer is the one to the next request."""
+    """acks=0: no answer, and the next answer belongs to the next request."""
     latest = {"partition_index": 0, "timestamp": -1}
     body = {"replica_id": -1, "timeout": SOME_TIME, "topics": [side.own.partitions(latest)]}
     before = yield Ask("list_offsets", version("list_offsets"), body)
@@ -248,7 +248,7 @@ def _acquired(answer: Entity) -> bool:
 
 
 def streams_group(side: Side, version: Versions) -> Flow:
-    """KIP-1071. The endpoint of the application is its own affair: not an address to rewrite."""
+    """KIP-1071. The application's endpoint is not a broker address and is not rewritten."""
     tasks: Body = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
     topology = {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": [side.shared.name]}]}
     who = {"group_id": side.streams_group, "member_id": MEMBER, "rebalance_timeout": SOME_TIME}
@@ -284,7 +284,7 @@ def delegation_token(side: Side, version: Versions) -> Flow:
 
 
 def _token_was_found(answer: Entity | None) -> bool:
-    """The controller that takes the change learns of a new token a little later than the broker that shows it."""
+    """The controller that applies the change learns of a new token slightly later than the broker that lists it."""
     return answer is not None and bool(answer.error_code == NO_ERROR)
 
 

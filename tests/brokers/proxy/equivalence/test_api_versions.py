@@ -59,13 +59,13 @@ def test_only_edited_keys_are_capped_and_no_minimum_changes(direct: Wire, shoal:
 @pytest.mark.parametrize("version", [5, 6, 99])
 def test_a_newer_client_is_told_to_ask_again(direct: Wire, shoal: Wire, version: int) -> None:
     answer = _both(direct, shoal, lambda wire: wire.ask(_unknown_version(version)))
-    # Header v0 and body v0: error code, and the one range to ask again with.
+    # Header v0 and body v0: an error code, and the only range to retry with.
     assert answer == framed(struct.pack(">ihihhh", CORRELATION_ID, UNSUPPORTED_VERSION, 1, API_VERSIONS, 0, 4))
     _both(direct, shoal, lambda wire: wire.ask(request("api_versions", 0, {})))
 
 
 def _unknown_version(version: int) -> bytes:
-    """Request header v2, and a body that only a broker of the future can read."""
+    """Request header v2, and a body that only a future broker can read."""
     return framed(struct.pack(">hhih", API_VERSIONS, version, CORRELATION_ID, -1) + b"\0" + b"\x07unheard-of")
 
 

@@ -1,7 +1,7 @@
-"""Every API, in every version, that a 4.3 broker advertises to clients: asked directly and through Shoal, same answer.
+"""Every API, in every version that a 4.3 broker advertises to clients: the same answer directly and through Shoal.
 
-What is compared: all of them, by single calls (`equivalence_calls.py`) and by flows (`equivalence_flows.py`), except
-for `NOT_COMPARED`. What the broker advertises and neither has fails `test_nothing_that_is_advertised_is_left_out`.
+All are compared by single calls (`calls.py`) and flows (`flows.py`), except `NOT_COMPARED`. If the broker advertises
+what neither covers, `test_nothing_that_is_advertised_is_left_out` fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 NAMES = {key: name for name, key in KEYS.items()}
-# (api, version) -> why it is not; `test_produce_before_v3_is_refused_by_the_broker` compares what there is to compare.
+# (api, version) -> reason; see also `test_produce_before_v3_is_refused_by_the_broker`.
 NOT_COMPARED: Mapping[tuple[str, int], str] = {
     **{("produce", version): "advertised for old librdkafka, but not spoken (KIP-896)" for version in range(3)},
 }
@@ -42,7 +42,7 @@ Offered = Mapping[str, tuple[int, int]]  # API -> oldest and newest version
 
 @pytest.fixture(scope="module")
 def offered(brokers: Cluster) -> Offered:
-    """What the broker itself says that it can do."""
+    """The broker's own ApiVersions answer."""
     with _broker(brokers) as wire:
         answer = _ask(wire, "api_versions", 3, {"client_software_name": "test", "client_software_version": "1"})
     return {NAMES[one.api_key]: (one.min_version, one.max_version) for one in answer.api_keys}
@@ -68,7 +68,7 @@ def comparison(brokers: Cluster, stand: Stand) -> Iterator[Comparison]:
 
 
 class _Maker:
-    """Topics and names for the two sides: everything that matters lives on the broker that is asked."""
+    """Topics and names for the two sides: whatever matters is on the queried broker."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -96,7 +96,7 @@ class _Maker:
         )
 
     def _name(self, tag: str, kind: str) -> str:
-        """A name whose coordinators, as a group and as a transactional id, are the broker that is asked."""
+        """A name whose group and transaction coordinators are the queried broker."""
         deadline = monotonic() + 30
         for number in count():
             name = f"eq-{tag}-{kind}{self._run}{number}"
@@ -106,12 +106,12 @@ class _Maker:
         raise AssertionError
 
     def _coordinator(self, name: str, key_type: int) -> int:
-        """-1 while there is none: the first question creates the topic behind it."""
+        """-1 while there is none: the first request creates the coordinator's topic."""
         answer = _ask(self._wire, "find_coordinator", 4, {"key_type": key_type, "coordinator_keys": [name]})
         return int(answer.coordinators[0].node_id)
 
     def _topic(self, name: str) -> Topic:
-        """Partition 0 on the broker that is asked, partition 1 on another one."""
+        """Partition 0 is on the queried broker, partition 1 on another one."""
         placed = [{"partition_index": 0, "broker_ids": [LEADER_NODE]}, {"partition_index": 1, "broker_ids": [2]}]
         wanted = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": placed}
         _ask(self._wire, "create_topics", 7, {"topics": [wanted], "timeout": IN_TIME})

@@ -1,4 +1,4 @@
-"""Record batches (magic 2) by `struct`: what a producer of the tests puts on the wire."""
+"""Record batches (magic 2) by `struct`, as the tests' producers send them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TIMESTAMP = 1_700_000_000_000  # ms; fixed, so that two sides write the same bytes
+TIMESTAMP = 1_700_000_000_000  # ms; fixed, so both sides write the same bytes
 
 _CONTROL = 0x20  # attribute bit 5
 
@@ -36,13 +36,13 @@ def batch(
 
 
 def corrupted(good: bytes) -> bytes:
-    """The same batch with one bit of its last record changed: the broker refuses it for its CRC."""
+    """The same batch with a flipped bit in its last record: the broker refuses its CRC."""
     return good[:-3] + bytes([good[-3] ^ 1]) + good[-2:]
 
 
 def without_identity(records: bytes) -> bytes:
-    """A record set with what two producers cannot have in common set to zero: producer ids and the time of transaction
-    markers, and the CRCs, which are checked here. Raises AssertionError for a CRC that is wrong."""
+    """A record set without what differs between two producers: producer ids, the time of transaction markers and CRCs
+    are zero. AssertionError if a CRC is wrong."""
     out = bytearray(records)
     start = 0
     while start + 61 <= len(out):

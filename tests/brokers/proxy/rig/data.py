@@ -1,4 +1,4 @@
-"""Topics, and what is in them, straight from the brokers: what went through Shoal is compared with this."""
+"""Topics and their contents, directly from the brokers, to compare with what passed through Shoal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Contents = dict[int, list[Record]]  # by partition, in the order of offsets
 
 
 def various(count: int, *, size: int = 100) -> Iterator[Record]:
-    """Null and empty keys and values, headers, values of all lengths up to `size`; every record is another one."""
+    """Null and empty keys and values, headers, values of all lengths up to `size`; all records differ."""
     keys = itertools.cycle((None, b"", b"key", b"\x00\xff"))
     headers: Iterator[Headers] = itertools.cycle(((), (("a", b"1"), ("a", None)), (("b", b""),)))
     for number in range(count):
@@ -44,7 +44,7 @@ def various(count: int, *, size: int = 100) -> Iterator[Record]:
 
 
 def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mapping[str, str] | None = None) -> str:
-    """A topic with a partition on each of `replicas` (its leader first); every broker knows it when this returns."""
+    """A topic with a partition on each of `replicas` (leader first); returns when every broker knows it."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     placed = [list(nodes) for nodes in replicas]
     wanted = NewTopic(name, len(placed), replica_assignment=placed, config=dict(config or {}))
@@ -55,7 +55,7 @@ def new_topic(brokers: Cluster, replicas: Sequence[Sequence[int]], config: Mappi
 
 
 def wait_until_gone(brokers: Cluster, topic: str) -> None:
-    """Until every broker has learned that the topic was deleted."""
+    """Until every broker has learned of the deletion."""
     _wait_until_leaders_are(brokers, topic, [])
 
 
@@ -67,8 +67,7 @@ def _wait_until_leaders_are(brokers: Cluster, topic: str, wanted: list[int]) -> 
 
 
 def leaders(brokers: Cluster, topic: str, *, ask: int = 1) -> list[int]:
-    """The leader of each partition (-1 where there is none), as broker `ask` knows it; none when it knows no such
-    topic."""
+    """The leader of each partition (-1 if none) according to broker `ask`; empty if it does not know the topic."""
     host, _, port = brokers.nodes[ask].address.rpartition(":")
     with Wire(host, int(port)) as wire:
         frame = wire.ask(request("metadata", 8, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}))
@@ -80,7 +79,7 @@ def leaders(brokers: Cluster, topic: str, *, ask: int = 1) -> list[int]:
 def produce(
     bootstrap: str, topic: str, records: Iterable[Record], *, partitions: int = 1, **settings: object
 ) -> Contents:
-    """Produce to the partitions in turn and wait for every acknowledgement; -> what the topic must hold now."""
+    """Produce to the partitions in turn and wait for all acknowledgements; -> the expected contents of the topic."""
     producer = Producer(
         {**client_config(bootstrap), **{key.replace("_", "."): value for key, value in settings.items()}}
     )
@@ -109,8 +108,7 @@ def produce(
 
 
 def read(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object) -> Contents:
-    """Everything that the partitions hold now. Control batches, and under read_committed aborted records, are not in
-    it."""
+    """All records of the partitions, without control batches and, under read_committed, without aborted records."""
     consumer = Consumer(
         {
             **client_config(bootstrap),
@@ -142,7 +140,7 @@ def read(bootstrap: str, topic: str, *, partitions: int = 1, **settings: object)
 
 
 def as_record(message: Any) -> Record:
-    """`message` is confluent_kafka's; its stubs allow for more than a consumed one can have."""
+    """`message` is confluent_kafka's, whose stubs are wider than a consumed message."""
     headers = tuple((name, value) for name, value in message.headers() or ())
     return Record(message.key(), message.value(), message.timestamp()[1], headers)
 

@@ -1,4 +1,4 @@
-"""A producer that goes on while brokers, leaders and proxies come and go, and remembers what was acknowledged."""
+"""A producer that continues while brokers, leaders and proxies come and go, and keeps what was acknowledged."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .data import TIMESTAMP, Contents, Record
 if TYPE_CHECKING:
     from types import TracebackType
 
-LAST_WORDS = 60.0  # seconds in which everything that was produced must be acknowledged
+LAST_WORDS = 60.0  # seconds until all produced records must be acknowledged
 
 
 class Feeder:
-    """Produces small records to the partitions in turn from a thread of its own: acks=all, idempotent, as fast as
-    answers come but never more than `WINDOW` unacknowledged.
+    """Produces small records to the partitions in turn from its own thread: acks=all, idempotent, as fast as answers
+    arrive, with at most `WINDOW` unacknowledged.
 
         with Feeder(bootstrap, topic, partitions=3) as feeder:
             feeder.wait_for(feeder.acknowledged + 500)
 
-    At the end of the block all that was sent must be acknowledged; `sent` is what the topic must hold, in order.
+    At the end of the block all sent records must be acknowledged; `sent` is what the topic must hold, in order.
     """
 
     WINDOW = 200
@@ -52,7 +52,7 @@ class Feeder:
         self._thread.join()
 
     def wait_for(self, acknowledged: int, within: float = LAST_WORDS) -> None:
-        """Until so many records are acknowledged."""
+        """Until this many records are acknowledged."""
         deadline = monotonic() + within
         while self.acknowledged < acknowledged:
             assert monotonic() < deadline, f"{self.acknowledged} of {acknowledged} acknowledged"
@@ -60,7 +60,7 @@ class Feeder:
             sleep(0.01)
 
     def finish(self) -> None:
-        """Send nothing more; all that was sent must be acknowledged, once and in order."""
+        """Send nothing more; all sent records must be acknowledged, once and in order."""
         self._stopping.set()
         self._thread.join()
         assert self._producer.flush(LAST_WORDS) == 0, "not everything was acknowledged"

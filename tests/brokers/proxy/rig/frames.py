@@ -1,8 +1,8 @@
-"""Requests and answers as raw frames, encoded and decoded by kio: the independent oracle of Shoal's own protocol code.
+"""Requests and answers as raw frames, encoded and decoded by kio: an oracle independent of Shoal's protocol code.
 
 A body is written as plain dicts and lists: `{"topics": [{"name": "a", "topic_id": id, "partitions": [0]}]}`. Fields
-that the version at hand does not have are left out, fields that are not given get the schema's default or the empty
-value, so that one body serves all versions of an API.
+Fields that the version lacks are left out, missing fields get the schema's default or the empty value, so one body
+serves all versions of an API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Closed(NamedTuple):
 
 
 class Wire:
-    """One TCP connection on which one request at a time is asked; nothing is interpreted but the length prefix."""
+    """One TCP connection with one request at a time; only the length prefix is interpreted."""
 
     def __init__(self, host: str, port: int, timeout: float = 30) -> None:
         self.address = (host, port)
@@ -54,7 +54,7 @@ class Wire:
         self._socket.sendall(frame)
 
     def receive(self) -> bytes | Closed:
-        """A whole frame with its length prefix. Raises TimeoutError when there is none in time."""
+        """A whole frame with its length prefix. TimeoutError if none arrives in time."""
         prefix = self._exactly(4)
         if len(prefix) < 4:
             return Closed()
@@ -115,7 +115,7 @@ def request(
 
 
 def response(api: str, version: int, frame: bytes) -> Entity:
-    """The decoded answer. Raises AssertionError when bytes are left over or the correlation id is another one."""
+    """The decoded answer. AssertionError if bytes are left over or the correlation id differs."""
     schema = load_response_schema(KEYS[api], version)
     payload = frame[4:]
     header, header_size = entity_reader(schema.__header_schema__)(payload, 0)
@@ -126,7 +126,7 @@ def response(api: str, version: int, frame: bytes) -> Entity:
 
 
 def build(schema: type, body: Body, *, path: str, seen: set[str]) -> Entity:
-    """An instance of a kio dataclass out of nested mappings."""
+    """A kio dataclass from nested mappings."""
     values = {}
     for field in fields(schema):
         if field.name in body:
@@ -139,7 +139,7 @@ def build(schema: type, body: Body, *, path: str, seen: set[str]) -> Entity:
 
 
 def dotted_names(body: object, path: str) -> set[str]:
-    """The dotted names of all fields in a body, as `request` reports the ones that were of use."""
+    """The dotted names of all fields in a body, as `request` reports the used ones."""
     if isinstance(body, Mapping):
         return {
             name for key, value in body.items() for name in {f"{path}.{key}"} | dotted_names(value, f"{path}.{key}")

@@ -1,4 +1,4 @@
-"""A cluster with a Shoal in front of it: all addresses, and those that clients may see."""
+"""A cluster behind a Shoal: all addresses, and those that clients may see."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 USER, PASSWORD = "alice", "alice-secret"
 SIDE_USERS = {"d": "eq-d-user", "s": "eq-s-user"}  # of the two sides of the equivalence test
 RESOLVER = Path(__file__).with_name("resolver")
-NODE_PORTS = 8  # of each listener: more than a test will ever have brokers
+NODE_PORTS = 8  # per listener: more brokers than any test has
 ALL_MAPPED = range(1, NODE_PORTS + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """`plain` and `sasl` are the bootstrap ports of two listeners; the ports of their brokers are the next ones."""
+    """`plain` and `sasl` are the bootstrap ports of two listeners; their brokers' ports follow."""
 
     cluster: Cluster
     shoal: ShoalProcess
@@ -39,14 +39,14 @@ class Stand:
         return f"{LOOPBACK}:{self.sasl}"
 
     def broker(self, node_id: int) -> tuple[str, int]:
-        """Shoal's address of a broker: it is sure where ports are mapped, as they are unless `ranged`."""
+        """Shoal's address of a broker; fixed if ports are mapped, which they are unless `ranged`."""
         return LOOPBACK, self.plain + node_id
 
     def sasl_broker(self, node_id: int) -> tuple[str, int]:
         return LOOPBACK, self.sasl + node_id
 
     def is_ours(self, host: str, port: int) -> bool:
-        """Whether an address that a client has received is one of Shoal's."""
+        """Whether an address received by a client is Shoal's."""
         return host == LOOPBACK and any(first < port <= first + NODE_PORTS for first in (self.plain, self.sasl))
 
 
@@ -55,9 +55,9 @@ def own_shoal(
 ) -> Stand:
     """A Shoal (not started) with a plain and a SASL listener.
 
-    `ranged` brokers get the next port of a range when they are first seen; otherwise the `mapped` node n has the n-th
-    port after the bootstrap port. Other options are tables of the file: `limits`, `log`, `capture`; `coalescing`, of
-    the plain listener, which then coalesces; `legacy`, whether that one serves old clients; and `state_dir`.
+    `ranged` brokers get the next port of a range when first seen; otherwise the `mapped` node n has the n-th port after
+    the bootstrap port. Other options: the tables `limits`, `log`, `capture`; `coalescing` (then the plain listener
+    coalesces); `legacy` (whether the plain listener serves old clients); and `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
     sasl = plain + NODE_PORTS + 1

@@ -1,8 +1,7 @@
-"""Python runs this at start-up where this directory is on PYTHONPATH: names under `.shoal.test` are the loopback
-address.
+"""Python runs this at start-up if this directory is on PYTHONPATH: names under `.shoal.test` resolve to loopback.
 
-Brokers of these tests advertise such names. Shoal alone runs with this on its path, so no client can reach a broker
-whose address leaked through.
+Brokers of these tests advertise such names. Only Shoal has this on its path, so a client cannot reach a leaked broker
+address.
 """
 
 import socket
