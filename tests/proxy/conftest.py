@@ -8,12 +8,12 @@ from shoal.proxy.net import fast_lane
 
 @pytest.fixture(params=["in the fast lane", "by tasks"])
 def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs a test twice: with pumps that are stepped inside trio's wait, and with pumps that trio wakes."""
+    """Runs a test twice: with pumps stepped inside trio's wait, and with pumps woken by trio."""
     if request.param == "by tasks":
         monkeypatch.setattr(fast_lane._Internals, "find", lambda: None)
 
 
 @pytest.fixture
 def clock() -> MockClock:
-    """Jumps when all tasks wait; a test has to ask for it by itself."""
+    """Jumps when all tasks wait; a test must request it."""
     return MockClock(autojump_threshold=0.005)

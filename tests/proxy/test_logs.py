@@ -1,4 +1,4 @@
-"""Log lines for people and for machines."""
+"""Log lines as text and as JSON."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_setting_up_twice_writes_once() -> None:
 
 
 def test_a_full_disk_costs_lines_and_one_line_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It raises nothing, keeps nothing to be written later, and no line is glued to a torn one."""
+    """Writing raises nothing, queues nothing for later, and never appends to a torn line."""
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk, (disk.path / "log").open("w") as err:
         monkeypatch.setattr("sys.stderr", err)
         set_up_logs(LogSettings())

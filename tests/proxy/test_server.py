@@ -1,4 +1,4 @@
-"""Starting, ports, restarts, draining, and that nothing is left."""
+"""Starting, ports, restarts, draining, and that nothing leaks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOBODY = Address("127.0.0.1", 1)
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that another program has."""
+    """A port in use by another program."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield other.getsockname()[1]
 
@@ -134,7 +134,7 @@ async def test_brokers_are_asked_for_at_start() -> None:
 
 @pytest.mark.parametrize("cluster_tells", [True, False])
 async def test_a_mapped_port_leads_to_its_broker_as_soon_as_that_is_known(cluster_tells: bool) -> None:
-    """Otherwise (the cluster wants SASL, say) to any broker, until a client's metadata name the right one."""
+    """Otherwise (if the cluster requires SASL, say) to any broker, until a client's metadata names the right one."""
     second = FakeBroker()
     port = free_range(1).first
 

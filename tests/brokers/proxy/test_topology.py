@@ -67,9 +67,7 @@ async def test_brokers_keep_their_ports_over_a_restart(
     brokers: Cluster, new_stand: NewStand, tmp_path: Path, end: str
 ) -> None:
     stand = new_stand(ranged=True, state_dir=tmp_path / "state")
-    with _taken(
-        stand.plain + 1
-    ):  # so that the first brokers do not get the first ports, as without a state file
+    with _taken(stand.plain + 1):  # else the first brokers would get the first ports
         await stand.shoal.start()
         before = _named((LOOPBACK, stand.plain))
     assert all(stand.is_ours(*address) for address in before.values())

@@ -1,4 +1,4 @@
-"""The raw capture: what clients sent and got is in the files, traffic never waits for it, and disks may be full."""
+"""The raw capture: the files have what clients sent and received, traffic never waits for it, and disks may be full."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_more_than_the_queue_holds_is_lost_with_its_header_kept(tmp_path: Path) 
     raw = capture(tmp_path, queue_bytes=10_000)
     frames = [rig.request(3, 0, number, bytes(3000)) for number in range(5)]
     wire = Wire(raw)
-    wire.ask(*frames)  # nothing is taken from the queue so far
+    wire.ask(*frames)  # nothing has been taken from the queue yet
     with raw:
         wire.close()
     kept = whole_raw_capture(tmp_path)
@@ -214,8 +214,8 @@ def frame(number: int, size: int = 3000) -> CapturedFrame:
 def test_a_full_disk_has_every_frame_that_counts_as_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, full_at_the_start: bool
 ) -> None:
-    """A hundred turns of writing and flushing while it is full: one line, no files without content, and afterwards it
-    goes on."""
+    """A hundred rounds of writing and flushing on a full disk: one log line, no empty files, and afterwards it
+    continues."""
     now = 0.0
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk, caplog.at_level(logging.INFO, "shoal.capture"):
         files = RawFiles(RawCaptureSettings(directory=disk.path, max_bytes=1 << 30), PROXY, lambda: now)

@@ -1,4 +1,4 @@
-"""What the index says of requests that Shoal joins, answers or asks itself. Wrapping and unwrapping:
+"""The index's rows for requests that Shoal joins, answers or sends itself. Wrapping and unwrapping:
 tests/brokers/mirror/test_capture.py."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def test_what_is_fetched_for_an_old_client_says_so(tmp_path: Path) -> None
 async def test_a_connection_has_one_number_in_both_captures(tmp_path: Path) -> None:
     capture, raw = CaptureSettings(directory=tmp_path), RawCaptureSettings(directory=tmp_path)
     async with rig(capture=capture, raw_capture=raw) as r:
-        await r.client()  # it says nothing, and so is in no index
+        await r.client()  # silent, so in no index
         for name in (b"first", b"second"):
             client = await r.client()
             await client.send(request(12, 0, 1, bytes(8), client_id=name))

@@ -1,4 +1,4 @@
-"""The index's files: what is in them, how large they become, and what happens where they cannot be written."""
+"""The index's files: contents, size, and failures to write."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_torn_end_costs_the_last_block_only(tmp_path: Path) -> None:
 
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
-    """No file of this process becomes larger."""
+    """Limits the size of every file of this process."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

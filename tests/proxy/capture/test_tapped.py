@@ -1,5 +1,4 @@
-"""What a tapped transport puts off makes the rows that the walkers make of the same bytes at once, whatever passes and
-however it is cut."""
+"""Deferred parsing of a tapped transport gives the rows that immediate parsing gives, for any traffic, cut anywhere."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ VIEW = memoryview(bytearray(32 * 1024 * 1024))
 
 
 class Socket(NoTransport):
-    """Takes and gives what it is set to."""
+    """A socket with scripted sends and receives."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -57,7 +56,7 @@ class Socket(NoTransport):
 
 
 class Rig:
-    """A connection as the proxy has it; times are those of `clock`."""
+    """A connection as in the proxy; times are those of `clock`."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class Rig:
         return self.backlog.limits.bytes - self.backlog.room
 
     def sent(self, chunk: bytes, now_ns: int = 1) -> None:
-        """From a buffer that is used again, as the proxy's is."""
+        """From a reused buffer, as in the proxy."""
         self.clock = now_ns
         VIEW[: len(chunk)] = chunk
         assert self.transport.send(VIEW[: len(chunk)]) == len(chunk)
@@ -115,11 +114,11 @@ def exchange(rig: Rig, correlation_id: int, **given_: Any) -> None:
 
 
 def is_amid(rig: Rig) -> bool:
-    """Some of a request has been read ahead."""
+    """Part of a request has been read ahead."""
     return rig.tap.ahead.begun is not None
 
 
-# -- what is put off
+# -- what is deferred
 # -----------------------------------------------------------------------------------------------------
 
 
@@ -128,7 +127,7 @@ def test_only_the_first_of_a_producers_requests_is_looked_at_at_once(rig: Rig, b
     for at in range(10):
         rig.sent(request(9, at, a_batch() * batches))
         rig.received(answer(9, at))
-    assert (len(rig.kept.raw), len(rig.backlog.waiting)) == (0, 19)  # the answer to the first is put off
+    assert (len(rig.kept.raw), len(rig.backlog.waiting)) == (0, 19)  # the answer to the first is deferred
     rig.backlog.settle()
     assert [row["request"] for row in rig.kept.rows] == [at for at in range(1, 11) for _ in range(batches)]
 
@@ -347,7 +346,7 @@ def test_what_was_read_ahead_is_bounded() -> None:
 
 
 def test_requests_without_batches_take_no_room_from_those_with_some(rig: Rig) -> None:
-    """They were taken to have as many as the one before."""
+    """They were assumed to have as many as the one before."""
     exchange(rig, 0)
     for at in range(1, 6):
         rig.sent(request(9, 2 * at, a_batch() * 3))
@@ -499,7 +498,7 @@ USUAL = ["small", "small", "one byte", "large", "large", "zstd", "gzip", "snappy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     request: bytes
-    answer: bytes  # none, where there are no acks
+    answer: bytes  # none with acks=0
     note: RequestAnnotation | None = None
 
 
@@ -562,19 +561,19 @@ Event = tuple[str, Any]
 
 @st.composite
 def an_exchange_like_the_others(draw: st.DrawFn, correlation_id: int, version: int) -> Exchange:
-    """Requests of one producer, long ones among them."""
+    """Requests of one producer, some of them long."""
     sets = draw(st.dictionaries(st.sampled_from(["orders", "others", LONG_NAME]), SETS, min_size=1))
     acks = draw(st.sampled_from([-1] * 30 + [0]))
     asked = request_of(version, correlation_id, sets, acks=acks)
     if draw(st.integers(0, 30)) == 30:
-        at = draw(st.integers(30, 150))  # behind acks
+        at = draw(st.integers(30, 150))  # after acks
         asked = asked[:at] + draw(st.binary(min_size=1, max_size=1)) + asked[at + 1 :]
     return Exchange(request=asked, answer=answer_of(version, correlation_id, sets) if acks else b"")
 
 
 @st.composite
 def traffic(draw: st.DrawFn, *, alike: bool = False) -> list[Event]:
-    """Chunks in both directions, and what is said: every answer behind its request, up to five of them on their way."""
+    """Chunks in both directions: every answer after its request, with up to five requests in flight."""
     version = draw(st.sampled_from([3, 8, 9, 13]))
     exchanges = [
         draw(an_exchange_like_the_others(at, version) if alike else an_exchange(at))
@@ -595,7 +594,7 @@ def traffic(draw: st.DrawFn, *, alike: bool = False) -> list[Event]:
 
 
 def cut(draw: st.DrawFn, events: list[Event]) -> Iterator[Event]:
-    """Frames that follow each other in a direction are joined in some chunks, and others are cut."""
+    """Consecutive frames in a direction are joined in some chunks and cut in others."""
     way, data, ends = "", b"", [0]
     for what, given_ in [*events, ("end", None)]:
         if what == way and draw(st.booleans()):
@@ -612,7 +611,7 @@ def cut(draw: st.DrawFn, events: list[Event]) -> Iterator[Event]:
 
 
 def pieces(draw: st.DrawFn, way: str, data: bytes, ends: list[int]) -> Iterator[Event]:
-    """Each with the places in it at which frames begin."""
+    """Each with the offsets in it at which frames begin."""
     cuts = sorted({0, len(data), *draw(st.lists(st.integers(0, len(data)), max_size=3) | st.just([]))})
     for start, stop in pairwise(cuts):
         yield way, (data[start:stop], [end - start for end in ends if start <= end < stop])
@@ -621,7 +620,7 @@ def pieces(draw: st.DrawFn, way: str, data: bytes, ends: list[int]) -> Iterator[
 
 
 def at_once(events: list[Event], most_waiting: int) -> tuple[Tap, Kept]:
-    """No piece is a whole frame, so the walkers read all of it."""
+    """No piece is a whole frame, so the walkers read everything."""
     tap, kept = new_tap(most_waiting)
     for now_ns, (what, given_) in enumerate(events):
         if what == "note":
@@ -637,7 +636,7 @@ def at_once(events: list[Event], most_waiting: int) -> tuple[Tap, Kept]:
 
 
 def judge(tap: Tap, what: str, given_: Any) -> None:
-    """As the proxy does it when it has the answer."""
+    """As in the proxy, once it has the answer."""
     if what == "settle":
         for at in range(20):
             tap.judge(at, {(TOPIC.topic_id, 0): FetchOutcome(reason="why")})

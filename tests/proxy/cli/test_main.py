@@ -1,4 +1,4 @@
-"""The command line as an operator meets it: real processes, their output and their exit codes."""
+"""The command line as operators see it: real processes, their output and exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_version_is_told() -> None:
     assert shoal("--version").stdout == "shoal 0.1.0\n"
 
 
-# -- what is wrong is one line -------------------------------------------------------------------------------------
+# -- errors are one line -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_the_flags_of_mirror_become_a_paired_wrap_and_unwrap_listener(tmp_path: 
 
 
 def test_a_host_more_keeps_the_state() -> None:
-    """The files name their cluster; the brokers are asked for theirs."""
+    """The files name their cluster; the brokers are asked for its id."""
     files = set()
     for source, target in (("a1:1,a2:1", "b1:1"), ("a2:1", "b1:1,b2:1")):
         wrap, unwrap = mirror_settings(parse_arguments(["mirror", "--source", source, "--target", target])).listeners

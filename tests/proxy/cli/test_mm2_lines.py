@@ -1,4 +1,4 @@
-"""The lines for the mirror, in the three forms in which it is run."""
+"""The lines for the mirror, in the three ways of running it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_all_forms_are_told_under_their_titles(form: str) -> None:
     assert wiring_lines(WIRING, form) == write(WIRING)
 
 
-# -- the forms mean the same ---------------------------------------------------------------------------------------
+# -- the forms agree -----------------------------------------------------------------------------------------------
 
 CONNECTOR = {
     "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
@@ -83,7 +83,7 @@ CONNECTOR = {
 
 
 def yaml_paths(text: str) -> dict[str, str]:
-    """Dotted path -> value of the YAML that `strimzi` writes: mappings, one-element lists, quoted or bare text."""
+    """Dotted path -> value of the YAML written by `strimzi`: mappings, one-element lists, quoted or bare text."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []  # indent and key of the mappings around a line
     for line in text.splitlines():
@@ -101,7 +101,7 @@ def yaml_paths(text: str) -> dict[str, str]:
 
 
 def strimzi_connector(text: str) -> dict[str, str]:
-    """The operator's connector of the resource: aliases from source and target, and `config` as it stands."""
+    """The resource's connector as the operator creates it: aliases from source and target, and `config` unchanged."""
     paths = yaml_paths(text)
     assert paths["kind"] == "KafkaMirrorMaker2"
     place = "spec/mirrors/sourceConnector/config/"
@@ -138,7 +138,7 @@ def test_every_form_gives_the_data_clients_the_same() -> None:
         }
 
 
-# -- what is printed passes the check --------------------------------------------------------------------------------
+# -- printed lines pass the check ------------------------------------------------------------------------------------
 
 RUN_LIMITS = st.one_of(
     st.sampled_from(("64KiB", "512KiB", "1020KiB", "1021KiB", "1MiB", "2MiB", "8188KiB", "8MiB")),
@@ -149,7 +149,7 @@ ADDRESSES = st.sampled_from(("127.0.0.1", "0.0.0.0", "[::1]", "shoal"))
 
 @st.composite
 def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """The flags of `shoal mirror`, and those of `shoal check` among them."""
+    """The flags of `shoal mirror`, and those that `shoal check` shares."""
     shared = [
         f"--source-listen={draw(ADDRESSES)}:19092",
         f"--target-listen={draw(ADDRESSES)}:29092",
@@ -162,12 +162,12 @@ def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
 
 
 def as_file(form: str, printed: str) -> str:
-    """With what the operator has already."""
+    """Together with the operator's existing settings."""
     if form == "dedicated":
         written = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a1:9092\nB.bootstrap.servers = b1:9092\n"
         return written + printed
     config = json.loads(printed) if form == "connect" else strimzi_connector(printed)
-    if form == "strimzi":  # the operator of Strimzi sets the converters
+    if form == "strimzi":  # Strimzi sets the converters
         config |= {f"{one}.converter": BYTES for one in ("key", "value", "header")}
     names = {"source.cluster.alias": "A", "target.cluster.alias": "B"}
     return json.dumps({**CONNECTOR, **config, **names})

@@ -1,4 +1,4 @@
-"""`shoal probe` against brokers on real sockets: reports, exit codes, log-in, tidying up."""
+"""`shoal probe` against brokers on real sockets: reports, exit codes, authentication, cleaning up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster:
 
 @dataclass
 class Guarded(Behind):
-    """Lets in who has the right PLAIN token."""
+    """Admits clients with the right PLAIN token."""
 
     tokens: list[bytes] = field(default_factory=list)
 

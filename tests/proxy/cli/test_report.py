@@ -1,4 +1,4 @@
-"""What flowed between two snapshots, as a person reads it."""
+"""Traffic between two snapshots, as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.proxy.coalesce.counters import CoalesceStatistics
 from shoal.proxy.shallow.counters import ShallowStatistics, ShallowTally
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, PathStatistics, ServerStatistics, Traffic
 
-REASONS = ("raw_batches", "mismatches")  # counted by reason
+REASONS = ("raw_batches", "mismatches")  # by reason
 START = Snapshot(at=100.0, server=ServerStatistics(listeners=()))
 
 
@@ -34,7 +34,7 @@ def listener(
 
 
 def snapshot(at: float, *listeners: ListenerStatistics, **paths: PathStatistics) -> Snapshot:
-    """`paths`: what those of the listeners have counted; a listener that is only named there has done nothing else."""
+    """`paths`: the counters of the listeners' paths; a listener named only there has no other traffic."""
     known = {one.name: one for one in listeners} | {
         name: listener(name, opened=0) for name in paths.keys() - {one.name for one in listeners}
     }
@@ -139,7 +139,7 @@ def test_raw_batches_are_told_with_the_traffic_that_they_made() -> None:
 
 @pytest.mark.parametrize(("size", "lines"), [(19_999, 0), (20_000, 1)])
 def test_polls_that_find_nothing_are_not_told(size: int, lines: int) -> None:
-    """Four connections, five seconds: below 1,000 bytes per second and connection nothing flows."""
+    """Four connections, five seconds: below 1,000 bytes per second and connection counts as no traffic."""
     before = snapshot(100.0, listener())
 
     assert len(report(before, snapshot(105.0, listener(requests=40, from_client=size - 1000, to_client=1000)))) == lines

@@ -1,4 +1,4 @@
-"""A running `shoal mirror` or `shoal run`: what it prints, what it logs, how it ends."""
+"""A running `shoal mirror` or `shoal run`: output, log, exit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_flows_is_told_every_few_seconds_and_only_then(tmp_path: Path) -> N
 
     assert "source: connections ended: broker unreachable: 1; 0 connections" in seen
     assert process.returncode == 0
-    assert errors.count("broker unreachable: 1") == 1  # the total; no further line of what flows
+    assert errors.count("broker unreachable: 1") == 1  # the total; no further traffic lines
 
 
 def test_a_reader_that_has_seen_enough_does_not_end_the_proxy(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The watch over the event loop: alone, look by look, and in processes that hang, are stopped, or are debugged."""
+"""The stall watch of the event loop: alone, check by check, and in processes that hang, are stopped, or are
+debugged."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def exits() -> list[int]:
 
 @pytest.fixture
 def watch(exits: list[int]) -> StallWatch:
-    """A look is half a second."""
+    """Checks every half second."""
     return StallWatch(report=2.0, end=5.0, exit=exits.append)
 
 
@@ -94,7 +95,7 @@ def test_a_debugger_is_no_stall(watch: StallWatch, exits: list[int]) -> None:
 
 
 async def test_tasks_can_be_read_while_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """A thread reads hundreds of tasks that come and go."""
+    """A thread reads hundreds of tasks that start and end."""
     watch = StallWatch(report=2.0, end=0.0)
 
     async def short(number: int) -> None:
@@ -200,7 +201,7 @@ def test_a_process_that_was_stopped_has_not_stalled(processes: list[subprocess.P
     for _ in range(2):
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        time.sleep(1.5)  # the time has to pass: there is nothing to wait for
+        time.sleep(1.5)  # time must pass: there is no event to wait for
         process.send_signal(signal.SIGCONT)
     _, said = process.communicate("", timeout=DEADLINE)
     assert (process.returncode, said) == (0, "")

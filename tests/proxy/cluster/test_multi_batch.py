@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.listener.listener import Listener
 
-ASK = ApiKey.OFFSET_COMMIT  # answered by `ProvingPath` with what `ensure` says
-LOOK = ApiKey.OFFSET_FETCH  # ... with what `may_send_sets` says
+ASK = ApiKey.OFFSET_COMMIT  # `ProvingPath` answers these with the result of `ensure`
+LOOK = ApiKey.OFFSET_FETCH  # ... with the result of `may_send_sets`
 REFUSE = ApiKey.LEAVE_GROUP  # withdraws
 WHO = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 
@@ -83,7 +83,7 @@ async def say(client: Peer, key: int = ASK) -> bool:
 async def stage(
     *, sasl: bool = False, settings: dict[str, Any] | None = None, seconds: float = math.inf, **habits: Any
 ) -> AsyncIterator[Stage]:
-    """`settings` of the cluster; `habits` of its broker. Time for `Known` is what the test says."""
+    """`settings` of the cluster; `habits` of its broker. The test sets the time of `Known`."""
     behind = Behind(BatchBroker(Habits(**habits)), sasl)
     fake = FakeBroker(behind.answer)
     now = [0.0]
@@ -206,7 +206,7 @@ async def test_a_broker_that_closes_on_sets_costs_one_connection_only() -> None:
 
 
 async def test_a_lost_connection_takes_the_proof_of_all_connections_with_it() -> None:
-    """The broker was restarted, perhaps without its agent: another connection to it may be half dead."""
+    """The broker was restarted, perhaps without its agent: another connection to it may be half open."""
     async with stage() as here:
         first, second = await here.client(), await here.client()
         assert await say(first)

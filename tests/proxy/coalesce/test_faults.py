@@ -1,4 +1,4 @@
-"""A coalescing listener when things go wrong: lost brokers, lost clients, slow partitions, full queues, the end."""
+"""A coalescing listener under faults: lost brokers, lost clients, slow partitions, full queues, shutdown."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_broker_that_cannot_be_reached_ends_the_owners_connections() -> 
         await client.send_only({0: batch("v")}, acks=1)
         await client.answers()
         r.server.clusters["c"].brokers[7] = r.server.clusters["c"].brokers[7]._replace(port=1)
-        await client.send_only({0: batch("v")})  # another lane, which has no connection yet
+        await client.send_only({0: batch("v")})  # another lane, not yet connected
         assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
 
@@ -171,7 +171,7 @@ async def test_a_slow_partition_holds_up_only_those_in_the_same_request() -> Non
         assert await client.answers() == {99: (NONE, 1)}
 
 
-# Bounds, and the end
+# Bounds and shutdown
 
 
 async def test_a_full_queue_reads_nothing_further() -> None:
@@ -239,14 +239,14 @@ async def test_a_keep_alive_that_finds_its_broker_lost_ends_that_connection_only
         await client.send_only({0: batch("v")})
         await client.answers()
         (connection,) = r.server.listeners["test"].connections
-        connection.upstream.shutdown(socket.SHUT_WR)  # nothing can be sent, as after a reset that no task has seen
+        connection.upstream.shutdown(socket.SHUT_WR)  # sends fail, as after a reset that no task has noticed
         for now in (0.0, 120.0):
             r.path.tick(now)
         assert await r.closed() == {CloseCause.UPSTREAM_LOST: 1}
 
 
 async def test_a_client_id_that_cannot_be_sent_on_is_left_out_of_its_keep_alive() -> None:
-    """Each byte that is not UTF-8 is read as U+FFFD, which has three: more than fit a header."""
+    """Each byte that is not UTF-8 is read as U+FFFD, three bytes long: more than a header can hold."""
     received: list[bytes] = []
 
     async def answer(side: BrokerSide, frame: bytes) -> None:

@@ -1,4 +1,5 @@
-"""Many producers through a coalescing listener, before a strict broker: what is joined, and that no client notices."""
+"""Many producers through a coalescing listener, with a strict broker: what is joined, and that clients do not
+notice."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ async def test_a_partition_stands_once_in_a_request_and_its_order_is_kept() -> N
 
 
 async def test_only_requests_that_are_alike_are_joined() -> None:
-    """acks, timeout, version and client id."""
+    """Equal acks, timeout, version and client id."""
     async with coalesce_rig() as r:
         gate = await r.hold()
         like, other_acks, other_timeout, other_version, other_client = await r.producers(5)
@@ -193,7 +194,7 @@ async def test_what_a_client_sent_with_acks_0_arrives_though_it_has_gone() -> No
 
 
 async def test_behind_a_request_with_acks_0_that_went_alone_nothing_is_joined() -> None:
-    """No answer says when the broker has worked on it: only its own connection keeps the order."""
+    """Without an answer it is unknown when the broker has processed it: only its own connection keeps the order."""
     async with coalesce_rig() as r:
         client = await r.producer()
         large = "x" * 100_000
@@ -208,7 +209,7 @@ async def test_behind_a_request_with_acks_0_that_went_alone_nothing_is_joined() 
 
 
 async def test_answers_come_in_the_order_of_the_requests() -> None:
-    """Other requests wait for what was taken before them, and are not overtaken by what comes behind."""
+    """Other requests wait for those taken before them, and later ones do not overtake them."""
     async with coalesce_rig() as r:
         gate = await r.hold()
         client = await r.producer()
@@ -229,7 +230,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
 
 
 async def test_requests_that_travel_alone_keep_their_place() -> None:
-    """A large one goes over the client's own connection, behind and before what is joined."""
+    """A large one goes over the client's own connection, between joined requests."""
     async with coalesce_rig() as r:
         gate = await r.hold()
         client = await r.producer()

@@ -1,8 +1,7 @@
-"""A coalescing listener and the proof of sets: none goes to a broker that was not proven to store them, over whatever
-connection.
+"""A coalescing listener and the proof of sets: over any connection, a broker gets sets only if proven to store them.
 
-Clients come and go, the broker's habits change, and of its connections some or all end. What arrives is checked with
-the broker's own eyes.
+Clients connect and disconnect, the broker's habits change, and some or all of its connections end. The broker itself
+checks what it receives.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Stage:
     sent: list[str] = field(default_factory=list)
 
     async def wave(self, width: int = 4) -> None:
-        """A batch of each of so many clients for one partition, at once, until it is acknowledged."""
+        """A batch from each of this many clients for one partition, at once, until acknowledged."""
         while len(self.clients) < width:
             self.clients.append(await self._client())
         async with trio.open_nursery() as nursery:
@@ -74,7 +73,7 @@ class Stage:
         raise AssertionError(f"{value} is not acknowledged")
 
     async def waves_with_sets(self) -> None:
-        """Until the broker is proven and gets sets."""
+        """Until the broker is proven and receives sets."""
         for _ in range(50):
             await self.wave()
             if self.target.sets[ORDERS]:
@@ -82,7 +81,7 @@ class Stage:
         raise AssertionError("no set was sent")
 
     async def become(self, habits: Habits, *, carriers_only: bool = False) -> None:
-        """Another broker at the same address. Of the last one's connections only those of lanes end, or all."""
+        """Another broker at the same address. Either only the lanes' connections to the old one end, or all."""
         self.target.change(habits)
         for side in self.carriers if carriers_only else self.rig.fake.sides:
             await side.stream.aclose()
@@ -92,8 +91,8 @@ class Stage:
         return [value for _, one in self.target.topics[ORDERS][0].stored for value in values(one)]
 
     def check(self) -> None:
-        """Nothing was sent in sets that should not, and all that was acknowledged is there. (A lost connection may
-        double.)"""
+        """No set was sent without proof, and all acknowledged records are there. (A lost connection may cause
+        duplicates.)"""
         assert self.target.early == 0
         assert set(self.sent) <= set(self.stored())
 
@@ -105,7 +104,7 @@ async def stage(habits: Habits) -> AsyncIterator[Stage]:
     behind, carriers, known = Behind(target), [], set[object]()
 
     async def answer(side: BrokerSide, frame: bytes) -> None:
-        if side not in known and b"client-" not in frame[:40]:  # its first request is not a client's
+        if side not in known and b"client-" not in frame[:40]:  # its first request is Shoal's
             carriers.append(side)
         known.add(side)
         await behind.answer(side, frame)
@@ -134,7 +133,7 @@ async def test_a_proven_broker_gets_sets_and_has_every_record() -> None:
 
 @pytest.mark.parametrize("habits", [BAD["loses"], OTHER], ids=["loses", "good, of another cluster"])
 async def test_where_a_lane_s_connection_was_lost_sets_wait_for_another_proof(habits: Habits) -> None:
-    """The connection that the broker was proven over is half dead: it does not know yet that its broker is gone."""
+    """The connection of the proof is half open: it has not yet noticed that its broker is gone."""
     async with stage(STORES) as here:
         await here.waves_with_sets()
         await here.become(habits, carriers_only=True)

@@ -1,5 +1,4 @@
-"""What a coalescing listener never joins: possible retries; and what it joins only where it is proven: sets of one
-partition."""
+"""A coalescing listener never joins possible retries, and joins sets of one partition only if the broker is proven."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ NONE = ErrorCode.none
 
 
 class Proven(MultiBatchProofs):
-    """Every broker is proven at once to take several batches of a partition."""
+    """Every broker is proven immediately to take several batches of a partition."""
 
     async def ensure(self, connection: ProbeConnection) -> bool:
         self.vouch(connection)
@@ -51,7 +50,7 @@ async def test_a_sequence_that_was_seen_travels_alone_and_is_not_appended_twice(
 
 
 async def test_the_first_batch_of_a_producer_that_is_not_known_travels_alone() -> None:
-    """Shoal was started again: it may be a retry. What follows it is not."""
+    """After a restart of Shoal it may be a retry. Later batches are not."""
     async with coalesce_rig() as r:
         r.broker.logs[ORDERS, 0].producers[5] = [(0, 9, 0)]
         client = await r.producer()
@@ -62,7 +61,7 @@ async def test_the_first_batch_of_a_producer_that_is_not_known_travels_alone() -
 
 
 async def test_a_client_that_comes_back_sends_again_alone_and_behind_what_is_still_on_its_way() -> None:
-    """Its first connection was lost with a request unanswered: the same batch again, over a new one, is not appended
+    """Its first connection was lost with a request unanswered: the same batch, sent over a new one, is not appended
     twice."""
     async with coalesce_rig() as r:
         gate = trio.Event()

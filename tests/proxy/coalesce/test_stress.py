@@ -1,4 +1,4 @@
-"""Many producers, whatever happens: each gets exactly its own answers, and the log holds what was acknowledged, once,
+"""Many producers under random faults: each gets exactly its own answers, and the log holds what was acknowledged, once,
 in order."""
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ RETRIABLE = (ErrorCode.not_enough_replicas, ErrorCode.out_of_order_sequence_numb
 
 @dataclass
 class Idempotent:
-    """A real producer: one partition, up to five batches in flight, all unacknowledged ones again after a failure."""
+    """A real producer: one partition, up to five batches in flight; after a failure it resends all unacknowledged
+    ones."""
 
     rig: CoalesceRig
     number: int
@@ -57,7 +58,7 @@ class Idempotent:
                 client = None
 
     async def _send(self, client: Producer, window: list[str]) -> int:
-        """-> how many at the end of the window were not acknowledged."""
+        """-> number of batches not acknowledged at the end of the window."""
         first = len(self.acknowledged)
         for at, value in enumerate(window):
             one = batch(value, producer=self.number, sequence=first + at)

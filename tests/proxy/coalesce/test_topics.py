@@ -1,5 +1,5 @@
-"""A coalescing listener knows a partition by its name, whether a client says that or the topic's id (Produce v13): a
-producer whose broker is upgraded sends the same batch again under another version."""
+"""A coalescing listener identifies a partition by name, also if the client uses the topic's id (Produce v13): a
+producer whose broker is upgraded resends the same batch in another version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def send(client: Producer, sets: Mapping[int, bytes]) -> None:
 
 @both_ways
 async def test_a_retry_under_another_version_is_known_as_one(before: int, after: int) -> None:
-    """Its first connection has its answer, as far as Shoal can see: only the sequence says that it was sent before."""
+    """As far as Shoal can see, its first connection has its answer: only the sequence shows that it was sent before."""
     async with coalesce_rig() as r:
         client = await producer(r, before)
         one = batch("a", "b", producer=5, sequence=0)
@@ -80,7 +80,7 @@ async def test_a_retry_under_another_version_waits_for_what_is_on_its_way(before
 
 
 async def test_a_partition_by_name_and_by_id_never_stands_twice_in_a_request() -> None:
-    """The broker of the rig refuses to go on if it does. Clients of one version only share a request."""
+    """The rig's broker would fail. Only clients of the same version share a request."""
     async with coalesce_rig() as r:
         gates = [await r.hold(version) for version in (BY_NAME, BY_ID)]
         clients = [await producer(r, version) for version in (BY_NAME, BY_ID) * 3]

@@ -1,4 +1,4 @@
-"""`shoal.toml`: what is written arrives; what is wrong is named with its path, its cause and the way out."""
+"""`shoal.toml`: settings take effect; errors name the path, the cause and the fix."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_tags_of_the_top_level_go_everywhere() -> None:
     settings = read(f'tags = {{ site = "south", team = "a" }}\n{GOOD}')
     source, target = settings.listeners
     assert settings.tags == {"site": "south", "team": "a"}
-    assert source.shallow.tags == {"site": "north", "team": "a"}  # the listener's own come first
+    assert source.shallow.tags == {"site": "north", "team": "a"}  # the listener's own are first
     assert target.shallow.tags == settings.tags
 
 

@@ -1,4 +1,4 @@
-"""How connections begin and end: who goes first, what is still delivered, and what is said about it."""
+"""How connections begin and end: which side closes first, what is still delivered, and what is logged."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_reset_is_passed_on_as_a_reset_and_a_fin_as_a_fin(reset: bool, s
 
 
 async def test_what_a_client_has_sent_right_before_its_reset_reaches_the_broker() -> None:
-    """As without Shoal: it is in the broker's kernel, and can be read there."""
+    """As without Shoal: it is in the broker's kernel and can be read there."""
     async with rig(silent) as r:
         client = await r.client()
         for number in range(3):
@@ -87,7 +87,7 @@ async def test_what_a_client_has_sent_right_before_its_reset_reaches_the_broker(
 
 
 async def test_a_reset_in_the_middle_of_a_handler_is_a_fin_at_the_broker() -> None:
-    """What Shoal has asked there itself is finished."""
+    """Shoal's own requests there are completed."""
     ends: list[str] = []
     asked, gone = trio.Event(), trio.Event()
 
@@ -179,7 +179,7 @@ async def test_a_broker_that_is_not_there_is_named(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeout() -> None:
-    """A listening socket without an accept, and with a full backlog, is like a host that drops every packet."""
+    """A listening socket without an accept and with a full backlog is like a host that drops every packet."""
     with ExitStack() as sockets:
         deaf = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = Address(*deaf.getsockname())
@@ -192,7 +192,7 @@ async def test_a_broker_that_does_not_answer_is_given_up_after_the_connect_timeo
 
 
 async def test_both_sides_are_probed_by_keepalive() -> None:
-    """So a peer that has gone without a word (a half-open connection) is found by the kernel, on either side."""
+    """So the kernel detects half-open connections on either side."""
     limits = Limits(keepalive_idle=7, keepalive_interval=3, keepalive_count=2)
     async with rig(limits=limits) as r:
         client = await r.client()

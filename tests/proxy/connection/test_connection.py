@@ -1,4 +1,4 @@
-"""Whole connections between a raw client and a scripted broker: what passes, and in which order."""
+"""Whole connections between a raw client and a scripted broker: what passes, in which order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def produce(version: int, acks: int, number: int) -> bytes:
-    """As much of a Produce request as says whether it will be answered; the rest is noise to a proxy."""
+    """The part of a Produce request that decides whether it is answered; the proxy ignores the rest."""
     transactional_id = b"\x00" if version >= 9 else b"\xff\xff"
     tags = b"\x00" if version >= 9 else b""
     return request(0, version, number, tags + transactional_id + struct.pack(">hi", acks, 30_000) + b"noise")
@@ -263,7 +263,7 @@ async def test_no_token_follows_a_handshake_v0_that_the_broker_refuses() -> None
 
     async with rig(refuse) as r:
         client = await r.client()
-        for number in (9, 10):  # a token would not be looked at, an answer to a request must be the next one's
+        for number in (9, 10):  # a token would not be parsed, the next answer belongs to a request
             await client.send(request(17, 0, number, struct.pack(">h", 5) + b"PLAIN"))
             assert await client.frame() == response(number, b"\x00\x21")
         await client.send(request(17, 1, 11, struct.pack(">h", 5) + b"PLAIN"))

@@ -42,7 +42,7 @@ def path(handle: Callable[[Connection, bytearray, RequestHeader], Awaitable[None
 
 
 async def ask_twice(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
-    """Two requests of Shoal's own, then one answer made of both."""
+    """Two of Shoal's own requests, then one answer made of both."""
     first = await connection.ask([request(50, 1, -5, b"one")])
     second = await connection.ask([request(50, 1, -6, b"two")])
     await connection.reply([response(header.correlation_id, bytes(first[8:]) + bytes(second[8:]))])
@@ -174,7 +174,7 @@ async def test_a_client_that_goes_does_not_interrupt_an_exchange_with_the_broker
 
 
 async def test_a_client_that_resets_does_not_interrupt_an_exchange_with_the_broker() -> None:
-    """Earlier answers cannot be delivered any more; the exchange must go on nevertheless."""
+    """Earlier answers can no longer be delivered; the exchange must continue."""
     asked, go_on, done = trio.Event(), trio.Event(), trio.Event()
 
     async def handle(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
@@ -227,7 +227,7 @@ async def test_a_lost_broker_is_told_to_the_handler() -> None:
 
 
 async def test_an_abort_of_our_own_is_no_lost_broker_to_a_handler_that_was_just_woken() -> None:
-    """Otherwise a proof of multi-batch sets, under way, would end with a false verdict on the broker."""
+    """Otherwise a running proof of multi-batch sets would end with a false result about the broker."""
     seen: list[str] = []
     gate = trio.Event()
 

@@ -1,4 +1,4 @@
-"""Requests of all kinds in one packet through a coalescing listener: each waits for those before it, none for ever."""
+"""Requests of all kinds in one packet through a coalescing listener: each waits for those before it, none forever."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def legacy(listener: Listener) -> Path:
 
 @pytest.mark.parametrize("path", [CoalescePath, legacy])
 async def test_a_produce_between_two_other_requests(path: Callable[[Listener], Path]) -> None:
-    """The third waits for the answer to the second, not for what the second has waited for."""
+    """The third waits for the answer to the second, not for what the second waited for."""
     first, last = request(HEARTBEAT, 3, 901), request(HEARTBEAT, 3, 902)
     async with coalesce_rig(path=path) as r:
         client = await r.producer()
@@ -47,7 +47,7 @@ async def test_a_produce_between_two_other_requests(path: Callable[[Listener], P
 async def test_a_wait_for_what_is_there_costs_its_own_connection_and_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A route that says so for ever is an error in Shoal, which the pump bounds."""
+    """A route that always asks to wait for it is a bug in Shoal, which the pump bounds."""
     waits, enough = [0], trio.Event()
 
     async def nothing() -> None:

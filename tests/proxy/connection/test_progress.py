@@ -1,4 +1,4 @@
-"""Requests of all kinds in any order, cut anywhere: every pump ends, in a bounded number of steps of its tasks.
+"""Requests of all kinds in any order, cut anywhere: every pump ends after a bounded number of task steps.
 
 A pump that loops without yielding would hang the test: an alarm interrupts it.
 """
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tests.support.shallow.rig import Producer
 
 HEARTBEAT = 12
-SPINS = 20.0  # seconds without an end
-_EMPTY = {ApiKey.METADATA: bytes(12), ApiKey.API_VERSIONS: bytes(6)}  # answers that name nothing
+SPINS = 20.0  # seconds until the alarm
+_EMPTY = {ApiKey.METADATA: bytes(12), ApiKey.API_VERSIONS: bytes(6)}  # answers without topics or brokers
 
 PATHS: dict[str, Callable[[Listener], Path]] = {
     "plain": PlainPath,
@@ -109,7 +109,7 @@ async def exchange(path: str, kinds: list[str], cuts: list[int], slowness: list[
             nursery.start_soon(send, client, b"".join(frames), cuts)
             for number in due:
                 assert correlation_id(b"    " + await client.frame()) == number
-        # An acks=0 request has no answer: the answer to the next request shows that it is done.
+        # An acks=0 request has no answer: the answer to the next request shows that it was processed.
         await client.send(request(HEARTBEAT, 3, 0))
         await client.frame()
     for partition in (0, 1):
@@ -126,7 +126,7 @@ async def connected(r: CoalesceRig) -> Producer:
 
 
 async def send(client: Producer, data: bytes, cuts: list[int]) -> None:
-    """In one packet, or in pieces with a moment between them."""
+    """In one packet, or in pieces with pauses."""
     for size in cuts:
         await client.send(data[:size])
         data = data[size:]

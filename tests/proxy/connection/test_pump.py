@@ -1,4 +1,4 @@
-"""Pumps alone, over scripted sockets: any way to cut what comes in, any way to refuse what goes out."""
+"""Pumps alone, over scripted sockets: input cut anywhere, output refused at any time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Wire:
         return -1
 
     def _next(self, script: deque[int]) -> int:
-        """The script, again and again; each turn of it lets at least one byte through."""
+        """The script, repeated; each repetition lets at least one byte through."""
         script.rotate(-1)
         if not script[-1] and any(script):
             raise BlockingIOError
@@ -74,7 +74,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     async def wait_writable(fd: int) -> None:
-        """At once."""
+        """Immediately."""
 
     monkeypatch.setattr(pump_module, "until", until)
     monkeypatch.setattr(transport_module, "wait_writable", wait_writable)
@@ -94,7 +94,7 @@ def connection(**more: Any) -> Any:
 
 
 def edit_in_place(connection: Any, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
-    """Twice what it was, once, or nothing, by version."""
+    """Doubled, unchanged or empty, by version."""
     return [frame] * entry.api_version if entry.api_version != 1 else frame
 
 
@@ -145,7 +145,8 @@ requests = st.lists(st.tuples(st.sampled_from((12, 13, 14, 300)), st.binary(max_
 def test_requests_of_every_kind_come_out_whole_and_in_order(
     requests: list[tuple[int, bytes]], receives: list[int], sends: list[int]
 ) -> None:
-    """Key 12 is held and sent twice by its handler, 13 is held and swallowed, 14 passes once its last byte is there."""
+    """Key 12 is held, and its handler sends it twice; 13 is held and swallowed; 14 passes once its last byte has
+    arrived."""
     frames = [request(key, 0, number, body) for number, (key, body) in enumerate(requests)]
     wire = Wire(b"".join(frames), receives, sends)
     out = SendSide(wire)

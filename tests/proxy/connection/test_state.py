@@ -37,7 +37,7 @@ def rank(state: State) -> int:
 
 @pytest.mark.parametrize(("state", "event"), EVERY)
 def test_every_event_in_every_state(state: State, event: Event) -> None:
-    """A connection never goes back, and what it cannot report is an error that says so."""
+    """A connection never goes back; an impossible event raises an error that says so."""
     if state not in ONLY_FROM[event]:
         with pytest.raises(ImpossibleEvent, match=rf"{state.name} reported {event.name}"):
             after(state, event)
@@ -71,7 +71,7 @@ walks = st.lists(st.sampled_from(Event), max_size=40)
 
 @given(walk=walks)
 def test_walks(walk: list[Event]) -> None:
-    """What is impossible changes nothing; whatever happened, a connection can be aborted, drained and closed."""
+    """An impossible event changes nothing; after any events, a connection can be aborted, drained and closed."""
     state, seen = State.SILENT, [State.SILENT]
     happened: list[Event] = []
     for event in walk:
@@ -101,7 +101,7 @@ def test_walks(walk: list[Event]) -> None:
 
 @given(walk=walks)
 def test_every_walk_of_a_connection_ends_closed(walk: list[Event]) -> None:
-    """Every possible event moves the connection on, or leaves it where it is: no two states lead to each other."""
+    """Every possible event moves the connection forward or leaves its state: there are no cycles."""
     state, moves = State.SILENT, 0
     for event in walk:
         if (state, event) in TRANSITIONS:

@@ -1,4 +1,4 @@
-"""What stands still for too long is ended; the clock jumps, the sockets are real."""
+"""Stalled connections time out; the clock jumps, the sockets are real."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LIMITS = Limits(frame_timeout=60, stall_timeout=600, idle_timeout=None, linger_s
 
 @pytest.fixture
 def clock() -> trio.testing.MockClock:
-    """Stands still until a test moves it."""
+    """Advances only when a test moves it."""
     return trio.testing.MockClock()
 
 
 async def seconds(clock: trio.testing.MockClock, count: int) -> None:
-    """Let the watchdog look once in each second."""
+    """Let the watchdog check once per second."""
     for _ in range(count):
         await trio.testing.wait_all_tasks_blocked(0.001)
         clock.jump(1)

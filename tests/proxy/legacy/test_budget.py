@@ -1,4 +1,4 @@
-"""The budget alone, under trio's test clock: who gets what, in which order, and that all of it comes back."""
+"""The budget alone, with trio's test clock: which lease is granted, in which order, and that all memory is returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Owner:
-    """A task that wants a lease, and notes when it gets it and when it is evicted."""
+    """A task that wants a lease, and notes when it is granted and when evicted."""
 
     def __init__(self, budget: Budget, record: list[str], name: str, size: int) -> None:
         self.budget, self.record, self.name, self.size = budget, record, name, size
@@ -28,7 +28,7 @@ class Owner:
             self.record.append(f"{self.name} gets")
 
     def gives_back(self) -> None:
-        """What it may have got before it was cancelled."""
+        """Returns what it may have got before it was cancelled."""
         if self.lease is not None:
             self.lease.release()
 
@@ -45,7 +45,7 @@ class Stage:
         self._nursery = nursery
 
     async def owner(self, name: str, size: int) -> Owner:
-        """It has asked, and has what it can have at once."""
+        """It has requested, and has what is available immediately."""
         owner = Owner(self.budget, self.record, name, size)
         self._nursery.start_soon(owner.ask)
         await trio.testing.wait_all_tasks_blocked()
@@ -94,7 +94,7 @@ async def test_an_idle_lease_is_taken_back_for_who_waits_the_longest_idle_first(
         owners = [await stage.owner(name, 30) for name in "abc"]
         for number in (1, 0, 2):
             owners[number].has.idle()
-            owners[number].has.idle()  # says it twice: since when counts
+            owners[number].has.idle()  # reported twice: the first time counts
             mock_clock.jump(GRACE / 100)
         await stage.told()
         late = await stage.owner("late", 50)
@@ -134,7 +134,7 @@ async def test_nothing_is_taken_while_nobody_waits(mock_clock: MockClock) -> Non
         other.has.idle()
         mock_clock.jump(1000)
         assert await stage.told() == ["a gets", "b gets"]
-        assert (await stage.budget.lease(10, lambda: None)).held  # one goes at once, for it was idle long enough
+        assert (await stage.budget.lease(10, lambda: None)).held  # one is evicted immediately: it was idle long enough
         assert await stage.told() == ["a loses"]
         assert stage.budget.statistics().waits == 0
 
@@ -162,7 +162,7 @@ async def test_a_large_request_is_not_starved_by_readers_that_are_never_idle_for
         giant = await stage.owner("giant", 100)
         again = [await stage.owner(f"again {number}", 25) for number in range(4)]
         await stage.told()
-        for reader in readers:  # each reads to the end of what it has, and comes again
+        for reader in readers:  # each reads all of its own, and requests again
             for _ in range(3):
                 reader.has.idle()
                 mock_clock.jump(GRACE / 2)
@@ -182,13 +182,13 @@ async def test_a_lease_grows_by_what_is_free_where_nobody_waits() -> None:
         first, other = await stage.owner("first", 40), await stage.owner("other", 40)
         assert not first.has.grow(61)
         assert first.has.grow(50)
-        assert first.has.grow(10)  # it never gets smaller
+        assert first.has.grow(10)  # it never shrinks
         assert stage.budget.statistics().leased == 90
         late = await stage.owner("late", 20)
         assert not first.has.grow(51)  # 10 are free, and the waiting one is first
         assert first.has.grow(50)
         other.has.release()
-        assert not other.has.grow(1)  # it is no more
+        assert not other.has.grow(1)  # it has ended
         assert await stage.told() == ["first gets", "other gets", "late gets"]
         first.has.release()
         late.has.release()
@@ -249,7 +249,7 @@ async def test_many_that_come_go_block_and_are_cancelled_leave_nothing_behind(au
         try:
             held[number] = lease.size
             assert sum(held.values()) <= 1000
-            assert 0 <= budget.free <= 1000 - sum(held.values())  # others may have theirs and not know yet
+            assert 0 <= budget.free <= 1000 - sum(held.values())  # granted, but not run yet
             for _ in range(rng.randrange(4)):
                 lease.idle()
                 await trio.sleep(rng.choice((0, GRACE / 2, GRACE * 3)))

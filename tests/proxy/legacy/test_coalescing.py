@@ -1,4 +1,4 @@
-"""Old and new producers on one listener with `legacy = true` and `coalesce = true`: only the new ones' requests are
+"""Old and new producers on one listener with `legacy = true` and `coalesce = true`: only new ones' requests are
 joined."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def test_old_requests_travel_alone(version: int) -> None:
 
 
 async def test_an_old_request_waits_for_what_was_taken_from_its_client() -> None:
-    """One client that speaks both: its answers keep their order."""
+    """A client that uses both: its answers keep their order."""
     async with mixed() as r:
         (client,) = await r.producers(1)
         gate = await r.hold()

@@ -1,5 +1,5 @@
-"""Fetch v0-v3 through a legacy listener, before a scripted broker: what clients get, and what is asked of the broker
-for it."""
+"""Fetch v0-v3 through a legacy listener with a scripted broker: clients' answers, and the requests sent to the
+broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_batch_larger_than_chunk_limit_and_fetch_is_read_whole(codec: Co
         consumer = await r.consumer()
         got = await consumer.consume({PLACE: 0}, {PLACE: 3000}, most=50_000)
         assert got[PLACE] == as_messages(0, made)
-        assert len(r.broker.fetches) == 1  # the rest of the batch is kept for the next questions
+        assert len(r.broker.fetches) == 1  # the rest of the batch is kept for the next requests
 
 
 async def test_an_answer_from_the_middle_begins_with_the_message_asked_for() -> None:
@@ -93,7 +93,7 @@ async def test_what_is_left_of_a_source_serves_the_next_question_without_the_bro
         second = (await consumer.fetch({PLACE: first.messages[-1].offset + 1}, most=20_000))[PLACE]
         assert second.messages[0].offset == first.messages[-1].offset + 1
         assert r.broker.fetches == asked
-        await consumer.fetch({PLACE: 7}, most=20_000)  # somewhere else: asked for anew
+        await consumer.fetch({PLACE: 7}, most=20_000)  # another offset: fetched anew
         assert r.broker.fetches[-1] == {PLACE: 7}
 
 
@@ -153,12 +153,11 @@ async def test_a_batch_that_is_huge_when_opened_does_not_keep_others_waiting() -
         for _ in range(20):
             given = await consumer.fetch({huge: at[huge]}, most=50_000)
             at[huge] = given[huge].messages[-1].offset + 1
-        assert len(r.broker.fetches) <= alone + 1  # with no other client, what is left over serves to its end
+        assert len(r.broker.fetches) <= alone + 1  # without other clients, the rest is served from memory to its end
 
 
 async def test_a_partition_named_twice_is_answered_once_and_a_question_for_none_too() -> None:
-    """As a broker does it (FetchRequest.fetchData), so that nothing is given at an offset at which it was not asked
-    for."""
+    """As in a broker (FetchRequest.fetchData), so no records are returned for an offset that was not requested."""
     async with legacy_rig() as r:
         r.broker.log().append(records(0, 10))
         consumer = await r.consumer()
@@ -207,9 +206,9 @@ async def test_behind_what_is_left_out_a_client_at_the_end_waits_and_does_not_as
         got = await consumer.consume({PLACE: 0}, {PLACE: 10})
         assert [one.offset for one in got[PLACE]] == list(range(10))
         before = len(r.broker.fetches)
-        for _ in range(5):  # the client knows of nothing behind 9
+        for _ in range(5):  # the client knows nothing past 9
             assert (await consumer.fetch({PLACE: 10}, max_wait_ms=20))[PLACE] == (0, log.end, [], 0, 0)
-        assert len(r.broker.fetches) - before <= 6  # one finds out, then one for each
+        assert len(r.broker.fetches) - before <= 6  # one to find out, then one each
         assert r.broker.fetches[-1] == {PLACE: log.end}
         await consumer.ask({PLACE: 10}, max_wait_ms=60_000)
         await until(lambda: len(r.broker.fetches) - before >= 7 or r.broker.fetches[-1] == {PLACE: log.end})
@@ -260,7 +259,7 @@ async def test_aborted_records_are_given_to_who_reads_uncommitted() -> None:
         assert set(r.broker.isolation) == {0}
 
 
-# -- what cannot be given ----------------------------------------------------------------------------------------------
+# -- unavailable records --------------------------------------------------------------------------------------------
 
 
 async def test_headers_are_dropped_and_counted() -> None:
@@ -292,7 +291,7 @@ async def test_damage_ends_a_set_in_front_of_it_and_is_an_error_then(caplog: pyt
             assert part in line
         asked = len(r.broker.fetches)
         assert (await consumer.fetch({PLACE: 10}))[PLACE].error == CORRUPT_MESSAGE
-        assert len(r.broker.fetches) == asked + 1  # one question, one answer: it is not asked in a circle
+        assert len(r.broker.fetches) == asked + 1  # one request, one answer: no loop
 
 
 async def test_zstd_is_an_error_that_names_the_way_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,4 @@
-"""The gate of an answer to a request of Shoal's own: what comes behind its prefix stays at the broker until the gate
-opens."""
+"""The gate of an answer to Shoal's own request: what follows its prefix stays at the broker until the gate opens."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ async def test_behind_the_prefix_nothing_is_read_before_the_gate_opens(size: int
             await until(lambda number=number: len(gate.asked) == number + 1)  # type: ignore[misc]
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert r.connection.responses.received == number * (PREFIX + size) + PREFIX
-            assert not r.connection.responses.mid_frame  # no business of the watchdog's
+            assert not r.connection.responses.mid_frame  # the watchdog ignores it
             gate.open.set()
             assert await client.frame() == response(number, bytes(size))
             gate.open = trio.Event()

@@ -1,4 +1,4 @@
-"""A broker hears of a client that reads slowly, though nothing is asked of it for that client's answer."""
+"""A slow client's broker connection is kept alive, though the client's answer needs nothing more from the broker."""
 
 from __future__ import annotations
 

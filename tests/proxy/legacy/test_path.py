@@ -1,4 +1,4 @@
-"""A legacy listener, for an old client and a new broker: what is translated, what passes, what is reported."""
+"""A legacy listener between an old client and a new broker: what is translated, what passes, what is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KAFKA_4_3 = {0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 
 
 
 def broker(answers: Answers) -> Answer:
-    """A broker that reads each request by the tables, and refuses what brokers of Kafka 4 refuse."""
+    """A broker that reads requests by the tables, and refuses what Kafka 4 brokers refuse."""
 
     async def answer(side: BrokerSide, frame: bytes) -> None:
         header = read_request_header(frame)
@@ -136,7 +136,7 @@ async def test_an_error_of_the_group_reaches_every_partition() -> None:
 
 
 async def test_a_client_is_told_what_it_has_shown_to_know() -> None:
-    """GROUP_AUTHORIZATION_FAILED came with 0.9, as heartbeats did; OffsetFetch v1 is of 0.8.2."""
+    """GROUP_AUTHORIZATION_FAILED was added in 0.9, like heartbeats; OffsetFetch v1 in 0.8.2."""
     async with legacy(offset_fetch(30)) as r:
         client = await r.client()
         for number, expected in ((1, -1), (3, 30)):
@@ -150,7 +150,7 @@ async def test_a_client_is_told_what_it_has_shown_to_know() -> None:
 @pytest.mark.parametrize("reachable", [True, False])
 @pytest.mark.parametrize("version", [0, 1])
 async def test_offsets_of_zookeeper_are_with_any_broker(version: int, reachable: bool) -> None:
-    """Clients that knew ZooKeeper's offsets do not look for a coordinator: Shoal does. Those of v1 do."""
+    """Clients of ZooKeeper's offsets do not look for a coordinator: Shoal does. Those of v1 do."""
     coordinator = FakeBroker(broker(offset_fetch()))
     found: Answers = {
         ApiKey.FIND_COORDINATOR: lambda *_: {"Host": "127.0.0.1", "Port": coordinator.port if reachable else 1}
@@ -228,7 +228,7 @@ async def test_new_versions_pass_as_they_are() -> None:
             await client.send(request(key, version, 9, body))
             await until(lambda: bool(r.broker.received))
             assert r.broker.received.pop() == request(key, version, 9, body)
-            if key != 2 and (key, version) != (8, 2):  # whose answers are read
+            if key != 2 and (key, version) != (8, 2):  # with answers that are parsed
                 assert await client.frame() == response(9, request(key, version, 9, body)[12:])
             else:
                 client = await r.client()

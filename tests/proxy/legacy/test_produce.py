@@ -38,7 +38,7 @@ STAMP = 1_600_000_000_000
 
 @dataclass
 class Broker:
-    """Appends, or not, and answers Produce v3; anything else it echoes."""
+    """Appends or refuses, and answers Produce v3; it echoes anything else."""
 
     most: int = 1 << 20  # bytes of a batch
     errors: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # of the next requests
@@ -239,7 +239,7 @@ LARGE = [bytes([at]) * 40_000 for at in range(9)]
 
 
 async def test_a_set_above_the_brokers_limit_is_cut_and_keeps_its_order() -> None:
-    """As single messages each of them was below it."""
+    """As single messages each was below it."""
     broker = Broker(most=100_000)
     async with legacy(broker) as r:
         client = await r.client()
@@ -269,7 +269,7 @@ async def test_an_error_after_the_first_half_is_what_the_client_is_told() -> Non
 
 
 async def test_nothing_is_sent_behind_a_half_that_failed() -> None:
-    """It would be in front of what the client sends again."""
+    """It would be ahead of the client's retry."""
     broker = Broker(most=250_000, errors={("t", 0): [0, 6]})
     async with legacy(broker) as r:
         found = await produced(await r.client(), 2, {"t": [(0, singles(1, numbered(told(*LARGE), 1)))]})

@@ -1,4 +1,4 @@
-"""Serving legacy clients, as a person and as a machine reads it."""
+"""The legacy counters, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a legacy connection remembers of its partitions."""
+"""The state of its partitions that a legacy connection keeps."""
 
 from __future__ import annotations
 

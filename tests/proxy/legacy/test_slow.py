@@ -1,4 +1,4 @@
-"""Legacy clients that do not read: what is held for them, what is taken from them, and that they get the same records
+"""Legacy clients that do not read: what is held for them, what is evicted, and that they get the same records
 anyway."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HASTY = Limits(linger_seconds=0.05, drain_seconds=0.5, close_seconds=0.05)
 
 
 def filled(r: LegacyRig, codec: Codec = Codec.GZIP, *, batches: int = 2) -> list[Message]:
-    """The log has so many batches of some 300 KiB each."""
+    """The log has this many batches of about 300 KiB each."""
     log, sent = r.broker.log(), []
     for number in range(batches):
         made = records(number * 700, 700, 400, seed=7)
@@ -32,7 +32,7 @@ def filled(r: LegacyRig, codec: Codec = Codec.GZIP, *, batches: int = 2) -> list
 
 
 async def read_on(consumer: OldConsumer) -> list[Message]:
-    """The answer that is under way."""
+    """The answer in progress."""
     return (await consumer.answer())[PLACE].messages
 
 
@@ -44,7 +44,7 @@ async def test_for_a_client_that_does_not_read_one_portion_is_made_ahead() -> No
         connection = await r.blocked(slow)
         made = r.path.tally.converted_bytes
         assert made - connection.client_out.sent <= CHUNK
-        assert made < 300 * KIB  # the kernel's part is bounded, too
+        assert made < 300 * KIB  # the kernel's buffers are bounded, too
         assert r.budget.leased > 500 * KIB
         assert await read_on(slow) == sent[:1400]
 
@@ -79,11 +79,11 @@ async def test_a_source_is_taken_from_who_does_not_read_and_the_answer_goes_on_l
         assert r.budget.evictions == 1
         assert await read_on(slow) == sent
         assert r.path.tally.resumed == 1
-        assert r.broker.fetches[-1][PLACE] not in (0, 1400)  # from where it was
+        assert r.broker.fetches[-1][PLACE] not in (0, 1400)  # from where it stopped
 
 
 async def test_newcomers_in_a_crowd_get_something_each_before_anybody_gets_much() -> None:
-    """The budget has room for one of them, and a portion is some thirty pieces."""
+    """The budget has room for one of them, and a portion is about thirty pieces."""
     async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=100 * KIB) as r:
         r.broker.log().append([NewRecord(1, None, bytes(400))] * 20_000, Codec.GZIP)
         r.broker.rest = trio.Event()
@@ -178,8 +178,8 @@ async def test_a_drained_proxy_does_not_ask_on_for_who_waits() -> None:
 
 
 def mixed(r: LegacyRig, rng: random.Random) -> list[Message]:
-    """All that a log may have: every codec, batches of all sizes, holes, markers, aborted transactions; -> what is to
-    be read."""
+    """Everything that a log may have: every codec, batches of all sizes, gaps, markers, aborted transactions; -> the
+    records to be read."""
     log, sent = r.broker.log(), []
     for number in range(25):
         made = records(number * 500, rng.choice((1, 5, 60, 400)), rng.choice((8, 100, 1000)))
@@ -227,7 +227,7 @@ STATES = ["long poll", "filled", "waits for the budget", "blocked", "blocked and
 
 
 async def brought_into(r: LegacyRig, state: str) -> OldConsumer:
-    """A client in this state; of those that it takes for that, nothing is left but their connections."""
+    """A client in this state; only the connections are left of the clients needed to get there."""
     filled(r)
     slow = await (r.consumer() if "idle" in state else r.slow_consumer())
     if state == "long poll":
@@ -272,7 +272,7 @@ async def test_a_connection_may_end_in_every_state_and_nothing_stays_leased(stat
             for side in r.broker.sides if who == "broker" else ():
                 await side.stream.aclose()
             await until(lambda: not r.inner.listener.connections)
-        still_filled = who == "client" and state == "waits for the budget"  # the one that it waited for
+        still_filled = who == "client" and state == "waits for the budget"  # the one it waited for
         assert (r.budget.leased > 0) == still_filled
         assert (r.budget.waiting, r.budget.idle) == (0, 0)
 

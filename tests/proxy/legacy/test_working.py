@@ -1,5 +1,5 @@
-"""What converting for legacy clients takes beside the answer: it is paid for before it is taken, and what is large is
-given in parts."""
+"""Memory for converting for legacy clients, besides the answer: it is leased before it is used, and large answers are
+sent in parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER = ("t", 1)
 
 
 def with_raw_blocks(r: LegacyRig, batches: int, size: int = 4000, place: Place = PLACE) -> list[Message]:
-    """Batches of one raw block of snappy each, with so many records of 1000 bytes."""
+    """Batches of one raw block of snappy each, with this many records of 1000 bytes."""
     log, sent = r.broker.log(place), []
     for number in range(batches):
         made = [NewRecord(number, None, b"%d" % at + bytes(1000)) for at in range(size)]
@@ -35,7 +35,7 @@ def with_raw_blocks(r: LegacyRig, batches: int, size: int = 4000, place: Place =
 
 
 class Watch(trio.abc.Instrument):
-    """What was free at least, and lay beside answers at most, after any step of any task."""
+    """The least free memory, and the most used besides answers, after any step of any task."""
 
     def __init__(self, r: LegacyRig) -> None:
         self.least_free = r.path.fetches.budget.size
@@ -177,7 +177,7 @@ def cut(r: LegacyRig) -> None:
 
 @pytest.mark.parametrize("change", [compacted, moved, cut])
 async def test_a_message_that_was_begun_is_never_ended_with_something_else(change: Callable[[LegacyRig], None]) -> None:
-    """The connection ends: the client asks for it again, as after any lost connection."""
+    """The connection ends: the client requests it again, as after any lost connection."""
     async with legacy_rig(chunk_bytes=CHUNK, budget_bytes=30 * MIB) as r:
         with_large_message(r, Codec.GZIP)
         slow = await r.slow_consumer()

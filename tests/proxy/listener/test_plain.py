@@ -1,4 +1,4 @@
-"""What every listener edits, as a client sees it. kio writes the broker's answers and reads what came out."""
+"""What every listener rewrites, as a client sees it. kio encodes the broker's answers and decodes the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NO_TIME = timedelta(0)
 
 
 def make(entity: Any, **fields: Any) -> Any:
-    """One of kio's entities, without its types for Kafka's types."""
+    """A kio entity, without its types for Kafka's types."""
     return entity(**fields)
 
 
@@ -241,7 +241,7 @@ async def test_a_new_leader_in_a_fetch_answer_never_leaks(records: int) -> None:
             seen = await client.frame()
             assert b"r" * records in seen
             tail = seen[seen.rindex(b"r" * 100) + 100 :]
-            renamed = tail.startswith(b"\x00\x00\x01\x7f")  # tag 127, which no client knows, in place of NodeEndpoints
+            renamed = tail.startswith(b"\x00\x00\x01\x7f")  # tag 127, unknown to clients, instead of NodeEndpoints
             rewritten = tail.startswith(b"\x00\x00\x01\x00") and b"secret3" not in tail and b"127.0.0.1" in tail
             assert renamed or rewritten
             assert rewritten == (records < BUFFER_SIZE)
@@ -249,7 +249,7 @@ async def test_a_new_leader_in_a_fetch_answer_never_leaks(records: int) -> None:
 
 @pytest.mark.parametrize("size", [3, 2 * BUFFER_SIZE])
 async def test_a_tagged_field_behind_a_new_leader_passes(size: int) -> None:
-    """The end of the answer is held to put the tags in order, however large; what follows it is not touched."""
+    """The end of the answer is held to sort the tags, however large; what follows is unchanged."""
     future = b"\x01" + write_uvarint(size) + b"?" * size
     hidden = bytes([len(ENDPOINT)]) + ENDPOINT
     start = fetch_v17(3 * BUFFER_SIZE)[:-1] + b"\x02"
@@ -314,7 +314,7 @@ async def test_a_brokers_own_refusal_of_api_versions_passes() -> None:
 
 
 async def test_edited_answers_wait_in_order_for_a_client_that_does_not_read() -> None:
-    """Each takes another size than it had, and the next ones already lie behind it in the receive buffer."""
+    """Each changes size, and the next ones are already in the receive buffer."""
     real = metadata((1, "a-rather-long-host-name.example", 9092), topics=200)
     count = 2000
     async with rig(answering(lambda: real)) as r, trio.open_nursery() as nursery:

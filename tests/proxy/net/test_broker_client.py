@@ -1,4 +1,4 @@
-"""Shoal's own connection to a broker: answers in pieces, answers that are none, and brokers that leave."""
+"""Shoal's own connection to a broker: answers in pieces, invalid answers, and brokers that disconnect."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_a_broker_that_leaves_before_the_end_of_its_answer_is_lost(said: b
 
 
 async def test_a_lost_connection_is_not_replaced_until_it_is_closed() -> None:
-    """The broker would not know the new one: it has not logged in."""
+    """A new one would not be authenticated."""
     async with client_of() as (client, broker):
         assert not client.is_lost
         await client.exchange(request(3, 0, 1))

@@ -1,4 +1,4 @@
-"""Steps are made inside trio's own wait, and trio is not kept from anything by them."""
+"""Steps run inside trio's own wait, and do not delay trio."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_an_error_in_a_step_is_raised_in_its_task_and_ends_no_other(pair: 
 
 
 async def test_deadlines_and_other_tasks_run_on_time_beside_a_busy_lane(pair: Pair) -> None:
-    """Two sockets that keep each other busy for ever do not delay timers, events, or sockets of trio."""
+    """Two sockets that keep each other busy forever do not delay timers, events, or sockets of trio."""
     left, right = pair
 
     def bounce(sock: socket.socket) -> bool:

@@ -1,4 +1,4 @@
-"""What stays in the epoll set of the lane while tasks are awake, and which file a descriptor refers to."""
+"""What stays in the lane's epoll set while tasks are awake, and which file a descriptor refers to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def new_pair() -> Pair:
 
 
 def in_the_set(lane: FastLane) -> set[int]:
-    """As the kernel has it."""
+    """According to the kernel."""
     lines = Path(f"/proc/self/fdinfo/{lane._epoll.fileno()}").read_text().splitlines()
     return {int(line.split()[1]) for line in lines if line.startswith("tfd:")}
 
@@ -59,7 +59,7 @@ async def receive(watch: Watch, sock: socket.socket) -> bytes:
 
 
 async def look(lane: FastLane) -> None:
-    """Let the lane look at its whole set once: a socket of its own is ready."""
+    """Let the lane poll its whole set once: a socket of its own is ready."""
     left, right = new_pair()
     with left, right:
         right.send(b"x")

@@ -1,5 +1,5 @@
-"""What Shoal does with the ids of clusters: nothing is mirrored into itself, and what was kept of one cluster is not
-believed of another."""
+"""Shoal's use of cluster ids: nothing is mirrored into itself, and state kept of one cluster is not used for
+another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def problem(caught: pytest.ExceptionInfo[BaseExceptionGroup]) -> str:
 
 
 async def ask(peer: Peer) -> None:
-    """What every client asks for."""
+    """Every client's first request."""
     await peer.send(encode_metadata_request(12, 0, "client", []))
     await peer.frame()
 
@@ -100,7 +100,7 @@ async def test_a_cluster_that_is_known_later_ends_it_before_anything_is_wrapped(
     assert not rigs[0].wrap.tally.envelopes
 
 
-# -- what was kept of another cluster
+# -- state kept of another cluster
 # ------------------------------------------------------------------------------------
 
 
@@ -127,7 +127,7 @@ async def test_sequences_of_another_cluster_are_not_believed(tmp_path: Path, cap
 
 
 async def becomes_another(r: ShallowRig) -> None:
-    """Its bootstrap addresses lead to another cluster now; connections to the first one are left."""
+    """Its bootstrap addresses now lead to another cluster; connections to the first one remain."""
     cluster = r.server.listeners["to"].cluster
     await until(lambda: cluster.cluster_id == "the target")
     r.target.cluster_id = "another"
@@ -136,7 +136,7 @@ async def becomes_another(r: ShallowRig) -> None:
 
 
 async def test_nothing_goes_over_a_connection_to_the_cluster_that_it_was(tmp_path: Path) -> None:
-    """What is appended there would be taken for appended in the other one."""
+    """What is appended there would be counted as appended in the other one."""
     async with shallow_rig(producers_file=tmp_path / "to.producers", learn=True, limits=QUICK) as r:
         client = await r.producer(agrees=True)
         await becomes_another(r)
@@ -170,7 +170,7 @@ async def test_what_is_under_way_while_the_cluster_changes_is_believed_of_the_fi
 
 async def test_a_host_more_in_the_bootstrap_list_changes_nothing(tmp_path: Path) -> None:
     path, target = tmp_path / "to.producers", TargetBroker()
-    for number, batches in enumerate((BATCHES, OTHERS)):  # each rig has a broker at another address
+    for number, batches in enumerate((BATCHES, OTHERS)):  # each rig's broker has another address
         async with shallow_rig(producers_file=path, learn=True, target=target) as r:
             assert (await produced(r, *batches, sequence=number))[0] is NONE
     assert target.log() == records(*BATCHES, *OTHERS)

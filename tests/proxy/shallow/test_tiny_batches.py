@@ -1,5 +1,4 @@
-"""Batches below min-batch-bytes: left to the mirror, or wrapped where the target is proven to take many of them at
-once."""
+"""Batches below min-batch-bytes: left to the mirror, or wrapped if the target is proven to take sets of them."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ async def test_tiny_batches_stay_raw_until_the_target_is_proven(clock: object) -
 
 
 class Asking(Vouched):
-    """A proof that comes when the test says so."""
+    """A proof that the test completes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class Asking(Vouched):
 
 
 async def token_under_way(mirror: Mirror) -> None:
-    """It is given, and produced after what the target is asked for."""
+    """It is given, and produced after the request for the proof."""
     seen = poll(await mirror.consumer.fetch(SIZE))
     assert has_token(seen)
     await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(seen)}))

@@ -1,4 +1,4 @@
-"""How much a wrap listener asks for of one partition: as much as makes whole envelopes."""
+"""How much a wrap listener requests of one partition: enough for whole envelopes."""
 
 from __future__ import annotations
 

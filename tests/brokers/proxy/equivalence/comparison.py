@@ -227,9 +227,7 @@ def _decoded(ask: Ask, frame: bytes) -> Entity | None:
 
 
 def _is_final(ask: Ask, answer: Entity | None) -> bool:
-    if (
-        getattr(answer, "error_code", 0) == COORDINATOR_LOAD_IN_PROGRESS
-    ):  # briefly, after a new coordinator was found
+    if getattr(answer, "error_code", 0) == COORDINATOR_LOAD_IN_PROGRESS:  # briefly, at a new coordinator
         return False
     return ask.until is None or ask.until(answer)
 

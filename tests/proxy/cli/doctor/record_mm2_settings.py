@@ -1,7 +1,7 @@
-"""Records what MirrorMaker 2 itself makes of random properties: `python -m tests.proxy.cli.doctor.record_mm2_settings`
-(needs a JDK).
+"""Records what MirrorMaker 2 itself derives from random properties: `python -m
+tests.proxy.cli.doctor.record_mm2_settings` (needs a JDK).
 
-`data/Mm2Settings.java` asks MM2's own classes; both Kafka versions must agree. The outcome is the oracle of
+`data/Mm2Settings.java` calls MM2's own classes; both Kafka versions must agree. The result is the oracle of
 `test_doctor_files.py`.
 """
 
@@ -22,14 +22,14 @@ RECORDED = DATA / "mm2_settings.json"
 CASES = 40
 BASE = ("clusters = A, B", "A->B.enabled = true", "A.bootstrap.servers = a:9092", "B.bootstrap.servers = b:9092")
 
-# client -> the settings that are compared
+# client -> the compared settings
 SETTINGS = {
     "consumer": ("bootstrap.servers", "security.protocol", "sasl.mechanism", "max.poll.records"),
     "producer": ("bootstrap.servers", "security.protocol", "sasl.mechanism", "acks", "compression.type"),
     "connector": ("key.converter", "replication.policy.class"),
     "worker": ("key.converter", "exactly.once.source.support"),
 }
-# setting -> (where it may be written, what may be written)
+# setting -> (where it may be set, its values)
 SPOTS = {
     "bootstrap.servers": (
         "{} consumer.{} producer.{} A.consumer.{} A.producer.{} B.consumer.{} B.producer.{} A->B.consumer.{} "

@@ -1,4 +1,4 @@
-"""`shoal check`: each rule finds what it is for, writes lines that mend it, and is silent where all is well."""
+"""`shoal check`: each rule finds its fault, prints lines that fix it, and is silent if all is well."""
 
 from __future__ import annotations
 

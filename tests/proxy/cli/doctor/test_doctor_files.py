@@ -1,5 +1,4 @@
-"""`shoal check`: flows, connectors, files that are something else, how it is reported, and MirrorMaker 2 itself as the
-oracle."""
+"""`shoal check`: flows, connectors, files of other kinds, reports, and MirrorMaker 2 itself as the oracle."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ def test_a_connector_names_its_lines() -> None:
     assert finding.at.line == 11
 
 
-# -- files that are something else ---------------------------------------------------------------------------------
+# -- files of other kinds ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
     ]
 
 
-# -- how it is reported ------------------------------------------------------------------------------------------------
+# -- reports -------------------------------------------------------------------------------------------------------
 
 
 def test_a_report_tells_line_reason_and_what_to_write() -> None:

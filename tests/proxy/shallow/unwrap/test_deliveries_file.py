@@ -1,4 +1,5 @@
-"""What is known to be appended, over an orderly stop: a part of an envelope is not appended again by the next Shoal."""
+"""Knowledge of appended parts survives an orderly stop: the next Shoal does not append that part of an envelope
+again."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def test_another_file_is_neither_believed_nor_written_over(
 
 
 def test_an_empty_one_is_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The machine has stopped when it had its name, and not its content yet."""
+    """The machine stopped after naming the file and before writing it."""
     path, deliveries = tmp_path / "to.deliveries", AppendedLog()
     path.touch()
     deliveries.record(TopicPartition("t", 0), b"digest", Appended(batches=1))

@@ -1,6 +1,4 @@
-"""What is in flight when Shoal is stopped, and not answered, is known to the next Shoal: the broker says what of it is
-there.
-"""
+"""The next Shoal knows what was in flight and unanswered at the stop: the broker shows which of it was appended."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ IN_FLIGHT = 6  # requests: the first one goes alone
 
 
 async def stopped_in_the_middle(path: Path, target: TargetBroker, sent: bytes, *, appends: int) -> None:
-    """The first batch is answered, five more are in flight, and so many of them are appended."""
+    """The first batch is answered, five more are in flight, and this many of them are appended."""
     target.scripts.update({at: Script(appends=at <= appends, gate=NEVER) for at in range(1, IN_FLIGHT)})
     async with shallow_rig(target=target, producers_file=path, learn=True) as r:
         client = await r.producer(agrees=True)
@@ -60,7 +58,7 @@ async def test_what_was_in_flight_at_the_stop_comes_once(sent: bytes, appends: i
 
 
 async def test_other_data_after_the_restart_is_appended_behind_it(tmp_path: Path) -> None:
-    """No mirror asks for the doubtful data again: a mirror that was restarted, too."""
+    """No mirror sends the doubtful data again, not even a restarted one."""
     target, path = TargetBroker(), tmp_path / "to.producers"
     await stopped_in_the_middle(path, target, outer(*MANY), appends=1)
     async with shallow_rig(target=target, producers_file=path, learn=True) as r:
@@ -71,7 +69,7 @@ async def test_other_data_after_the_restart_is_appended_behind_it(tmp_path: Path
 
 
 async def test_the_producer_id_that_is_kept_is_not_used_in_other_partitions(tmp_path: Path) -> None:
-    """They had sequences of it that are unknown now: new data from 0 on would be taken for what came before."""
+    """Its sequences there are unknown now: new data from 0 on would be taken for the earlier data."""
     target, path, before = TargetBroker(), tmp_path / "to.producers", outer(some_batch(0, 4))
     async with shallow_rig(target=target, producers_file=path, learn=True, limits=Limits(close_seconds=0.01)) as r:
         client = await r.producer(agrees=True)
@@ -161,7 +159,7 @@ async def test_a_full_disk_costs_the_memory_and_is_said(tmp_path: Path, caplog: 
 async def test_a_broker_that_never_answers_does_not_hold_up_the_stop(
     signals: int, stamps: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What of it cannot be kept is said."""
+    """What cannot be kept of it is logged."""
     target, path = TargetBroker(scripts={1: Script(gate=NEVER)}), tmp_path / "to.producers"
     limits = Limits(drain_seconds=0.1 if signals == 1 else 1000.0, close_seconds=0.01)
     async with shallow_rig(target=target, producers_file=path, learn=True, limits=limits) as r:

@@ -1,7 +1,6 @@
-"""One identity of a target partition: brokers of Kafka 4.0 get names (Produce v12), later ones topic ids (v13).
+"""One identity of a target partition: brokers of Kafka 4.0 use names (Produce v12), later ones topic ids (v13).
 
-While brokers are upgraded a leader moves between such brokers, and a mirror's retry says the same partition in the
-other way.
+During an upgrade a leader moves between such brokers, and a mirror's retry identifies the partition the other way.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ async def test_a_retry_that_says_the_topic_otherwise_waits_for_what_is_in_flight
 
 
 async def test_a_mirror_with_ids_of_its_own_goes_on_when_the_topic_is_said_otherwise() -> None:
-    """12, 13, 12 within one epoch: the raw batches' numbers are those of inner batches that the broker remembers."""
+    """12, 13, 12 within one epoch: the raw batches' sequences are those of inner batches that the broker remembers."""
     wraps = [envelope(some) for some in (BATCHES[0], OTHERS[0], BATCHES[2])]
     outers = [by_the_mirror([seen.record for seen in wrap], base_sequence=at) for at, wrap in enumerate(wraps)]
     raws = [by_the_mirror([LATER._replace(value=b"%d" % at)], base_sequence=at) for at in range(3, 8)]
@@ -149,7 +148,7 @@ async def test_the_name_of_an_unknown_id_is_asked_for_once() -> None:
 
 @pytest.mark.parametrize("sent", [outer(*BATCHES), encode_batch([LATER])], ids=["envelope", "plain"])
 async def test_nothing_is_opened_under_an_id_that_the_broker_does_not_know(sent: bytes) -> None:
-    """A producer asks for metadata then, and comes again; the other topics of the request are not held up."""
+    """A producer then requests metadata and retries; the other topics of the request are not held up."""
     other = UUID(int=7)
     async with shallow_rig() as r:
         r.target.topics[other] = "others"
@@ -166,7 +165,7 @@ async def test_nothing_is_opened_under_an_id_that_the_broker_does_not_know(sent:
 
 
 async def test_two_ids_of_one_name_are_not_one_topic() -> None:
-    """One of them is of a topic that is gone; which one, the broker knows: the second comes again, alone."""
+    """One is of a deleted topic; only the broker knows which: the second is sent again, alone."""
     async with shallow_rig() as r:
         r.target.topics[NEW_ID] = ORDERS
         client = await producer(r, 13)
@@ -182,7 +181,7 @@ def learn(r: ShallowRig, topic_id: UUID) -> None:
 
 
 async def test_a_topic_that_was_made_anew_has_no_past() -> None:
-    """A part of an envelope was appended to the one that is gone: all of it belongs to the new one."""
+    """A part of an envelope was appended to the deleted one: the new one gets all of it."""
     async with shallow_rig(scripts={1: Script(errors={0: NOT_LEADER})}) as r:
         client = await producer(r, 12)
         learn(r, ORDERS_ID)
@@ -198,7 +197,7 @@ async def test_a_topic_that_was_made_anew_has_no_past() -> None:
 
 
 async def test_metadata_of_a_broker_that_lags_behind_forget_nothing() -> None:
-    """After the topic was made anew, such a broker still names the id of the deleted one."""
+    """After the topic was recreated, such a broker still reports the id of the deleted one."""
     async with shallow_rig(scripts={1: Script(errors={0: NOT_LEADER})}) as r:
         client = await producer(r, 12)
         learn(r, ORDERS_ID)

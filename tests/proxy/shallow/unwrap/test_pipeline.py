@@ -1,6 +1,6 @@
 """Several requests in flight with producer ids of Shoal's own, and sets of batches, at the unwrap listener.
 
-The target keeps producer state as Kafka does, so what is in its log once is what Shoal brought once.
+The target keeps producer state as Kafka does, so a record is in its log as often as Shoal delivered it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ async def test_plain_batches_do_not_suffer_from_stamps_that_a_client_may_not_use
 
 
 async def ask_and_lose(rig: ShallowRig, clients: int) -> None:
-    """So many clients at the same time lose their connections while Shoal asks for an id."""
+    """This many clients lose their connections at the same time while Shoal requests an id."""
     rig.target.asks_lost = clients
     for partition in range(clients):
         client = await rig.producer(agrees=True)
@@ -230,7 +230,7 @@ async def test_a_set_in_flight_when_the_broker_was_lost_comes_once(appends: bool
 
 
 async def test_connections_that_end_on_sets_time_and_again_end_the_proof() -> None:
-    """A set that was in flight comes batch by batch; the next envelope is a set again."""
+    """A set that was in flight is resent batch by batch; the next envelope is a set again."""
     async with shallow_rig(scripts={at: Script(closes=True, appends=False) for at in (0, 13)}) as r:
         proof = Vouched()
         vouch(r, proof)
@@ -277,7 +277,7 @@ async def test_a_batch_that_is_too_large_for_a_set_is_found_cut_and_keeps_its_pl
 
 
 async def test_a_bad_batch_ends_the_partition_behind_the_good_ones() -> None:
-    """Its CRC was wrong on the source already (the envelope is whole), so the target refuses the set it is in."""
+    """Its CRC was already wrong on the source (the envelope is intact), so the target refuses the set with it."""
     bad = bytearray(some_batch(124, 3))
     bad[-1] ^= 1
     log = [*MANY, bytes(bad), some_batch(127, 2)]
@@ -292,7 +292,7 @@ async def test_a_bad_batch_ends_the_partition_behind_the_good_ones() -> None:
 
 
 def outer_unchecked(batches: list[bytes]) -> bytes:
-    """An envelope around batches that a wrapping Shoal would have found to be damaged."""
+    """An envelope around batches that a wrapping Shoal would have found damaged."""
     whole = [some_batch(124, 3) if index == len(batches) - 2 else one for index, one in enumerate(batches)]
     (seen,) = envelope(*whole)
     value = b"".join(batches)

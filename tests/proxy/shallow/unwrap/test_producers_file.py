@@ -1,6 +1,4 @@
-"""The file of sequence numbers: what it survives, what it never writes over, and what becomes of it on a disk that is
-full.
-"""
+"""The file of sequence numbers: what it survives, what it never overwrites, and what happens on a full disk."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def wrote(file: ProducersFile, piece: bytes = b"x", at: int = 0) -> None:
 
 
 def reopened(path: Path, boot: Path = BOOT, slots: int = 16) -> bytes:
-    """What another process finds in the first byte of the slots."""
+    """What another process reads in the first byte of the slots."""
     file = ProducersFile("to", path, slots=slots, boot=boot)
     found = bytes(file.slots[:1])
     file.close()
@@ -180,11 +178,11 @@ def test_the_map_of_another_cluster_is_kept_aside(tmp_path: Path, caplog: pytest
     assert discarded(path)[0].read_bytes()[HEAD : HEAD + 1] == b"x"
 
 
-# -- when it is let go of -------------------------------------------------------------------------------------------
+# -- when it is released ----------------------------------------------------------------------------------------------
 
 
 async def test_the_file_is_kept_until_the_last_connection_has_ended(tmp_path: Path) -> None:
-    """Two processes: the second is started while an exchange of the first, which drains, has no answer yet."""
+    """Two processes: the second is started while an exchange of the first, which drains, is still unanswered."""
     gate, target, port = trio.Event(), TargetBroker(), free_port_block(6)
     target.scripts[0] = Script(gate=gate)
     broker = FakeBroker(target.answer)
@@ -255,7 +253,7 @@ def test_a_disk_that_fills_up_later_has_room_for_the_map(tmp_path: Path, caplog:
 def test_a_disk_that_loses_its_room_gives_the_file_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a file system that copies on each write: nothing can be reserved there."""
+    """As on a copy-on-write file system: space cannot be reserved there."""
     monkeypatch.setattr("os.posix_fallocate", lambda fd, at, size: None)
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk:
         file = ProducersFile("to", disk.path / "file", slots=1024)
@@ -281,7 +279,7 @@ def test_a_disk_that_cannot_take_room_ahead_gets_zeros(tmp_path: Path, monkeypat
 
 
 def test_a_file_that_somebody_cuts_off_kills_nobody(tmp_path: Path) -> None:
-    """Where it was mapped to memory, this was a SIGBUS."""
+    """If it were memory-mapped, this would be a SIGBUS."""
     path = tmp_path / "file"
     file = ProducersFile("to", path, slots=1024)
     path.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""What the target refuses: the mirror gets the error once all is done, and is then given that batch as it is."""
+"""What the target refuses: the mirror gets the error at the end, and then that batch unwrapped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_refused_batch_is_given_raw_from_then_on(clock: MockClock) -> No
         assert "orders-0 offsets 24..29" in told.error_message
         assert mirror.copied == before + records(*good)
 
-        r.source.sets = [{SOURCE: batches}]  # the mirror's task was restarted, and reads on where it had committed
+        r.source.sets = [{SOURCE: batches}]  # the mirror's task was restarted, and reads from its committed offset
         again = poll(await mirror.consumer.fetch(20))
         assert [one.offset for one in again] == [*range(20, 30), 37]  # the first batch after a seek, too
         assert r.wrap.tally.raw_batches[Reason.REFUSED] == 1

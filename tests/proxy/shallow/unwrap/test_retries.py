@@ -1,7 +1,7 @@
 """Errors, lost connections and several connections, at the unwrap listener: nothing lost, nothing twice, nothing out of
 order.
 
-What has to be lost is lost on purpose, at a place that the test names, so every test runs the same way every time.
+Losses are deliberate, at a place named by the test, so every run is the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def test_after_an_error_in_the_middle_the_retry_brings_only_the_rest() -> 
         answer = await client.answer()
         parts = {one.index: one for topic in answer.responses for one in topic.partition_responses}
         assert (parts[0].error_code, parts[0].error_message) == (NOT_LEADER, "the broker says not_leader_or_follower")
-        assert (parts[1].error_code, parts[1].base_offset) == (NONE, 4)  # not held up by its neighbour
+        assert (parts[1].error_code, parts[1].base_offset) == (NONE, 4)  # not delayed by its neighbour
         assert r.target.log() == records(BATCHES[0])
         await client.produce(again)
         assert await client.answers() == {0: (NONE, 14)}
@@ -67,7 +67,7 @@ async def test_a_retry_knows_its_plain_records_and_its_base_offset_again() -> No
 
 
 async def test_what_is_sent_anew_is_appended_anew() -> None:
-    """The serial of another copy is no retry's: a consumer that goes back gets the records again, as without Shoal."""
+    """The serial of another copy is not a retry: a consumer that rewinds gets the records again, as without Shoal."""
     source = BATCHES[0]
     copies = [wrap_record_set(source, 0, len(source), context(serials=lambda at=at: at)) for at in (1, 2)]
     async with shallow_rig() as r:
@@ -113,7 +113,7 @@ async def test_an_error_that_nobody_hears_does_not_let_a_retry_overtake() -> Non
 
 
 async def test_plain_records_wait_for_an_envelope_s_exchange_on_another_connection() -> None:
-    """A mirror that lost its connection goes on with what it has: order in the partition is kept across connections."""
+    """A mirror that lost its connection continues sending: order in the partition is kept across connections."""
     gate = trio.Event()
     async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
         first, second = await r.producer(), await r.producer()
@@ -144,7 +144,7 @@ async def test_an_answer_that_was_lost_is_given_again_without_asking_the_broker(
 
 @pytest.mark.parametrize("appends", [False, True])
 async def test_a_broker_that_is_lost_ends_the_connection_and_the_retry_brings_what_is_not_known(appends: bool) -> None:
-    """A batch whose answer is lost is not known to be appended: without Shoal, too, it would be sent again."""
+    """A batch whose answer is lost is not known to be appended: it would be sent again without Shoal, too."""
     async with shallow_rig(scripts={1: Script(closes=True, appends=appends)}) as r:
         client = await r.producer()
         await client.produce(outer(*BATCHES))
@@ -162,7 +162,7 @@ async def test_a_broker_that_is_lost_ends_the_connection_and_the_retry_brings_wh
 async def test_a_broker_that_says_nothing_about_a_partition_broke_the_protocol(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What it did say is known."""
+    """What it did report is kept."""
     async with shallow_rig(scripts={1: Script(omits=frozenset({0}), appends=True)}) as r:
         client = await r.producer()
         await client.produce(outer(*BATCHES), outer(*OTHERS))
@@ -181,7 +181,7 @@ async def test_a_broker_that_says_nothing_about_a_partition_broke_the_protocol(
 
 
 async def test_connections_that_share_a_partition_take_turns() -> None:
-    """One request's batches stay together, whatever the others do."""
+    """One request's batches stay together."""
     async with shallow_rig() as r:
         clients = [await r.producer() for _ in range(4)]
         logs = [[some_batch(1000 * number + 3 * index) for index in range(5)] for number in range(4)]
@@ -199,7 +199,7 @@ def handled(r: ShallowRig, requests: int) -> bool:
 
 
 async def test_requests_that_want_the_same_partitions_never_wait_for_each_other() -> None:
-    """Two that wait for both, in the order and against it: neither may get one and wait for the other's."""
+    """Two want both, in opposite orders: neither may get one and wait for the other's."""
     gate = trio.Event()
     async with shallow_rig(scripts={0: Script(gate=gate)}) as r:
         clients = [await r.producer() for _ in range(3)]

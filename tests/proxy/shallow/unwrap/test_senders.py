@@ -33,7 +33,7 @@ def of_source(cluster: str, *batches: bytes, serial: int = 1, topic: str = "orde
 @pytest.mark.parametrize("appends", [False, True])
 @pytest.mark.parametrize("lost_at", range(3))
 async def test_what_one_source_left_in_doubt_is_not_resolved_by_the_other(lost_at: int, appends: bool) -> None:
-    """The answer to a batch of the first is lost; the second goes on; the first comes again."""
+    """The answer to a batch of the first is lost; the second continues; the first retries."""
     async with shallow_rig(scripts={lost_at: Script(closes=True, appends=appends)}, limits=QUICK) as r:
         first = await r.producer(agrees=True)
         await first.produce(of_source("one", *BATCHES))
@@ -52,9 +52,7 @@ async def test_what_one_source_left_in_doubt_is_not_resolved_by_the_other(lost_a
 
 
 async def test_a_mirror_that_merges_topics_is_one_sender() -> None:
-    """Its next life may begin with another topic than the one with which its old life has a request in doubt, and must
-    fence that.
-    """
+    """After a restart it may begin with another topic than the one with a request in doubt, and must fence that."""
     async with shallow_rig() as r:
         client = await r.producer(agrees=True)
         for serial, topic in enumerate(("one", "other")):
@@ -77,7 +75,7 @@ async def test_each_source_has_a_producer_id_of_its_own_and_the_first_one_is_sha
 
 
 async def test_the_next_life_of_a_mirror_fences_what_the_last_one_has_in_flight() -> None:
-    """It reads again from where it had committed: other envelopes of the same source partition, by another client."""
+    """It reads again from its committed offset: other envelopes of the same source partition, by another client."""
     async with shallow_rig(scripts={1: Script(closes=True, appends=False)}, limits=QUICK) as r:
         first = await r.producer(agrees=True)
         await first.produce(of_source("one", *BATCHES))

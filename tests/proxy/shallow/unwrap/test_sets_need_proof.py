@@ -1,8 +1,7 @@
-"""Through the whole unwrap listener: no broker is sent a set of batches that it was not proven to store, since it was
-last lost.
+"""Through the whole unwrap listener: a broker gets a set of batches only if proven, since last lost, to store sets.
 
-A mirror's producer sends envelopes of several batches over connections that come and go, to a broker whose habits
-change when it restarts. What arrives is checked with the broker's own eyes.
+A mirror's producer sends envelopes of several batches over changing connections, to a broker whose habits change at
+restarts. The broker itself checks what it receives.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Stage:
     sent: list[NewRecord] = field(default_factory=list)
 
     async def send(self, number: int, batches: int) -> bool:
-        """One envelope; -> whether it was acknowledged. The mirror connects again, and repeats, where it has to."""
+        """One envelope; -> whether it was acknowledged. The mirror reconnects and retries as needed."""
         parts = [some_batch(1000 * number + 10 * place, 2) for place in range(batches)]
         for _ in range(4):
             if self.client is None:

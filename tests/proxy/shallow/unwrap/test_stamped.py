@@ -1,4 +1,4 @@
-"""An idempotent mirror through the unwrap listener: its own stamps on everything, over lost answers and restarts."""
+"""An idempotent mirror through the unwrap listener: its own stamps on everything, despite lost answers and restarts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def opened(*batches: bytes, sequence: int) -> bytes:
 
 
 def headers(target: TargetBroker, partition: int = 0) -> list[BatchHeader]:
-    """Stamps of all batches that came for a partition."""
+    """Stamps of all batches received for a partition."""
     sets = (sent for request in target.requests for (_, index), sent in request.items() if index == partition)
     return [read_batch_header(sent, 0, len(sent)) for sent in sets]
 
@@ -62,7 +62,7 @@ MANY = [some_batch(200 + at, 1) for at in range(8)]  # more than a broker rememb
 @pytest.mark.parametrize("version", [9, 12])
 @pytest.mark.parametrize("others", [False, True])
 async def test_a_raw_batch_comes_again_behind_envelopes(version: int, others: bool) -> None:
-    """Several in flight: its answer is lost with the connection, and Shoal goes on with what it had received."""
+    """Several in flight: its answer is lost with the connection, and Shoal continues with what it had received."""
     plain, wrapped = by_the_mirror([EARLIER], base_sequence=0), opened(*MANY, sequence=1)
     beside = [opened(*OTHERS, sequence=0)] if others else []
     gate = trio.Event()
@@ -134,7 +134,7 @@ async def test_a_mirror_s_own_stamps_go_one_by_one_where_the_broker_does_not_kno
 async def test_a_mirror_s_own_set_that_a_new_leader_has_in_part_is_gone_on_with(
     there: int, takes_sets: bool, tmp_path: Path
 ) -> None:
-    """Shoal is another process by then, and knows no more than its file."""
+    """Shoal is another process by then, and knows only its file."""
     many = [some_batch(200 + at, 1) for at in range(12)]
     target, path, batch = TargetBroker(), tmp_path / "to.producers", opened(*many, sequence=1)
     async with shallow_rig(target=target, producers_file=path, scripts={1: Script(closes=True)}, limits=QUICK) as r:
@@ -210,7 +210,7 @@ async def test_what_is_too_large_is_cut_and_its_pieces_are_numbered() -> None:
 
 @pytest.mark.parametrize("lost", range(4))
 async def test_another_shoal_with_the_same_file_goes_on(lost: int, tmp_path: Path) -> None:
-    """The answer to one of the three batches is lost with Shoal, or that to the mirror."""
+    """The answer to one of the three batches is lost with Shoal, or the answer to the mirror."""
     target, path = TargetBroker(), tmp_path / "state" / "to.producers"
     batch = opened(*BATCHES, sequence=1)
     async with shallow_rig(

@@ -68,7 +68,7 @@ async def test_plain_requests_are_pipelined() -> None:
 
 
 async def test_nobody_asked_for_an_answer() -> None:
-    """acks=0: the broker is asked anyway, since its answer keeps the order; the producer gets none."""
+    """acks=0: the broker is still asked to answer, which keeps the order; the producer gets no answer."""
     async with shallow_rig() as r:
         client = await r.producer()
         await client.produce(encode_batch([EARLIER]), acks=0)
@@ -99,7 +99,8 @@ async def test_envelopes_of_several_partitions_go_out_in_rounds(version: int) ->
 
 
 async def test_the_answer_is_folded() -> None:
-    """One answer: the longest throttling, the last log start offset, and the broker's address under a port of ours."""
+    """One answer: the longest throttle time, the last log start offset, and the broker's address under one of Shoal's
+    ports."""
     scripts = {
         0: Script(throttle_ms=5, log_start=1),
         1: Script(throttle_ms=30, log_start=2, leader=(7, "broker-7.example", 9092)),
@@ -134,7 +135,7 @@ async def test_plain_records_beside_envelopes_keep_their_place() -> None:
         r.target.logs[ORDERS, 0].log = [LATER] * 50
         client = await r.producer()
         await client.produce(produced(seen))
-        assert await client.answers() == {0: (NONE, 50)}  # of the first record; no later one may be answered too high
+        assert await client.answers() == {0: (NONE, 50)}  # of the first record; no later answer may be higher
         wanted = [EARLIER, *records(*OTHERS), LATER, *records(*BATCHES), EARLIER]
         assert r.target.log()[50:] == wanted
 
@@ -207,7 +208,7 @@ async def test_a_request_larger_than_what_is_held_is_refused(caplog: pytest.LogC
 
 
 async def test_what_a_request_opens_is_bounded_in_all() -> None:
-    """Some kilobytes on the wire, tens of megabytes when opened, in each of its partitions."""
+    """Some kilobytes on the wire, tens of megabytes when decompressed, in each of its partitions."""
     large = NewRecord(1, None, bytes(40 * 1024 * 1024))
     sets = [encode_batch([*[item.record for item in envelope(*OTHERS)], large], codec=Codec.ZSTD) for _ in range(2)]
     async with shallow_rig() as r:
@@ -250,7 +251,7 @@ async def test_plain_batches_are_compressed_where_that_was_asked_for(codec: str)
         assert consumed(sent[0]) == [one._replace(offset_delta=at) for at, one in enumerate(many)]
 
 
-# The end
+# Shutdown
 
 
 async def test_draining_completes_an_exchange() -> None:
@@ -286,7 +287,7 @@ async def test_draining_completes_a_retry_that_waits() -> None:
         assert len(r.target.requests) == 3
 
 
-# The books
+# Reconciliation
 
 
 async def test_what_reconciles_is_counted() -> None:

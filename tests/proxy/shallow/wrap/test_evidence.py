@@ -1,5 +1,5 @@
-"""A pair of listeners with the real interlock: a mirror in raw bytes is given records, produces them back, and is
-wrapped.
+"""A pair of listeners with the real interlock: a mirror first gets raw batches, produces them back, and then gets
+envelopes.
 
 The clock jumps when all tasks wait.
 """
@@ -109,7 +109,7 @@ async def test_copies_that_somebody_else_makes_are_no_evidence(
 ) -> None:
     """The mirror produces elsewhere.
 
-    Another tool reads the source past Shoal, and produces through Shoal, a moment later.
+    Another tool reads the source, bypassing Shoal, and produces through Shoal shortly after.
     """
     mirror, tool = await Mirror.of(r), await r.producer()
     with_token = 0
@@ -130,7 +130,7 @@ async def test_copies_that_somebody_else_makes_are_no_evidence(
 
 
 async def elsewhere(r: ShallowRig) -> Mirror:
-    """Its producer has another address than its consumer; or another mirror copies what it writes past Shoal."""
+    """Its producer's address differs from its consumer's; or another mirror copies its output, bypassing Shoal."""
     return Mirror(r, await r.consumer(), await r.producer(address="127.0.0.2"))
 
 
@@ -200,7 +200,7 @@ async def test_evidence_ends_with_the_connection_that_gave_it(r: ShallowRig, clo
     await mirror.prove()
     await getattr(mirror, side).stream.aclose()
     await r.closed("from" if side == "consumer" else "to")
-    await trio.sleep(1)  # between two turns of one flow there is a pause
+    await trio.sleep(1)  # two proof rounds of a flow are separated by a pause
     again = Mirror(r, await r.consumer() if side == "consumer" else mirror.consumer, await r.producer())
     again.number = mirror.number
     assert [await again.copy() for _ in range(3)] == [False, True, True]
@@ -220,7 +220,7 @@ async def test_what_an_ordinary_consumer_was_given_is_no_evidence(r: ShallowRig,
 
 
 async def test_two_wrapping_listeners_with_one_pair_are_proven_each(clock: MockClock) -> None:
-    """The same topic and partition at two sources are not the same."""
+    """The same topic and partition at two sources are different partitions."""
     first, second = (SourceBroker(sets=[{(ORDERS, 0): log(at + number)} for number in range(6)]) for at in (0, 100))
     async with shallow_rig(min_batch_bytes=0, source=first, second=second) as r:
         mirrors = await Mirror.of(r), Mirror(r, await r.consumer("second"), await r.producer())

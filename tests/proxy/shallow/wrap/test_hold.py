@@ -1,4 +1,4 @@
-"""Answers of the wrap listener that the interlock makes wait.
+"""Answers of the wrap listener that the interlock holds.
 
 Scripted rules decide; test_topics.py has the real ones.
 """
@@ -33,7 +33,7 @@ async def r() -> AsyncIterator[ShallowRig]:
 
 
 class Rules(AlwaysWrap):
-    """Hold partition 1 for as long as it takes, and remember what counts as given."""
+    """Hold partition 1 until released, and remember what is reported as given."""
 
     def __init__(self) -> None:
         super().__init__(salt=bytes(16), first_serial=1, token=1)
@@ -114,7 +114,7 @@ async def test_whoever_leaves_while_its_answer_is_held_is_forgotten(
     await client.ask(100, 1)
     await until(lambda: len(r.source.requests) == 1)
     await client.stream.aclose()
-    await trio.sleep(6)  # Limits.close_seconds, and the clock jumps only when all tasks wait
+    await trio.sleep(6)  # Limits.close_seconds: the clock jumps only when all tasks wait
     assert await r.closed("from") == {CloseCause.CLIENT_CLOSED: 1}
     assert (rules.gave, rules.left) == ([], 1)
 

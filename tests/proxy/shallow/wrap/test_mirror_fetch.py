@@ -1,6 +1,4 @@
-"""Records of topics without a name are reported when the name is known; the cost does not depend on how many there
-are.
-"""
+"""Records of a topic id are reported once its name is known; the cost does not depend on their number."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ ONE, OTHER = b"1" * 16, b"2" * 16
 
 
 class World:
-    """A cluster's names, and an interlock that keeps its reports."""
+    """A cluster's topic names, and an interlock that keeps its reports."""
 
     def __init__(self) -> None:
         self.names: dict[bytes, str] = {}
@@ -56,14 +54,14 @@ async def test_it_is_told_at_once_where_the_name_is_known() -> None:
 
 
 async def test_a_request_of_many_partitions_costs_no_more_for_each_of_them() -> None:
-    """One client asked for 10,000 partitions of an unknown topic: each looked at all before it, and the loop stood
-    still for half a minute.
+    """One client requested 10,000 partitions of an unknown topic: each was compared with all before it, and blocked the
+    loop for half a minute.
     """
     world, one = World(), flow(1)
     for partition in range(2 * _MAX_UNSEEN):
         world.unseen.note(world.connection, one, PartitionRef(ONE, partition), 1)
     assert world.asked == 2 * _MAX_UNSEEN
-    world.unseen.note(world.connection, one, PartitionRef(ONE, 0), 8)  # what is known is kept up to date
+    world.unseen.note(world.connection, one, PartitionRef(ONE, 0), 8)  # known topics are kept up to date
     world.names[ONE] = "orders"
     world.unseen.resolve(world.connection)
     assert world.asked == 2 * _MAX_UNSEEN + 2

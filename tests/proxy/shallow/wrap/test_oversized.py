@@ -1,4 +1,4 @@
-"""Answers to a mirror that are too large to hold: streamed raw, and noted nevertheless."""
+"""Answers to a mirror that are too large to hold: streamed raw, but recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("lane")
 
 
-LARGE = some_batch(100, 20_000)  # is in several receive buffers' worth of an answer, or in one
+LARGE = some_batch(100, 20_000)  # the answer spans several receive buffers, or one
 MIDDLE = some_batch(100, 2_000)
 AFTER = [some_batch(20_100, 2), some_batch(20_102, 3)]
 
@@ -74,7 +74,7 @@ async def test_the_session_that_it_opens_is_followed(version: int) -> None:
 
 
 async def test_a_partition_that_is_not_asked_for_again_is_known_from_it() -> None:
-    """Only from the streamed answer can its session be known."""
+    """Its session can only be learned from the streamed answer."""
     source = SourceBroker(sets=[{P0: LARGE}, {P1: LOG}], session_id=77)
     async with shallow_rig(paired=False, source=source, min_batch_bytes=0, limits=half(LARGE)) as r:
         client = await r.consumer()
@@ -87,7 +87,7 @@ async def test_a_partition_that_is_not_asked_for_again_is_known_from_it() -> Non
 
 @pytest.mark.parametrize("client_id", [MIRROR, "A->C|MirrorSourceConnector-0|replication-consumer"])
 async def test_what_it_gave_is_no_evidence_for_another_mirror(clock: MockClock, client_id: str) -> None:
-    """Another mirror is given the same records later: they may be the first one's that come back."""
+    """Another mirror is later given the same records: the first one may be producing them."""
     source = SourceBroker(sets=[{P0: LARGE}, {P0: MIDDLE}])
     async with shallow_rig(source=source, min_batch_bytes=0, limits=half(LARGE)) as r:
         first, second, producer = await r.consumer(), await r.consumer(), await r.producer()

@@ -1,4 +1,4 @@
-"""One more topic in the answers to a mirror that is proven: what of it waits, and that nothing else does.
+"""A further topic in the answers to a proven mirror: what of it waits, and that nothing else does.
 
 The clock jumps when all tasks wait.
 """
@@ -44,12 +44,12 @@ async def mirror(r: ShallowRig) -> Mirror:
     """Proven by its first topic."""
     mirror = await Mirror.of(r)
     await mirror.prove()
-    await trio.sleep(1)  # between two turns of one flow there is a pause
+    await trio.sleep(1)  # two proof rounds of a flow are separated by a pause
     return mirror
 
 
 async def ask(mirror: Mirror, **numbers: int) -> None:
-    """Ask for the n-th answer of each partition; the source has it."""
+    """Request the n-th answer of each partition; the source has it."""
     places = {{"old": OLD, "new": NEW, "other": OTHER, "deep": DEEP}[name]: number for name, number in numbers.items()}
     mirror.r.source.sets = [{place: log(number) for place, number in places.items()}]
     offsets = {place: SIZE * number for place, number in places.items()}
@@ -57,7 +57,8 @@ async def ask(mirror: Mirror, **numbers: int) -> None:
 
 
 async def vouched(mirror: Mirror, old: int) -> None:
-    """A record of the new topic's second answer has a token, and comes back; the source has the rest of that answer."""
+    """A record of the new topic's second answer has a token, and is produced back; the source has the rest of that
+    answer."""
     await ask(mirror, old=old, new=1)
     sets = await given(mirror)
     assert {place: len(seen) for place, seen in sets.items()} == {OLD: 1, NEW: FIRST}

@@ -1,5 +1,5 @@
-"""The wrap listener between a scripted source broker and a mirror's consumer. Whether it may wrap is not the question
-here: the operator vouches for the other end (`unpaired`), or scripted rules decide. test_evidence.py has the real ones.
+"""The wrap listener between a scripted source broker and a mirror's consumer. Whether it may wrap is not tested here:
+the operator vouches for the other end (`unpaired`), or scripted rules decide. test_evidence.py has the real ones.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def test_batches_of_the_sample_are_looked_into() -> None:
 
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_the_first_batch_stays_raw_and_what_follows_is_wrapped(version: int) -> None:
-    """After a start the mirror needs an offset sync at its first batch, and so after each seek."""
+    """After a start, and after each seek, the mirror needs an offset sync at its first batch."""
     topic = ORDERS_ID if version >= 13 else ORDERS
     sets = [{(topic, 0): LOG}, {(topic, 0): MORE}, {(topic, 0): LOG[len(BATCHES[0]) :]}]
     source = SourceBroker(sets=list(sets), topics={ORDERS_ID: (ORDERS, 1)})
@@ -224,7 +224,7 @@ async def test_batches_whose_headers_are_not_kept_are_wrapped_as_well(r: Shallow
 
 
 def _tiny_batches(count: int) -> bytes:
-    """One record each, from offset 115 on. The base offset is not in the checksum."""
+    """One record each, from offset 115 on. The checksum excludes the base offset."""
     behind = some_batch(0, 1, Codec.NONE)[8:]
     return b"".join(struct.pack(">q", offset) + behind for offset in range(115, 115 + count))
 
@@ -269,7 +269,7 @@ async def test_envelopes_hash_to_their_partition_where_the_mirror_chooses_it_by_
 
 
 async def learn(client: Consumer) -> None:
-    """Ask for metadata, as every client does."""
+    """Request metadata, as every client does."""
     schema = load_request_schema(3, 12)
     entity = make(schema, "MetadataRequest", topics=None, include_topic_authorized_operations=False)
     await client.send(request_frame(entity, 5, client.client_id))
@@ -280,7 +280,7 @@ async def learn(client: Consumer) -> None:
 
 
 async def test_an_incremental_session_is_followed(r: ShallowRig) -> None:
-    """A partition that a request does not name was asked where it was asked last."""
+    """A partition that a request does not name keeps its last fetch offset."""
     r.source.session_id = 77
     r.source.sets = [{P0: LOG, P1: LOG}, {P1: MORE}, {P0: MORE}, {P1: some_batch(120, 4)}]
     client = await r.consumer()
@@ -296,7 +296,7 @@ async def test_an_incremental_session_is_followed(r: ShallowRig) -> None:
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13])
 async def test_a_session_of_another_connection_is_begun_anew(r: ShallowRig, version: int) -> None:
-    """The mirror's connection was lost between two requests, and it goes on with its session over the next one."""
+    """The mirror's connection was lost between two requests, and it continues its session over the next one."""
     r.source.topics = {ORDERS_ID: (ORDERS, 7)}
     r.source.session_id = 77
     r.source.sets = [{P0: LOG}]
@@ -322,7 +322,7 @@ async def test_it_then_goes_on_as_ever(r: ShallowRig) -> None:
 
 
 async def test_a_client_that_goes_on_all_the_same_is_not_sent_back_for_ever(r: ShallowRig) -> None:
-    """Then what it is given passes as it is."""
+    """Then its answers pass unchanged."""
     r.source.sets = [{P0: LOG}, {P0: MORE}]
     client = await r.consumer()
     for epoch in (9, 10, 11, 12):
