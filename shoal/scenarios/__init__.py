@@ -2,7 +2,7 @@
 
     demo, demo_capture    a mirror with and without Shoal; captured traffic, analysed
     replay                `shoal replay`: the scenarios of `cases`, or a capture
-    capture               `shoal capture`: captured files for people
+    capture               `shoal capture`: captured files as tables
     jobs                  `shoal spark`: analyses of captured traffic
     kafka                 real brokers and mirrors on this machine
 

@@ -1,6 +1,6 @@
 """Resident memory of running processes, per phase of a run.
 
-Writing 5 to /proc/<pid>/clear_refs (proc(5)) resets the peak (VmHWM) to the present value.
+Writing 5 to /proc/<pid>/clear_refs (proc(5)) resets the peak (VmHWM) to the current value.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN_INTERVAL", "Progress", "terminal_columns"]
 
 PLAIN_INTERVAL = 5.0  # seconds between lines in a log file
-LIVE_INTERVAL = 0.2  # and between two updates of the line on a terminal: the eye reads no faster
+LIVE_INTERVAL = 0.2  # seconds between two updates of the line on a terminal
 ERASE = "\r\x1b[2K"
 
 
@@ -22,7 +22,7 @@ def terminal_columns() -> int:
 
 
 class Progress:
-    """`say` prints a line that stays; `update` shows one that the next `say` or `update` replaces."""
+    """`say` prints a permanent line; `update` shows one that the next `say` or `update` replaces."""
 
     def __init__(
         self, out: TextIO, clock: Callable[[], float] = time.monotonic, columns: Callable[[], int] = terminal_columns

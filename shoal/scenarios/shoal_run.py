@@ -48,7 +48,7 @@ class ShoalRun:
         return f"{self.address[0]}:{self.address[1]}"
 
     async def stop(self) -> dict[str, Any]:
-        """SIGTERM, which drains it; returns its listener's totals. Raises NotReady when it does not end cleanly."""
+        """SIGTERM, which drains it; returns its listener's totals. Raises NotReady if it does not end cleanly."""
         ended = await self.process.stop()
         if not ended or self.process.exit_code or "Traceback" in self.process.output():
             raise NotReady(f"shoal run did not end cleanly\n{self.process.tail()}")
@@ -75,8 +75,8 @@ async def running_shoal_run(
 ) -> AsyncIterator[ShoalRun]:
     """Start `shoal run` with one listener.
 
-    `listener` holds more lines of its table. `capture` is the directory of the index, with `raw` of whole frames too.
-    Raises NotReady with the end of its log.
+    `listener`: more lines of its table. `capture`: the directory of the index; with `raw`, also of whole frames. Raises
+    NotReady with the end of its log.
     """
     address = (LOOPBACK, free_port_block(_NODES + 1))
     config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture, raw))

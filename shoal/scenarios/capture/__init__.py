@@ -1,4 +1,4 @@
-"""`shoal capture`: captured files as tables, for people and for `shoal spark`. Never imported by the proxy.
+"""`shoal capture`: captured files as tables, to print and for `shoal spark`. Never imported by the proxy.
 
     file -> index (pieces of rows, names) -> selection (which rows) -> decode (which columns) -> Arrow table
 

@@ -24,7 +24,7 @@ __all__ = ["record_batches"]
 def record_batches(
     reader: IndexReader, columns: Sequence[str] | None = None, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch | Damaged | Torn]:
-    """Some thousand rows each, in the file's order, and its faults. Raises OSError, UnreadableFile, ValueError."""
+    """A few thousand rows each, in the file's order, and its faults. Raises OSError, UnreadableFile, ValueError."""
     wanted = chosen(columns)
     names = NameTable(reader.names)
     decoder = None

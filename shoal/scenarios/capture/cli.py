@@ -24,7 +24,7 @@ OK, WRONG, MISTAKE = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """-> 0, 1 when the files have a problem, 2 when the command has one."""
+    """-> exit code: 0, 1 for a problem in the files, 2 for one in the command."""
     options = _parser().parse_args(arguments)
     run: Callable[[Namespace], int] = options.run
     try:

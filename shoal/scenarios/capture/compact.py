@@ -67,7 +67,7 @@ def locked(out: Path) -> Iterator[None]:
 def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
     """-> the result, and whether it was made now. None: the file is still open. Raises OSError, UnreadableFile.
 
-    A failure leaves no partial files: they would take the space that is missing.
+    A failure leaves no partial files: the disk may be full.
     """
     if is_being_written(file.path):
         return None, False
@@ -115,7 +115,7 @@ def _path(out: Path, hour: int, stem: str) -> Path:
 
 
 class _Parts:
-    """Parts of one source, by hour. On `failing` they are removed; `writing` closes them."""
+    """Parts of one source, by hour. `failing` removes them; `writing` closes them."""
 
     def __init__(self, out: Path, stem: str, failing: ExitStack, writing: ExitStack) -> None:
         self._out = out

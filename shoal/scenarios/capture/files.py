@@ -1,6 +1,6 @@
 """Capture files: `shoal-PROXY-NUMBER.kxb` (the index) and `.pcapng` (raw captures), by process and in order.
 
-`ToolError`: what the user of `shoal capture` can fix.
+`ToolError`: a problem that the user of `shoal capture` can fix.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads an index file in pieces: rows as bytes, and their names. Needs neither numpy nor the whole file in memory.
 
 A file may be read while it grows, from the end of any block (`start`), and by several readers at once, each with one of
-`splits`. A reader that starts in the middle first hops over the blocks before, for the names. Damage between two splits
-is read by one of them.
+`splits`. A reader that starts in the middle first hops over the earlier blocks, for the names. Damage between two
+splits is read by one of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 @dataclass(kw_only=True)
 class IndexReader:
-    """Iterate: rows, and faults of the file (`Torn` at most once, at the end; read on from there when it has grown).
+    """Iterate: rows, and faults of the file (`Torn` at most once, at the end; continue there when it has grown).
 
     `names`, `written_by` (the START block), `state` (the last STATE block) and `blocks` grow while reading; a name
     precedes its rows. Iterating raises OSError, and UnreadableFile.

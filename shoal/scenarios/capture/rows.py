@@ -1,4 +1,4 @@
-"""Physical rows as numpy arrays, and the strings behind their numbers."""
+"""Physical rows as numpy arrays, and the strings that their numbers refer to."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def hop(file: FileIO, start: int, end: int) -> Iterator[Hop]:
 
 
 def _read_on(file: FileIO, start: int, behind: int, end: int) -> Generator[Hop, None, int]:
-    """Read in full from `start` until a complete block has ended behind `behind`; returns its end."""
+    """Read in full from `start` until a complete block ends after `behind`; returns its end."""
     for result in scan(file, start, end):
         if isinstance(result, Block):
             yield Hop(result.start, result.kind, end_of(result) - result.start)

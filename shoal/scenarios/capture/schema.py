@@ -31,7 +31,7 @@ class Type(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The field of this name. Null where it is `null`, and without a header if `header`."""
+    """The field of this name. Null where its value is `null`; with `header`, also without a batch header."""
 
     field: str
     null: int | None = None
@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The string that the field numbers. Number 0 is null, or the empty string."""
+    """The string whose number the field has. Number 0 is null, or the empty string."""
 
     field: str
     null: bool = False

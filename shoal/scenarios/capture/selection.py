@@ -1,4 +1,4 @@
-"""Which rows are wanted: decided on the numbers of physical rows, before decoding."""
+"""Selects rows by the numbers of physical rows, before decoding."""
 
 from __future__ import annotations
 

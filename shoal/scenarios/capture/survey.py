@@ -39,7 +39,7 @@ _NUMBERS_AT: Final = {name: field_at(name) for name in NAME_FIELDS}
 
 @dataclass(kw_only=True)
 class Survey:
-    """`is_open`: a process is writing it. `unknown`: numbers that no block has named; `damaged`: byte ranges."""
+    """`is_open`: a process is writing it. `unknown`: numbers that no NAMES block has; `damaged`: byte ranges."""
 
     file: CaptureFile
     size: int
@@ -125,7 +125,7 @@ def _count(result: Survey, reader: IndexReader, payload: bytes, names: bool) -> 
 
 
 def is_being_written(path: Path) -> bool:
-    """The writer holds a lock while it lives, however it ends."""
+    """The writer holds a lock until its process ends."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""How values are shown, and how times are written."""
+"""Formats values, and reads and formats times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker restart: it is killed while a producer writes through Shoal, and restarted two seconds later."""
+"""A broker is killed while a producer writes through Shoal, and restarted two seconds later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror catches up: the topic is full when the mirror starts, and it reads as fast as it can."""
+"""A mirror catches up: the topic is filled before the mirror starts, which reads as fast as it can."""
 
 from __future__ import annotations
 

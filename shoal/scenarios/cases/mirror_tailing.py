@@ -1,4 +1,4 @@
-"""A mirror that tails a topic: small portions of records, and the mirror is never far behind."""
+"""A mirror that tails a topic: small portions of records, and little lag."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
-RECORDS_AT_LEAST = 1_000  # fewer say nothing
+RECORDS_AT_LEAST = 1_000  # fewer are no measurement
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,8 +1,8 @@
 """The demo, from the first broker to the last comparison.
 
 The brokers serve all runs, and are warm before the first: the source has been filled and read, a target has taken
-records of the same kind. JIT compilation is not a cost of mirroring, and brokers run for
-months. The mirror, which is what is compared, is a fresh process in each run.
+records of the same kind. JIT compilation in brokers, which run for months, is not a cost of mirroring. The mirror,
+which is what is compared, is a fresh process in each run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def phases_of(comparison: Comparison) -> int:
 
 
 async def run_demo(plan: Plan, phases: Phases) -> Report:
-    """Raises HarnessError when something does not come up, or ends, or stands still. Leaves the logs in `plan.work`."""
+    """Raises HarnessError if a process does not start, ends early or stalls. Leaves the logs in `plan.work`."""
     shutil.rmtree(plan.work, ignore_errors=True)
     async with AsyncExitStack() as stack:
         with phases.phase("Kafka") as phase:
@@ -66,7 +66,7 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
 
 
 async def _targets(plan: Plan, stack: AsyncExitStack) -> dict[bool, Cluster]:
-    """By whether the agent is there."""
+    """Target clusters, by whether they have the agent."""
     targets = {}
     for agent in sorted({run.agent for run in plan.comparison.runs.values()}):
         work = plan.work / ("target-agent" if agent else "target")

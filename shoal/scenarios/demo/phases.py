@@ -49,5 +49,5 @@ class Phase:
         self._progress.update(f"{self.head}{text}")
 
     def done(self, outcome: str) -> None:
-        """Set the text of the line that stays."""
+        """Set the text of the phase's final line."""
         self.outcome = outcome

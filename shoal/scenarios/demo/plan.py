@@ -1,4 +1,4 @@
-"""The demo's figures, and MirrorMaker 2's settings: equal in all runs except those that Shoal needs.
+"""The demo's parameters, and MirrorMaker 2's settings: equal in all runs except those that Shoal needs.
 
 `LARGE` has batches as a busy producer makes them. `SMALL` has batches of three records, where mirrors and brokers
 are overloaded.
@@ -88,11 +88,11 @@ class Plan:
         return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent)
 
 
-# The first records go unwrapped, until the mirror is proven to be wired as it should be: Shoal compresses those.
+# The first records are not wrapped, until the mirror's wiring is proven: Shoal compresses those.
 LARGE = Comparison(
     opening="first by a stock MirrorMaker 2 alone, then by the same MirrorMaker 2 through `shoal mirror`.",
     folder="demo",
-    records=6_000_000,  # a mirror compiles itself for some 4 s of CPU, whatever there is to copy
+    records=6_000_000,  # JIT compilation of a mirror takes a fixed 4 s of CPU
     warm_up=1_000_000,
     codec="zstd",
     layout=Layout(partitions=PARTITIONS),
@@ -114,7 +114,7 @@ SMALL = Comparison(
         "agent (each batch unchanged, many in a request)."
     ),
     folder="demo-small",
-    records=2_000_000,  # as above: compiling is half of what a mirror takes for 1,000,000
+    records=2_000_000,  # JIT compilation is half of the cost of 1,000,000
     warm_up=300_000,
     codec="lz4",
     layout=Layout(partitions=PARTITIONS, run=3),
@@ -146,7 +146,7 @@ def alone_only(comparison: Comparison) -> Mapping[str, str]:
 def mirror_spec(
     plan: Plan, how: RunPlan, source: Cluster, target: Cluster, alias: str, shoal: Shoal | None
 ) -> MirrorSpec:
-    """`alias`: of the source, and so the prefix of the copy's name."""
+    """`alias`: of the source, and therefore the prefix of the copy's name."""
     return MirrorSpec(
         source_alias=alias,
         source=source.bootstrap,

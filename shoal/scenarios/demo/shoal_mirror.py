@@ -19,7 +19,7 @@ __all__ = ["Shoal", "read_wiring", "running_shoal"]
 
 START_TIMEOUT_S = 30.0
 _NODES = 8  # brokers of a cluster that have a port
-_LAST_LINE = "producer.compression.type"  # of what it prints once its ports are open
+_LAST_LINE = "producer.compression.type"  # of the settings, which it prints once its ports are open
 _WIRING = re.compile(r"^\w+\.(consumer|producer)\.bootstrap\.servers *= *(\S+)$", re.MULTILINE)
 
 
@@ -37,8 +37,8 @@ def read_wiring(printed: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def running_shoal(work: Path, source: str, target: str, options: Sequence[str] = ()) -> AsyncIterator[Shoal]:
-    """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log when it does not come up.
-    Ended with SIGTERM, which drains it."""
+    """`options`: further ones of `shoal mirror`. Raises NotReady with the end of its log if it does not start. Ended
+    with SIGTERM, which drains it."""
     source_at, target_at = free_port_block(1 + _NODES), free_port_block(1 + _NODES)
     argv = [
         *(sys.executable, "-m", "shoal", "mirror", "--source", source, "--target", target),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OK, NOT_GOOD, FAILED, INTERRUPTED = 0, 1, 2, 130
 POLICY = "linger=10ms,group=broker"  # the predicted policy that the replay then uses
-_CASCADE = ("--levels", "10,60,600,3600", "--floor", "100", "--buckets", "8")  # a short run has no history in minutes
+_CASCADE = ("--levels", "10,60,600,3600", "--floor", "100", "--buckets", "8")  # minutes are too long here
 _COALESCING = {"linger": "0.01", "ignore-client-ids": "true"}
 _OPENING = """\
 Shoal's demo of captures: small producers and a mirror through Shoal, between two Kafka {kafka} clusters,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["JobFailed", "Ran", "run_job"]
 
 _LONGEST_S = 600.0
-_INCOMPLETE = 1  # audit: it ran, and records are missing
+_INCOMPLETE = 1  # exit code of an audit that found missing records
 
 
 class JobFailed(HarnessError):

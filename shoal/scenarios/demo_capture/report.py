@@ -45,8 +45,8 @@ def as_report(
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
-    """Nothing is missing or doubled, all levels are equal, there are envelopes and none is wrong, and the what-if came
-    near."""
+    """Nothing is missing or doubled, all levels agree, there are envelopes and none is wrong, and the prediction is
+    near the achieved saving."""
     audit, books, replay = report["audit"], report["books"], report["replay"]
     copied = books["envelopes"] and not (audit["missing"] or audit["doubled"] or books["mismatches"])
     near = replay is None or (replay["near"] and replay["clean"])

@@ -1,5 +1,4 @@
-"""The traffic of the demo: many small producers of which one runs away at the end, and a busy one that a mirror copies
-well.
+"""The traffic of the demo: many small producers, one of which runs away at the end, and a busy one that suits a mirror.
 
 sensors    clients that send a record or a few at a time, at random times (no linger: a request each)
 runaway    one of them, in the last part of the time: forty times as often
@@ -34,13 +33,13 @@ READINGS, ORDERS = "readings", "orders"
 PARTITIONS = {READINGS: 12, ORDERS: 4}
 SENSORS, PER_SECOND = 40, 1.5  # of each sensor
 RUNAWAY, TIMES, LAST_PART = "sensor-07", 40, 0.25
-_CHUNK, _PAUSE_S = 5_000, 1.5  # orders: so many, this often
+_CHUNK, _PAUSE_S = 5_000, 1.5  # orders per chunk, and seconds between chunks
 _FLUSH_S = 30.0
 
 
 @dataclass(slots=True)
 class Sent:
-    """Records, acknowledged."""
+    """Acknowledged records."""
 
     readings: int = 0
     orders: int = 0

@@ -1,6 +1,6 @@
 """Rows are folded into a smaller table in the Python worker that reads them.
 
-    part of a file ── Arrow batches, strings as dictionaries ──> fold ──> some thousand rows for a million ──> Spark
+    part of a file ── Arrow batches, strings as dictionaries ──> fold ──> thousands of rows for a million ──> Spark
 
 A row that passes Spark is copied three times: by a Python source into Java, or by Java's Parquet reader into rows, and
 again into Arrow for a Python function. A job that only sums avoids this, and counts by dictionary index, not by string.

@@ -1,8 +1,8 @@
 """The only place that creates a Spark session.
 
-Java is found on PATH. Workers must run this Python, which has our modules; times are shown in UTC, so that tests do not
-depend on the time zone; progress bars would overwrite printed lines. The master is set by spark-submit or on the
-command line.
+Java is found on PATH. Workers must run this Python, which has our modules; times are in UTC, so tests do not depend on
+the time zone; progress bars are off, since they would overwrite printed lines. The master is set by spark-submit or on
+the command line.
 """
 
 from __future__ import annotations

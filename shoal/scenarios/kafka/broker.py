@@ -123,14 +123,14 @@ class Node:
             raise
 
     async def become(self, version: str) -> None:
-        """The next start uses this version. metadata.version stays, so that a downgrade works. Raises SetupError."""
+        """The next start uses this version. metadata.version is kept, so a downgrade works. Raises SetupError."""
         self._jvm = replace(self._jvm, lib=await jars(version))
 
     def kill(self) -> None:
         self.process.kill()
 
     async def stop(self) -> bool:
-        """A controlled shutdown; True when it ended by itself in time."""
+        """A controlled shutdown; True if it ended in time."""
         return await self.process.stop(STOP_TIMEOUT_S)
 
 
@@ -166,7 +166,7 @@ class Cluster:
 
     @classmethod
     async def start(cls, work: Path, spec: ClusterSpec | None = None) -> "Cluster":
-        """Raises SetupError (no Java, no jars, no agent) or NotReady; then nothing is left running."""
+        """Raises SetupError (no Java, no jars, no agent) or NotReady; then no process is left running."""
         spec = spec or ClusterSpec()
         cluster = cls(work, spec, Jvm(lib=await jars(spec.version), heap=spec.heap, quick=spec.quick))
         try:

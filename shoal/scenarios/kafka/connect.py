@@ -30,7 +30,7 @@ _CONNECTOR: Mapping[str, str] = {
 
 
 def worker_properties(spec: MirrorSpec, port: int) -> dict[str, str]:
-    """A worker of one node; its default converters differ from the mirror's, its REST interface is on loopback."""
+    """A single worker; its default converters differ from the mirror's, its REST interface is on loopback."""
     name = f"connect-{spec.source_alias}-{spec.target_alias}"
     stores = {store: f"{name}-{store}" for store in ("config", "offset", "status")}
     return {

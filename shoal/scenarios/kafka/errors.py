@@ -1,4 +1,4 @@
-"""Failures of the harness around the brokers; each message says what to do or where to look."""
+"""Errors of the harness; each message says what to do or where to look."""
 
 
 class HarnessError(Exception):

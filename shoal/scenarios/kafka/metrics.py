@@ -1,4 +1,4 @@
-"""Broker metrics over JMX: the cluster was started with `ClusterSpec(jmx=True)`.
+"""Broker metrics over JMX, for a cluster started with `ClusterSpec(jmx=True)`.
 
 Each query starts a Java program for about a second: query before and after a measurement, not during it.
 """

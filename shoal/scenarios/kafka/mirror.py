@@ -47,9 +47,9 @@ class MirrorSpec:
     """Bootstrap servers of the source cluster, direct: admin clients, offset syncs."""
     target: str
     consumer: str | None = None
-    """Where the source's consumers connect instead: Shoal's source listener."""
+    """Bootstrap servers of the source's consumers, if different: Shoal's source listener."""
     producer: str | None = None
-    """Where the target's data producers connect instead: Shoal's target listener."""
+    """Bootstrap servers of the target's data producers, if different: Shoal's target listener."""
     topics: str = ".*"
     tasks: int = 4
     version: str = DEFAULT_VERSION
@@ -59,7 +59,7 @@ class MirrorSpec:
     """See `Jvm.quick`; also look for new topics and groups every 5 s. False where CPU or throughput is measured."""
     source_alias: str = "A"
     target_alias: str = "B"
-    """Worker group, internal topics and offset syncs are named after both: other aliases make a mirror with no past."""
+    """Worker group, internal topics and offset syncs are named after both aliases; others start a fresh mirror."""
     other_targets: tuple[str, ...] = ()
     """Aliases of more target clusters, which `extra` describes."""
     exactly_once: bool = False
@@ -115,7 +115,7 @@ class MirrorSpec:
 
 
 class Mirror:
-    """A MirrorMaker 2 process that can be killed and started again. Use `Mirror.start` or `running_mirror`."""
+    """A MirrorMaker 2 process that can be killed and restarted. Use `Mirror.start` or `running_mirror`."""
 
     def __init__(self, work: Path, spec: MirrorSpec, jvm: Jvm) -> None:
         self.spec = spec
@@ -163,7 +163,7 @@ class Mirror:
         self.process.kill()
 
     async def stop(self) -> bool:
-        """True when it ended by itself in time; otherwise it is killed."""
+        """True if it ended in time; otherwise it is killed."""
         return await self.process.stop(STOP_TIMEOUT_S)
 
 

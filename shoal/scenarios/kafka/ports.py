@@ -1,10 +1,10 @@
 """Free TCP ports on the loopback address.
 
 Ports are below the range of Linux's ephemeral ports (32768 and up), so that a port is still free when the broker that
-owns it was killed and starts again.
+owns it is killed and restarted.
 
-A process may take seconds to listen on its port, so the same port is not given twice. Processes that run side by side,
-such as test workers, can have a range each: PORTS in the environment, which child processes inherit.
+A process may take seconds to listen on its port, so the same port is not given twice. Parallel processes, such as test
+workers, can have a range each: PORTS in the environment, which child processes inherit.
 """
 
 import os
@@ -14,7 +14,7 @@ import socket
 LOOPBACK = "127.0.0.1"
 PORTS = "SHOAL_TEST_PORTS"  # "15000-23499"
 LOWEST, HIGHEST = 15_000, 31_999
-_ATTEMPTS = 1_000  # of 17,000 ports: more failures than that are not bad luck
+_ATTEMPTS = 1_000  # of 17,000 ports: more failures are not chance
 _given: set[int] = set()
 
 

@@ -31,7 +31,7 @@ class Usage:
     """Peak resident memory (VmHWM)."""
 
     def since(self, earlier: "Usage") -> "Usage":
-        """CPU seconds spent after `earlier`; the peak is that of the whole life, the only one that the kernel has."""
+        """CPU seconds since `earlier`; the peak is that of the whole life, the only one that the kernel reports."""
         return Usage(cpu_s=self.cpu_s - earlier.cpu_s, peak_mib=self.peak_mib)
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -60,7 +60,7 @@ async def until(
     process: "Process | None" = None,
     poll_s: float = POLL_S,
 ) -> None:
-    """Poll until `happened()`, which may be async. Raises NotReady at the deadline, or at once when `process` ended."""
+    """Poll until `happened()`, which may be async. Raises NotReady at the deadline, or as soon as `process` ends."""
     deadline = trio.current_time() + within
     while not (await answer if isinstance(answer := happened(), Awaitable) else answer):
         if process is not None and not process.running:
@@ -71,8 +71,7 @@ async def until(
 
 
 async def together(*calls: Callable[[], Awaitable[object]]) -> None:
-    """Run all concurrently. If some fail, raise only the first error (the others mostly repeat it), when all have
-    ended."""
+    """Run all concurrently. If some fail, raise only the first error (the others mostly repeat it), after all ended."""
     try:
         async with trio.open_nursery() as nursery:
             for call in calls:
@@ -128,7 +127,7 @@ class Process:
             return log.read().decode(errors="replace")
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """The end of the output, under the path of the log."""
+        """The path of the log, and the end of the output."""
         return "\n".join([f"--- {self.log}", *self.output().splitlines()[-lines:]])
 
     async def until_printed(self, text: str, *, within: float, times: int = 1) -> None:
@@ -142,12 +141,12 @@ class Process:
         )
 
     def kill(self) -> None:
-        """SIGKILL, like a power cut."""
+        """SIGKILL."""
         self._child.kill()
         self._child.wait()
 
     async def stop(self, within: float = 30) -> bool:
-        """SIGTERM, then SIGKILL after `within` seconds. True when it ended by itself. Never leaves it running."""
+        """SIGTERM, then SIGKILL after `within` seconds. True if it ended on SIGTERM. Never leaves it running."""
         with trio.CancelScope(shield=True):
             self._child.send_signal(signal.SIGTERM)
             try:

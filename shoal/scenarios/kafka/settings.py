@@ -12,7 +12,7 @@ _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
-# Broker defaults are for production clusters; these are the differences for one small machine.
+# Broker defaults are for production clusters; these differ for one small machine.
 _SMALL: Mapping[str, str] = {
     "num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",

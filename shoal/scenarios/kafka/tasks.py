@@ -1,8 +1,8 @@
 """Status of a mirror's tasks, from the worker's status topic: the only place where a dedicated MirrorMaker 2 reports
 it.
 
-A worker writes one JSON value per task and change (KafkaStatusBackingStore), under the
-key\n`status-task-CONNECTOR-NUMBER`. Connect never restarts a FAILED task by itself.
+A worker writes one JSON value per task and change (KafkaStatusBackingStore), under the key
+`status-task-CONNECTOR-NUMBER`. Connect never restarts a FAILED task by itself.
 """
 
 import json

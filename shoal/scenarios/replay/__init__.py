@@ -1,4 +1,4 @@
-"""`shoal replay`: a scenario (a file in `cases`), or captured traffic, through a Shoal of its own on real brokers.
+"""`shoal replay`: a scenario (a file in `cases`), or captured traffic, through a new Shoal to real brokers.
 
     case -> runner -> stage (topics, Shoal, mirror, brokers) -> facts -> report
     index/ | frames/ -> trace -> sending -> brokers -> ledger (was everything appended once?)

@@ -1,4 +1,4 @@
-"""What must be true after a scenario: a name in plain English, and a check that reports the value."""
+"""A fact that must hold after a scenario: a name in plain English, and a check that reports the value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Compares the batches that were sent with what the topics hold afterwards.
 
 Every batch has a number, which its timestamp carries (index/synthetic_batches.py). Each topic is read from its previous
-end; each number must be there once, with all its records in sequence, and the numbers of one connection must ascend in
+end; each number must occur once, with all its records in sequence, and the numbers of one connection must ascend in
 each partition.
 """
 

@@ -1,4 +1,4 @@
-"""Outcomes for people: a table with a line per case, and below it each fact that does not hold; figures as a file."""
+"""Outcomes as text: a table with a line per case, then each fact that does not hold; figures as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case's traffic uses: its topics, Shoal, mirror and brokers, and the values that it has measured."""
+"""The environment of a case: its topics, Shoal, mirror and brokers, and the measured values."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ async def play_and_audit(
     credentials: Credentials | None = None,
     client: Mapping[str, Any] = MappingProxyType({}),
 ) -> ReplayStatistics:
-    """Replay through `shoal` to `topics`, which exist, then read from `brokers` what they hold.
+    """Replay through `shoal` to existing `topics`, then read them from `brokers`.
 
-    Records "audit" (Findings, "clean" when each batch is there once and in order), "errors", "requests" and the rest of
+    Records "audit" (Findings, "clean" if each batch occurs once and in order), "errors", "requests" and the rest of
     `ReplayStatistics`. `client`: librdkafka settings for `brokers`. `batches`: the maximum number; their timestamps end
     about now.
     """

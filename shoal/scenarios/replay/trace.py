@@ -1,4 +1,4 @@
-"""Replays captured traffic through a Shoal process of its own, and reports the result."""
+"""Replays captured traffic through a new Shoal process, and reports the result."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def _produce_requests(site: Site) -> int | None:
 
 
 def is_good(report: Mapping[str, Any]) -> bool:
-    """True when every batch is acknowledged, and is there once and in order."""
+    """True if every batch is acknowledged, and stored once and in order."""
     return bool(report["audit"]["clean"] and not report["errors"])
 
 

@@ -1,4 +1,4 @@
-"""Raw captures (`*.pcapng`), for people and for the analyses.
+"""Raw captures (`*.pcapng`), for Wireshark and for the analyses.
 
     files (frames in the order of time) -> index: rows as in the index
                                         -> to_pcap: one file, filtered, without secrets

@@ -1,8 +1,8 @@
 """`shoal capture to-pcap`: raw captures, selected and merged into one file that Wireshark opens.
 
 The index has no frames, so this takes `*.pcapng` files. Their frames are merged by time. Connections are renumbered,
-since two processes use the same numbers; the first packet of each names the original. Redacted frames stay redacted,
-and the rules are applied again: frames of an older Shoal, which knew fewer secrets, lose those of today's table.
+since two processes use the same numbers; the first packet of each has the original number. Redacted frames stay
+redacted, and the current rules are applied again, since an older Shoal may have redacted less.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Is the copy complete? Batches fetched from a source cluster against batches produced to a target cluster.
 
-There are two ways, because a mirror can work in two ways. Both compare what brokers stored: a fetched batch is
+There are two methods, because a mirror can work in two ways. Both compare what brokers stored: a fetched batch is
 identified by its offsets, a produced one by the offset in the broker's answer, so a batch that was fetched twice, or
-sent again and stored once, counts once.
+resent and stored once, counts once.
 
     exact       Shoal unwrapped the batch at the target and recorded the source offsets that it carries. Each source
                 batch must be covered once. A batch that is never covered is missing, unless it is among the last of its
@@ -131,7 +131,7 @@ def matched(source: DataFrame, attempted: DataFrame) -> DataFrame:
     """Exact: each source batch that must be covered, or is, with the number of its `copies` at the target.
 
     A batch that was fetched both wrapped and raw may have been copied either way: if it is not here, only the sums can
-    show it. `offsets` is null where nothing was sent. `target_offset`: of the first copy.
+    show it. `offsets` is null if nothing was sent. `target_offset`: of the first copy.
     """
     copies = (
         attempted.where("exact")
@@ -177,7 +177,7 @@ def judged(counted: DataFrame, tolerance: int = 1) -> DataFrame:
 def minutes(source: DataFrame, attempted: DataFrame, tolerance: int = 1) -> DataFrame:
     """Cumulative: records by partition and minute of their batch's newest timestamp, summed over time.
 
-    `short`, `over`: records by which the target has too few or too many until then, beyond what batches that straddle a
+    `short`, `over`: records that the target has too few or too many by then, beyond what batches that straddle a
     minute explain; at the last minute, beyond `tolerance` batches of the largest size. `minute` is null for timestamps
     outside the calendar.
     """
@@ -228,7 +228,7 @@ def partitions(source: DataFrame, attempted: DataFrame, exact: DataFrame, timed:
 
 
 def _seen(source: DataFrame) -> DataFrame:
-    """`offsets_not_seen`: between the first and the last: compacted, deleted, or not captured."""
+    """`offsets_not_seen`: gaps between the first and the last: compacted, deleted, or not captured."""
     offsets = F.max("last_offset") - F.min("base_offset") + 1 - F.sum(F.col("last_offset") - F.col("base_offset") + 1)
     return source.groupBy(*_PLACE).agg(
         F.sum((~F.col("control")).cast("long")).alias("batches"),
@@ -267,7 +267,7 @@ def _retried(attempted: DataFrame) -> DataFrame:
 
 
 def _worst(timed: DataFrame) -> DataFrame:
-    """The shortfall at the end; if it was made up for since, the largest."""
+    """The shortfall at the end; if there is none, the largest before."""
 
     def of(column: str) -> Column:
         at_last = F.coalesce(F.max_by(column, "minute"), F.lit(0))

@@ -99,7 +99,7 @@ def audited(rows: DataFrame, names: tuple[str, str], prefix: str = "", tolerance
 
 
 def _once(table: DataFrame) -> DataFrame:
-    """Spark reads a Python data source again wherever a query mentions it, and these queries mention it often."""
+    """Spark reads a Python data source again at each mention in a query, and these queries mention it often."""
     return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 

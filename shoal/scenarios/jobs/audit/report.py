@@ -31,7 +31,7 @@ class AuditTables:
 
 
 def total(found: AuditTables, key: str) -> int:
-    """Sum over all partitions. If both ways of counting find missing or doubled records, the larger sum."""
+    """Sum over all partitions. If both methods find some, the larger sum."""
     also = {"missing_records": "short", "doubled_records": "over"}.get(key, key)
     return sum(max(row[key], row[also]) for row in found.partitions)
 

@@ -4,8 +4,8 @@ Rows are counted where they are read (`fold.py`): by bins of size, and by bins o
 connection. Spark sums these (`count_batches`, `count_gaps`); every other table is made from the two. A request may have
 many batches, so requests are counted where they differ from the previous one on their connection.
 
-Spark gets whatever grows with topics, partitions, hours and connections. Tables by client are small: they are made
-where the job runs (`costs.py`), since a query takes some tenths of a second of two cores, however few rows it has.
+Spark computes whatever grows with topics, partitions, hours and connections. Tables by client are small: they are made
+in the driver (`costs.py`), since a query takes some tenths of a second of two cores, however few rows it has.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _lined_up(runs: DataFrame) -> DataFrame:
 
 
 def _joint() -> Column:
-    """What the first request of a run adds; nothing if the previous run ended with the same request."""
+    """The gap before the first request of a run; none if the previous run ended with the same request."""
     gap = bin_of((F.col("first_ns") - F.col("before.last_ns")) / 1000)
     added = F.array(F.struct(gap.alias("gap_bin"), F.lit(1).cast("long").alias("requests")))
     is_new = F.col("before").isNull() | (F.col("before.last_request") != F.col("first_request"))

@@ -1,4 +1,4 @@
-"""The cost of each client's batches, from its histograms of sizes and gaps. Needs no Spark: a client has some hundred
+"""The cost of each client's batches, from its histograms of sizes and gaps. Needs no Spark: a client has a few hundred
 bins."""
 
 from __future__ import annotations

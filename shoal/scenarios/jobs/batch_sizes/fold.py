@@ -1,4 +1,4 @@
-"""`batch-sizes` folds rows where they are read: a table of sums instead of rows, some thousand for a million.
+"""`batch-sizes` folds rows where they are read: a table of sums, a few thousand rows for a million.
 
 A part of a file is read in pieces of PIECE rows; each piece gives sums (`sizes.py`) and runs (`gaps.py`), in one table
 whose other columns are null: so one pass makes both. Spark then sums the results of all pieces.

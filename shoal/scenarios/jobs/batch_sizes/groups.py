@@ -1,6 +1,6 @@
 """Groups rows by several columns, in numpy: each row's group, and each group's first row.
 
-Columns become small numbers (a string its index in a dictionary), and all of them one number, like digits. A hash of
+Columns become small numbers (a string its index in a dictionary), combined into one number like digits. A hash of
 that number gives dense groups. Spark's own grouping builds and compares a key of about 150 bytes for each row instead.
 """
 

@@ -31,7 +31,7 @@ _TOPICS = 25
 
 def run(task: Task) -> int:
     folded = fold_files(task.spark, task.source, task.options, FOLDING).persist()
-    with ThreadPoolExecutor() as at_once:  # all are small, and a single one leaves most cores idle
+    with ThreadPoolExecutor() as at_once:  # all queries are small: one alone leaves most cores idle
         gaps = at_once.submit(_gaps, task, folded)
         counts = kept(count_batches(folded), task.out, "counts")
         all_sizes = at_once.submit(lambda: listed(kept(sizes(counts), task.out, "sizes"), F.desc("batches")))

@@ -1,7 +1,7 @@
 """Sizes and percentiles by group, from histograms. Needs no Spark: `batch_sizes.sizes` runs it on partitions of
 `counts`.
 
-In numpy, since Spark would need two windows and five stages: two seconds of CPU for some thousand rows.
+In numpy, since Spark would need two windows and five stages: two seconds of CPU for a few thousand rows.
 """
 
 from __future__ import annotations

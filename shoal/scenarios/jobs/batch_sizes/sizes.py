@@ -1,4 +1,4 @@
-"""Batches of some rows, counted by group and by bins of size. Needs no Spark: see `fold.py`."""
+"""Counts batches by group and by bins of size. Needs no Spark: see `fold.py`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A counter is abnormal when it is large (`floor`), many times the value of its own previous windows (`times`), and has
 grown many times as much as its peers, the other counters of the same window (`peers`): a rush hour makes no client
-abnormal. A client without a past, or without peers, is not judged. The rule runs on each change, so a runaway is
-reported within a turn and not at the end of its hour.
+abnormal. A client without history, or without peers, is not judged. The rule runs on each change, so a runaway client
+is reported within a turn, not at the end of its hour.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Rule:
 
 
 def abnormal(flow: DataFrame, rule: Rule) -> DataFrame:
-    """Figures of a turn's flows, or of all. `growth`: times its own past; `peer_growth`: the median of the others in
-    its window."""
+    """Abnormal counters of one turn's flows, or of all. `growth`: ratio to its own past; `peer_growth`: the median of
+    the others in its window."""
     known = changelog(flow).where((F.col("past_windows") >= rule.past_windows) & (F.col("past") > 0))
     grown = known.withColumn("growth", F.col("records") / F.col("past"))
     in_window = Window.partitionBy("level", "window")
@@ -48,7 +48,7 @@ def abnormal(flow: DataFrame, rule: Rule) -> DataFrame:
 
 
 def _median_of_others() -> Column:
-    """The lower median: the middle one of the sorted growths without one's own."""
+    """The lower median of the sorted growths, without the counter's own."""
     middle = F.floor((F.size("all") - 2) / 2).cast("int")
     own = (F.array_position("all", F.col("growth")) - 1).cast("int")
     place = F.when(middle < own, middle).otherwise(middle + 1)

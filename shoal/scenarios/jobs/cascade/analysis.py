@@ -30,7 +30,7 @@ KEY: Final = ("level", "window", "topic", "client")
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Captured rows that count: batches that clients have sent."""
+    """The captured rows that are counted: batches sent by clients."""
     produced = (F.col("direction") == "produced") & (F.col("batch_bytes") > 0)
     return rows.where(produced & ~F.col("control"))
 
@@ -62,7 +62,7 @@ def diffs(flow: DataFrame) -> DataFrame:
 
 
 def counts(rows: DataFrame, settings: CascadeSettings) -> DataFrame:
-    """The same counters, counted at once and without a cascade: the expected result."""
+    """The same counters, counted directly, without a cascade: the expected result."""
     captured = F.expr("time_ns div 1000000000")
     own = F.expr("max_timestamp div 1000")
     true = F.coalesce((own > 0) & (own - captured < AHEAD_SECONDS), F.lit(False))

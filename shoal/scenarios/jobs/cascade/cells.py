@@ -65,5 +65,5 @@ def encode_cells(cells: dict[CellKey, Cell]) -> bytes:
 
 
 def decode_cells(data: bytes) -> dict[CellKey, Cell]:
-    """Raises msgspec.DecodeError: the checkpoint is another program's, or damaged."""
+    """Raises msgspec.DecodeError if the checkpoint is another program's, or damaged."""
     return {CellKey(entry.window, entry.topic, entry.client): entry.cell for entry in _decoder.decode(data)}

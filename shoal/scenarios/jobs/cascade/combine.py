@@ -1,5 +1,4 @@
-"""Batches -> increments, before the shuffle: a few rows per topic, client and minute in place of some ten thousand
-batches.
+"""Batches -> increments, before the shuffle: a few rows per topic, client and minute instead of ten thousand batches.
 
 Each task also sends a beat to each bucket: all of them need the progress of the capture clock.
 """
@@ -90,7 +89,7 @@ def combine(table: pa.Table, seconds: int) -> pa.Table:
 
 
 def _beats(newest: int, buckets: int) -> pa.RecordBatch:
-    """Zeros in place of nulls: pandas would make the counters of all rows inexact."""
+    """Zeros instead of nulls, with which pandas would make all counters floats, and inexact."""
     nothing = {
         field.name: pa.array(["" if pa.types.is_string(field.type) else 0] * buckets, field.type) for field in _SCHEMA
     }

@@ -1,11 +1,11 @@
 """`cascade`: OUT/flows and OUT/abnormal as they grow; the tables `counters` (latest values) and `suspects`, and their
 page.
 
---checkpoint DIR    where the state is kept (OUT/checkpoint): the same one continues where it ended
---flush SECONDS     runs forever, and emits changes at this interval. Without it (--once): existing files, then a report
+--checkpoint DIR    directory of the state (OUT/checkpoint); a run with the same one continues where the last ended
+--flush SECONDS     run forever, and emit changes at this interval. Without it (--once): existing files, then a report
 --levels S,S,...    windows in seconds (60,600,3600,86400); with --hold S,S,... the higher ones are emitted less often
 --delay S --grace S --keep S --buckets N         see `levels.py`; a checkpoint keeps its levels and buckets
---floor RECORDS --times X --peers X              the rule for what is abnormal, see `abnormal.py`
+--floor RECORDS --times X --peers X              the rule for abnormal clients, see `abnormal.py`
 --no-recount        do not count the captures again for comparison
 """
 
@@ -90,7 +90,7 @@ def _settings(given: argparse.Namespace) -> CascadeSettings:
 
 
 def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
-    """Levels and buckets are in the state: with others its counters would not be found."""
+    """Levels and buckets are part of the state: with other values its counters would not be found."""
     file, chosen = checkpoint / "cascade.json", {"levels": list(settings.levels), "buckets": settings.buckets}
     if "://" in str(checkpoint):
         return

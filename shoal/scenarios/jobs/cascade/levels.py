@@ -9,8 +9,8 @@ cell once (its new value, its version, and the diff since its last emission), an
 the cells keep what is not emitted yet.
 
 The clock is the capture clock, `delay` behind the newest batch; windows are of the batches' own times. With one clock
-for both, nothing could be late. The clock is kept here instead of Spark's watermark, because Spark drops rows behind
-its watermark, and files of several proxies, or of a restart, are behind each other. Here nothing is dropped:
+for both, nothing could be late. The clock is kept here instead of Spark's watermark, because Spark drops rows older
+than its watermark, and files of several proxies, or of a restart, lag behind each other. Here nothing is dropped:
 
     final    the clock has passed a window's end by `grace`: its cells are emitted once more, as final
     late     input for a final window: it is counted and emitted, marked
@@ -42,7 +42,7 @@ _NEVER: Final = -(1 << 62)
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeSettings:
-    """Seconds. Each level's window is a multiple of the previous one. `hold`: by level; 0 is every turn."""
+    """In seconds. Each level's window is a multiple of the previous one. `hold`: by level; 0 is every turn."""
 
     levels: tuple[int, ...] = (60, 600, 3600, 86400)
     delay: int = 60
@@ -68,8 +68,8 @@ class CascadeSettings:
 class CascadeRow(NamedTuple):
     """One row of both flows: `total` and `version` are the changelog's, `diff` is the diff flow's.
 
-    `past`: the median of the key's records in the known previous windows (`past_windows`, up to 10). A mean would be
-    drawn up by the very minute in which a client began to run away.
+    `past`: the median of the key's records in the known previous windows (`past_windows`, up to 10). The first minute
+    of a runaway client would raise a mean.
     """
 
     level: int  # seconds
@@ -196,7 +196,7 @@ class Bucket:
         return (float(median(known)), len(known)) if known else (0.0, 0)
 
     def _finish(self, level: int) -> Iterator[CascadeRow]:
-        """The windows that the clock has passed in this turn and not before."""
+        """The windows that the clock has passed in this turn."""
         chunk = self._settings.chunk_seconds(level)
         for at, number in list(self._store.chunks):
             ends = self._end(level, number * chunk), self._end(level, (number + 1) * chunk)

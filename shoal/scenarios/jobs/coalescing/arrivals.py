@@ -99,7 +99,7 @@ def _beginnings(requests: Longs) -> Flags:
 
 
 def _known(latencies: Longs) -> Longs:
-    """An unknown answer (acks=0, or none captured) takes as long as others do."""
+    """An unknown latency (acks=0, or no captured answer) is estimated from the others."""
     known = latencies >= 0
     usual = int(np.median(latencies[known])) if known.any() else _USUAL_NS
     return np.where(known, latencies, usual)

@@ -1,4 +1,4 @@
-"""`lanes.join` with the joiner itself: some microseconds a batch. This is the reference."""
+"""`lanes.join` with the joiner itself: a few microseconds per batch. This is the reference."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`numba` where it is installed: array loops at the speed of C. Without it the same functions run in Python, slowly.
 
 Without `_nrt=False` each access to an array within a tuple counts its references, with a locked instruction: ten times
-slower. It is allowed where nothing is allocated. A cache on disk saves each Spark worker some seconds; there is none
-for code in an archive.
+slower. It is allowed where nothing is allocated. A cache on disk saves each Spark worker some seconds; code in an
+archive has none.
 """
 
 from __future__ import annotations

@@ -203,8 +203,7 @@ def _take(lanes: Lanes, rules: Rules, state: _State, sent: Longs, now: int) -> N
 def _choose(
     lanes: Lanes, rules: Rules, state: _State, target: int, space: int, held: int, slot: int
 ) -> tuple[int, int]:
-    """-> how many batches of a target fit into a request that has `held` batches and `space` bytes left, and their
-    size."""
+    """-> number and size of a target's batches that fit into a request with `held` batches and `space` bytes left."""
     row, count, size = state.head[target], 0, 0
     most = min(rules.set_batches, rules.request_batches - held)
     lone = lanes.lone[row]
@@ -266,7 +265,7 @@ def _answer(lanes: Lanes, state: _State, answered: Longs) -> None:
 
 @inlined
 def _ready_again(lanes: Lanes, state: _State, slot: int) -> None:
-    """The targets of an answered request that have more. Those of a set are adjacent."""
+    """Make ready the targets of an answered request that have more batches. Those of a set are adjacent."""
     last = -1
     for held in range(state.held[slot]):
         target = lanes.targets[state.batches[slot, held]]

@@ -1,5 +1,4 @@
-"""The bins of `shoal/scenarios/jobs/bins.py` for arrays: microseconds, four bins per doubling. Bin 0 is below
-one."""
+"""The bins of `shoal/scenarios/jobs/bins.py` for arrays: microseconds, four bins per doubling. Bin 0: below 1 us."""
 
 from __future__ import annotations
 
@@ -34,6 +33,6 @@ def by_bin(counts: Sequence[int]) -> dict[int, int]:
 
 
 def percentile_ms(counts: Sequence[int], share: float) -> float:
-    """Off by 9 % at most; 0 where nothing is counted, or below a microsecond."""
+    """Off by 9 % at most; 0 without counts, or below a microsecond."""
     found = share_bin(by_bin(counts).items(), share)
     return 0.0 if found is None else middle(found) / 1000

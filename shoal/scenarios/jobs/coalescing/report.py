@@ -92,7 +92,7 @@ def _sections(policies: Sequence[Mapping[str, Any]], nodes: Listed) -> list[Sect
 def _latency(policies: Sequence[Mapping[str, Any]]) -> Section:
     different = {
         row["requests"]: row for row in reversed(policies) if sum(row["added"])
-    }  # equal ones would hide each other
+    }  # equal lines would hide each other
     widest = sorted(different.values(), key=lambda row: -row["requests_saved"])[:_CURVES]
     shown = [row for row in policies if row in widest]
     figure = lines(

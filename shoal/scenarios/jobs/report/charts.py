@@ -1,4 +1,4 @@
-"""Charts of some hundred aggregated points, for `report.py`: matplotlib without a display and without global state.
+"""Charts of a few hundred aggregated points, for `report.py`: matplotlib without a display or global state.
 
 Each function returns a Figure with labelled axes. Spark aggregates raw rows first.
 """
@@ -23,9 +23,7 @@ __all__ = ["COLOURS", "bars", "bytes_label", "count_label", "histogram", "lines"
 COLOURS: Final = ("#17677f", "#d1782b", "#6d8f3c", "#8a4f9e", "#b3453f", "#4f6d9e", "#8c7a4b", "#5b6775")
 _INK, _DIM, _LINE = "#1d2733", "#5b6775", "#d9dfe6"
 _WIDTH: Final = 9.0
-_DECADES: Final = (
-    30  # ratio of the largest to the smallest value above which a linear axis would show the large ones only
-)
+_DECADES: Final = 30  # ratio of the largest to the smallest value above which a linear axis would hide small ones
 mpl.rcParams["svg.fonttype"] = "none"
 mpl.rcParams["svg.hashsalt"] = "shoal"
 mpl.rcParams["font.size"] = 10

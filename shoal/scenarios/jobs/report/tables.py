@@ -32,7 +32,7 @@ def kept(table: DataFrame, out: Path, name: str) -> DataFrame:
 
 
 def written(table: pa.Table, out: Path, name: str) -> None:
-    """`kept` for a table that is in memory."""
+    """`kept` for a table in memory."""
     path = out / f"{name}.parquet"
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()

@@ -78,7 +78,7 @@ def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _selected(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """`shoal capture` can select clients; the data source has no such option."""
+    """Client ids are not selected: the data source has no such option."""
     if selection.topics is not None:
         wanted = pa.array(sorted(selection.topics), pa.string())
         batch = batch.filter(pc.is_in(batch["topic"].cast(pa.string()), value_set=wanted))

@@ -1,8 +1,8 @@
 """Index files as a stream: the offset is how far each file was read, {file name: byte}.
 
 A file grows by whole blocks, so a micro-batch is a byte range of some files, and can be read again. New files are
-ordered by the times of their first rows, not by name: several proxies write side by side, and a watermark must not run
-ahead of one of them. A file that is gone is forgotten, so the offset stays as short as the directory.
+ordered by the times of their first rows, not by name: several proxies write at the same time, and a watermark must not
+be ahead of any. A file that is gone is forgotten, so the offset never has more files than the directory.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class IndexReaderStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known
 
     def _is_gone(self, path: Path) -> bool:
-        """A micro-batch that is repeated after a restart may need a file that the disk limit has removed since."""
+        """A micro-batch that is repeated after a restart may need a file that the disk limit has since removed."""
         if path.exists():
             return False
         if self._options.fail_on_data_loss:

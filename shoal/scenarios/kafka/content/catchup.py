@@ -20,10 +20,10 @@ async def until_copied(
     isolation: str = READ_UNCOMMITTED,
     process: Process | None = None,
 ) -> Copy:
-    """The copy of `topic` as soon as it misses no record of `source`, whatever fails meanwhile.
+    """The copy of `topic` once no record of `source` is missing; errors meanwhile are ignored.
 
     The copy is read again whenever it has grown: for topics of thousands of records. Raises NotReady with the counts,
-    at once when `process` ends.
+    immediately if `process` ends.
     """
     waiting = _Waiting(source, bootstrap, topic, isolation)
     what = f"{topic} to hold all of {source.topic}"

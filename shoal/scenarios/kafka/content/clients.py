@@ -10,7 +10,7 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 
 T = TypeVar("T")
 Setting = str | int | float | bool
-_QUIET = 2  # syslog "critical": no log line for a broker that is killed on purpose
+_QUIET = 2  # syslog "critical": no log line for a deliberately killed broker
 
 
 def client_config(bootstrap: str, **settings: Setting) -> dict[str, Setting]:

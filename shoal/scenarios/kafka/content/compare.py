@@ -2,9 +2,9 @@
 
 `first_difference` is for copies that must be equal, record by record, per partition, in order. `reconcile` is for
 copies made under faults, where a mirror may deliver records again: it walks through the target and classifies each
-record as the next one of the source, one seen before (duplicate), one from further on (those in between are missing, or
-reordered if they follow later), or none of the source's (extra). Among records with equal contents it picks the one
-that explains the target without a loss.
+record as the source's next, an earlier one (duplicate), a later one (those in between are missing, or reordered if
+they follow later), or not in the source (extra). Among records with equal contents it picks the one that explains the
+target without a loss.
 """
 
 from bisect import bisect_left

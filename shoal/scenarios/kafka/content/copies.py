@@ -51,7 +51,7 @@ class Contents(NamedTuple):
 
     timestamp: int
     timestamp_type: int | None
-    """confluent_kafka.TIMESTAMP_CREATE_TIME (1) or TIMESTAMP_LOG_APPEND_TIME (2); None where it does not matter."""
+    """confluent_kafka.TIMESTAMP_CREATE_TIME (1) or TIMESTAMP_LOG_APPEND_TIME (2); None if not compared."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -70,7 +70,7 @@ Parts = tuple[int, int | None, bytes | None, bytes | None, tuple[tuple[str, byte
 
 
 def _parts(message: Message, types: bool) -> Parts:
-    """The fields of `Contents` as a plain tuple, which is cheap: called for every record."""
+    """The fields of `Contents` as a plain tuple, which is cheaper: called for every record."""
     kind, timestamp = message.timestamp()
     headers = tuple(message.headers() or ())
     return timestamp, kind if types else None, message.key(), message.value(), headers  # type: ignore[return-value]

@@ -61,7 +61,7 @@ async def read_from(
     within: float = READ_TIMEOUT_S,
     **settings: Setting,
 ) -> None:
-    """Pass every record from `starts` to the present end of each partition to `take`, on a thread.
+    """Pass every record from `starts` to the current end of each partition to `take`, on a thread.
 
     `settings` are librdkafka's with `_` for `.`, such as isolation_level=READ_COMMITTED. Raises TrafficFailed, also
     when the ends are not reached `within` seconds.
@@ -76,7 +76,7 @@ async def read_from(
 
 
 def _step(consumer: Consumer, unfinished: set[types.TopicPartition], take: Take) -> None:
-    """Consume one batch of messages. Records after the first end seen of a partition are newer and left out."""
+    """Consume one batch of messages. Records after a partition's first reported end are left out."""
     records: list[Message] = []
     for message in consumer.consume(_HANDED_OVER, _POLL_S):
         error = message.error()

@@ -1,7 +1,7 @@
-"""Records for topics: the same in every run, and each different from all others.
+"""Records for topics: the same in every run, and all different.
 
 `orders` are realistic: JSON of about 410 bytes, of which zstd leaves about 90 in a batch of some hundreds.
-`oddities` are the ones that show whether a copy is careful.
+`oddities` are edge cases that show whether a copy is exact.
 """
 
 import random
@@ -14,7 +14,7 @@ EPOCH_MS = 1_704_067_200_000
 """2024-01-01T00:00:00Z, the timestamp of first records: brokers refuse timestamps an hour ahead of their clock."""
 
 _CUSTOMERS, _BASKETS = 4_000, 16_000
-_BLOCK = 4_096  # records whose random parts are drawn at once: one by one, drawing takes longer than all the rest
+_BLOCK = 4_096  # records whose random parts are drawn together: singly, drawing takes longer than all other work
 _COUNTRIES = (b"DE", b"FR", b"PL", b"US", b"IN", b"BR", b"JP", b"NO")
 _SEGMENTS = (b"consumer", b"business", b"reseller", b"employee")
 _STATES = (b"created", b"paid", b"packed", b"shipped", b"delivered", b"returned", b"cancelled", b"refunded")

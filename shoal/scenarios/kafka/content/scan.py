@@ -1,4 +1,4 @@
-"""Does a cluster contain an envelope? Every record of every topic is read, the internal topics' too."""
+"""Does a cluster contain an envelope? Every record of every topic is read, including internal topics."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from shoal.protocol.wire import types
 from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, partition_of, read_from
 from .topics import Topics
 
-_KEPT = 100  # findings: one is a catastrophe, a hundred show the pattern
+_KEPT = 100  # findings: one is a failure, a hundred show the pattern
 
 
 class EnvelopeFound(NamedTuple):
@@ -53,7 +53,7 @@ class Scanner:
             for topic, count in topics.items()
             for partition in range(count)
         ]
-        # Retention may have passed a start offset meanwhile: no error.
+        # Retention may have moved the log start offset meanwhile: no error.
         reading = {"isolation_level": READ_UNCOMMITTED, "auto_offset_reset": "earliest"}
         await read_from(self._bootstrap, starts, self._look, within=within, **reading)
         return self._found

@@ -107,12 +107,12 @@ class Topics:
         return await self._offsets(name, OffsetSpec.latest(), False)
 
     async def total(self, name: str) -> int:
-        """Sum of the end offsets: the records ever produced, if no transaction left its markers."""
+        """Sum of the end offsets: the records ever produced, if there are no transaction markers."""
         return sum((await self.ends(name)).values())
 
     async def until_total(self, name: str, wanted: int, *, within: float, process: Process | None = None) -> None:
-        """Wait until `total` is at least `wanted`, whatever fails. Raises NotReady, at once when `process` (a mirror)
-        ends."""
+        """Wait until `total` is at least `wanted`, ignoring errors. Raises NotReady, immediately if `process` (a
+        mirror) ends."""
         total = 0
 
         async def reached() -> bool:

@@ -67,7 +67,7 @@ class _Filler:
         self._leaders_known = not layout.exact
 
     def _learn_leaders(self) -> None:
-        """Records that wait for a leader are handed to it singly, and during a flush each would leave at once."""
+        """Records that wait for a leader are enqueued singly when it is known; a flush would send each at once."""
         try:
             self.producer.list_topics(self._topic, _FLUSH_S)
         except KafkaException as error:
@@ -128,7 +128,7 @@ async def fill(
     progress: Progress = lambda total: None,
     **settings: Setting,
 ) -> int:
-    """Produce `records` and wait for all acknowledgements; returns their number. `progress` is called now and then.
+    """Produce `records` and wait for all acknowledgements; returns their number. `progress` is called regularly.
 
     `settings` are librdkafka's with `_` for `.`: compression_type="zstd", enable_idempotence=True, acks=1, ...
     Raises TrafficFailed.
@@ -152,7 +152,7 @@ async def fill_transactions(
     layout: Layout = DEFAULT_LAYOUT,
     **settings: Setting,
 ) -> None:
-    """One producer's transactions, one after the other; the records of aborted ones are in the log too.
+    """One producer's transactions in sequence; the records of aborted ones are in the log too.
 
     Raises TrafficFailed.
     """

@@ -1,7 +1,7 @@
 """Class archives: parsed and verified classes that short-lived Java programs map instead of loading them from jars.
 
-A broker and MirrorMaker 2 need a third less CPU until they work. The archive of a version has all classes of its jars,
-in `build/kafka/<version>/classes/lib/classes.jsa` (180 MB), made once for a Java runtime.
+A broker and MirrorMaker 2 need a third less CPU to start. The archive of a version has all classes of its jars, in
+`build/kafka/<version>/classes/lib/classes.jsa` (180 MB), made once for a Java runtime.
 
 python -m shoal.scenarios.kafka.java.class_archive [VERSION ...]
 """
@@ -53,7 +53,7 @@ async def _dump(version: str, lib: Path, into: Path) -> None:
 
 
 async def _runtime_classes() -> list[str]:
-    """Those of the Java runtime that most programs need: its own list."""
+    """Classes of the Java runtime that most programs need: its default list."""
     settings = await trio.run_process(
         ("java", "-XshowSettings:properties", "-version"), capture_stdout=True, stderr=subprocess.STDOUT
     )

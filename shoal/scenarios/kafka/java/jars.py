@@ -35,7 +35,7 @@ def require(*programs: str) -> None:
 async def jars(version: str = DEFAULT_VERSION) -> Path:
     """The directory with the jars of `version` (broker, Connect, MirrorMaker 2, tools, logging).
 
-    The first call downloads them with Maven, later ones return at once; parallel processes wait for each other.
+    The first call downloads them with Maven, later ones return immediately; parallel processes wait for each other.
     Raises SetupError when Java or Maven is missing or the download fails.
     """
     require("setpriv", "java")

@@ -7,10 +7,10 @@
                 after the replay's own answers (player.py)
     Metadata    sent at v12 or older; the replay finds leaders by itself
     ApiVersions unchanged
-    all others  left out and counted: groups, transactions, administration and authentication belong to one cluster at
-                one time
+    all others  left out and counted: groups, transactions, administration and authentication are valid only for the
+                captured cluster at that time
 
-An interpreter reads all frames in order, the brokers' too: session ids and topic ids are in the answers.
+An interpreter reads all frames in order, including answers, which have the session ids and topic ids.
 """
 
 from __future__ import annotations

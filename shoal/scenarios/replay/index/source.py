@@ -74,7 +74,7 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """`partitions`: topic name in the replay -> how many it needs. `left_out`: rows, by reason. `damaged`: places in
+    """`partitions`: topic name in the replay -> number needed. `left_out`: rows, by reason. `damaged`: places in
     files."""
 
     rows: pa.Table

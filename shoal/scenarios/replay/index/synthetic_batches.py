@@ -4,8 +4,8 @@ A batch is identified by its timestamp, which all of its records carry: batch nu
 The timestamp is in the header, outside the compressed records, so batches of one shape share their payload and cost a
 copy and a patched checksum each.
 
-The compressed size is found by trial: values are random bytes, which no codec shortens, followed by zeros, of which
-nearly nothing is left. A trial takes up to a millisecond, and batches of real traffic all have different sizes. So
+The compressed size is found by trial: values are random bytes, which no codec shortens, followed by zeros, which
+compress to nearly nothing. A trial takes up to a millisecond, and batches of real traffic all have different sizes. So
 sizes are rounded in steps below a percent (small ones are exact), and each trial starts from the result of the previous
 one. Over many batches the errors cancel out.
 """

@@ -1,6 +1,6 @@
-"""Connections of a replay, with a queue of unsent and one of unanswered requests.
+"""Connections of a replay, each with a queue of unsent and a queue of unanswered requests.
 
-There is one for each captured connection and broker. Open loop: a request leaves when it is due, whether or not earlier
+There is one for each captured connection and broker. Open loop: a request is sent when due, whether or not earlier
 ones are answered, at the captured clients' pace; beyond IN_FLIGHT unanswered requests it waits and is late.
 """
 
