@@ -11,7 +11,7 @@ from bench.coalesce.verify import Verified
 
 
 class Read:
-    """A record as a consumer hands it out."""
+    """A record as a consumer returns it."""
 
     def __init__(self, value: bytes, partition: int) -> None:
         self._value, self._partition = value, partition

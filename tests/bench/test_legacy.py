@@ -1,4 +1,4 @@
-"""The benchmark of old consumers: its reader, against message sets made here by hand, and its output."""
+"""The benchmark of old consumers: its reader, against hand-made message sets, and its output."""
 
 import gzip
 import os

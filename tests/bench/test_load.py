@@ -1,4 +1,4 @@
-"""The load client against a small server of the test that answers each request with a frame of a known size."""
+"""The load client against a small test server that answers each request with a frame of a known size."""
 
 import socket
 import struct

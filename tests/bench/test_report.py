@@ -8,7 +8,7 @@ from bench.runs import Forwarding, Lone, percentile
 
 @pytest.fixture
 def figures() -> Figures:
-    """Three rounds, of which the second was disturbed."""
+    """Three rounds, the second of which was disturbed."""
     figures = Figures()
     for slow in (1, 5, 1):
         forwarding, lone = figures.forwarding["fetch"], figures.lone["Fetch"]

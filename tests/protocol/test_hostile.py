@@ -63,7 +63,7 @@ READ = [case for case in cases() if list(readers(case))]
 
 
 def positions(value: object) -> Iterator[int]:
-    """What is said to lie in the frame."""
+    """Every range that the decoder returned."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         for name in {"start", "end", "field", "base_offset_at", "max_bytes_at"} & set(value._fields):
             yield getattr(value, name)
@@ -88,7 +88,7 @@ def timed(read: Reader, frame: Any) -> tuple[object, float]:
 
 def survive(read: Reader, frame: Any) -> None:
     found, seconds = timed(read, frame)
-    if seconds >= SECONDS:  # a decoder is slow each time; the collection of other tests' garbage is not
+    if seconds >= SECONDS:  # a slow decoder is always slow; garbage collection for other tests is not
         gc.collect()
         _, seconds = timed(read, frame)
     assert seconds < SECONDS
@@ -110,7 +110,7 @@ LENGTHS = st.sampled_from(
 
 @st.composite
 def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
-    """Bytes overwritten, absurd lengths put in, pieces cut out, doubled or cut off, one or several of these."""
+    """Bytes overwritten, absurd lengths inserted, pieces removed, doubled or truncated; one or several of these."""
     made = bytearray(frame)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(made)))
@@ -156,7 +156,7 @@ FILLERS = [b"\0", b"\1", b"\2", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff\x0
 
 @pytest.mark.parametrize("case", READ, ids=lambda case: f"{case.name}-v{case.version}")
 def test_a_long_frame_of_one_pattern(case: Case) -> None:
-    """Counts that are all but as large as the frame, at every depth."""
+    """Counts almost as large as the frame, at every depth."""
     head = bytes(4) + case.api_key.to_bytes(2) + case.version.to_bytes(2) + bytes(4) + b"\xff\xff"
     start = head if case.name.endswith("Request") else bytes(8)
     for filler in FILLERS:
@@ -166,7 +166,7 @@ def test_a_long_frame_of_one_pattern(case: Case) -> None:
 
 @pytest.mark.parametrize("version", [4, 11])
 def test_a_negative_length_does_not_loop(version: int) -> None:
-    """An 80-byte frame that once made a hand-written walker turn 2^31 times."""
+    """An 80-byte frame that once made a hand-written walker loop 2^31 times."""
     body = bytes(4) + (bytes(6) if version >= 7 else b"") + b"\x7f\xff\xff\xff" + b"\xff\xfa" + bytes(60)
     survive(lambda frame: read_fetch_response(frame, version), bytes(8) + body)
     with pytest.raises(RemoteProtocolError):

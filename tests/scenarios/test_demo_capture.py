@@ -1,5 +1,4 @@
-"""The parts of the demo of captures that need no broker: what it concludes, what it tells, and what it does when a job
-fails."""
+"""The parts of the capture demo that need no broker: its conclusions, its output, and failing jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy of joining: its rules on any history, and the cases that the rules were made for."""
+"""The joining policy: its rules on any history, and the cases that they were made for."""
 
 import math
 from collections import defaultdict
@@ -14,7 +14,7 @@ PAUSES = st.sampled_from([0.0, 0.001, 0.005, 0.01, 0.1, 1.0])
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Whatever happens, in whatever order. `due` is obeyed: time does not pass beyond it without a `take`."""
+    """Any events in any order. `due` is obeyed: time does not pass it without a `take`."""
 
     @initialize(
         linger=st.sampled_from([0.0, 0.005, 0.05]),
@@ -115,7 +115,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert (self.joiner.due() < math.inf) == (ready and len(self.flying) < self.limits.in_flight)
 
     def teardown(self) -> None:
-        """Everything leaves in the end."""
+        """Everything is taken in the end."""
         if not hasattr(self, "joiner"):
             return
         while self.flying or any(self.waiting.values()):
@@ -189,7 +189,7 @@ def test_others_overtake_a_request_that_is_slow() -> None:
 
 
 def test_every_target_has_its_turn() -> None:
-    """A target that always has something to send does not keep the others out of small requests."""
+    """A target that always has something to send does not prevent small requests from being joined."""
     joiner = filled(*(batch("greedy") for _ in range(10)), batch("b"), batch("c"), request_batches=1)
     seen = []
     for _ in range(4):
@@ -236,7 +236,7 @@ def test_a_split_set_leaves_again_batch_by_batch_and_before_what_came_later() ->
 
 
 def test_what_came_later_is_told_from_what_came_before() -> None:
-    """Or a retry would never get past a partition that others write to all the time."""
+    """Otherwise a retry would never get past a partition that other clients constantly write to."""
     joiner = filled(batch("a", 1.0))
     joined = taken(joiner, 1.0)
     joiner.add(batch("a", 2.0))

@@ -1,4 +1,4 @@
-"""From a client's request to a joined one, and from the broker's answer to the owners'. kio writes and reads."""
+"""From clients' requests to a joined one, and from the broker's answer to the clients'. kio encodes and decodes."""
 
 from collections.abc import Mapping
 from datetime import timedelta

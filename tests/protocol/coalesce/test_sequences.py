@@ -1,4 +1,4 @@
-"""Which batches are surely no retries."""
+"""Which batches cannot be retries."""
 
 import pytest
 

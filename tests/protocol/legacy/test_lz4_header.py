@@ -8,7 +8,7 @@ from shoal.protocol.wire.compression import Codec, compress
 from shoal.protocol.wire.errors import RemoteProtocolError
 from tests.support.batches import damaged
 
-# The first bytes of what kafka-clients 3.9.1 writes as MemoryRecords of magic 0 and 1 with Compression.lz4().
+# The first bytes of kafka-clients 3.9.1's MemoryRecords of magic 0 and 1 with Compression.lz4().
 MAGIC_0_HEAD = bytes.fromhex("04224d186040 1a")
 STANDARD_HEAD = bytes.fromhex("04224d186040 82")
 

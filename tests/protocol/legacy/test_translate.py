@@ -1,4 +1,4 @@
-"""Conversations: older requests in newer versions, and old responses from the broker's newer ones."""
+"""Translations: old requests in newer versions, and old responses from the broker's newer ones."""
 
 from typing import Any
 

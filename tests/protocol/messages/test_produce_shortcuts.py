@@ -1,4 +1,4 @@
-"""The shortcuts never contradict the walkers, on any message of kio; and they answer for the common message."""
+"""The shortcuts never contradict the walkers, on any kio message, and they handle the common message."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_a_broker_that_has_just_started_is_asked_again_for_a_producer_id() -> No
 
 
 class Shared(BatchBroker):
-    """Other clients produce to the given topic, too: between any two requests of the probe."""
+    """Other clients produce to the given topic, too, between any two requests of the probe."""
 
     def answer(self, frame: bytes) -> bytes | None:
         answer = super().answer(frame)

@@ -103,7 +103,7 @@ def test_damage_at_the_start_shows() -> None:
 
 
 def test_what_gives_nothing_for_ever_ends() -> None:
-    """Empty deflate blocks (RFC 1951 3.2.4): only the first ones are read."""
+    """Empty deflate blocks (RFC 1951 3.2.4): only the first few are read."""
     header, empty_block = zlib.compressobj(wbits=31).flush()[:10], b"\0\0\0\xff\xff"
     assert decompress_start(Codec.GZIP, header + empty_block * 1_000_000 + b"rubbish", 10) == b""
 

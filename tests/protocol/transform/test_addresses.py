@@ -52,7 +52,7 @@ def through_shoal(entity: Any, node_id: int = -1) -> Any:
 
 
 def lookup(node_id: int, host: str, port: int) -> tuple[str, int]:
-    """Hosts of every length, across the one from which a compact length takes two bytes; some addresses stay."""
+    """Hosts of every length, including where a compact length grows to two bytes; some addresses are unchanged."""
     if node_id % 5 == 0:
         return host, port
     return "h" * (1 + node_id % 200), 1 + (node_id + port) % 65_535
@@ -90,7 +90,7 @@ def test_addresses_are_read_in_order(case: Case, entity: Any, data: st.DataObjec
 
 @pytest.mark.parametrize("case", list(cases(*NAMES)), ids=lambda case: f"{case.name}-v{case.version}")
 def test_the_oracle_draws_addresses_for_every_version_that_has_them(case: Case) -> None:
-    """Guards the two tests above against passing on messages without any address."""
+    """Otherwise the two tests above could pass on messages without any address."""
     if case.version >= ADDRESS_RESPONSES[case.api_key]:
         types = st.just(1) if case.name == "DescribeClusterResponse" and case.version else st.none()
         drawn = st.tuples(entities(case), types).map(

@@ -1,4 +1,4 @@
-"""`shoal capture`, as people call it."""
+"""`shoal capture` from the command line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def index_file(directory: Path, number: int, rows: Sequence[bytes], *, end: byte
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Two files of four rows each, that go over the end of an hour."""
+    """Two files of four rows each, across the end of an hour."""
     found = tmp_path / "index"
     found.mkdir()
     index_file(found, 1, [row(0) + row(1), row(2) + row(3)], end=closed(4))
@@ -207,7 +207,7 @@ def test_verify_tells_what_is_wrong(directory: Path, capsys: pytest.CaptureFixtu
 
 
 def parquet(out: Path) -> list[int]:
-    """Every row's number; hidden files are not looked at, as in Spark."""
+    """The numbers of all rows; hidden files are ignored, as in Spark."""
     if not list(out.glob("dt=*/hour=*/[!.]*")):
         return []
     table = ds.dataset(out, partitioning="hive", exclude_invalid_files=False).to_table(columns=["partition"])
@@ -350,7 +350,7 @@ def test_the_guide_names_everything_that_is_withheld() -> None:
 def test_a_full_disk_ends_a_command_with_one_line_and_loses_nothing(
     directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], room: int, command: str
 ) -> None:
-    """What there was stays, half a file does not, and the same command does it when there is room."""
+    """Existing output stays, no partial file remains, and the same command succeeds once there is room."""
     sources = sorted(directory.iterdir())
     with tiny_disk(tmp_path / "disk", 1 << 20) as disk:
         out = disk.path / ("parquet" if command == "compact" else "all.pcapng")

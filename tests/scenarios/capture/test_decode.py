@@ -1,4 +1,4 @@
-"""Rows become columns: each as a reader of the contract would read the row by hand."""
+"""Rows become columns: each as documented for one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index files are read by pieces, from any block on, while they grow, and past what is damaged."""
+"""Index files are read in pieces, from any block on, while they grow, and past damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Written anew by each example."""
+    """Rewritten by each example."""
     return tmp_path_factory.mktemp("index") / f"shoal-{PROXY}-00000001.kxb"
 
 
@@ -39,7 +39,7 @@ def _times(first: int, count: int) -> bytes:
 
 
 def _file(counts: list[int], names_between: bool = True) -> list[bytes]:
-    """Blocks: rows numbered through by their time; the second name comes only before the rows that need it."""
+    """Blocks of rows, numbered by their time; the second name appears just before the rows that need it."""
     blocks, first = [start_block(), encode_names({1: "orders"})], 0
     for position, count in enumerate(counts):
         if names_between and position == len(counts) // 2:

@@ -1,4 +1,4 @@
-"""Synthetic traffic counts as a broker and its clients would, whatever the chunks, and is in real files."""
+"""Synthetic traffic has the counters of a broker and its clients, for any chunks, and is written to real files."""
 
 from pathlib import Path
 

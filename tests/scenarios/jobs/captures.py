@@ -28,7 +28,7 @@ def write_index(directory: Path, chunk: Chunk, *, proxy: str = "00c0ffee", numbe
 
 
 def as_rows(spark: SparkSession, chunk: Chunk) -> DataFrame:
-    """Without a file, which is much faster for queries that mention their rows often."""
+    """Without a file: much faster for queries that refer to their rows often."""
     decoder = Decoder(chosen(), NameTable(dict(enumerate(chunk.names, 1))), "00c0ffee")
     table = pa.Table.from_batches([decoder.decode(chunk.rows)])
     return spark.createDataFrame(table, schema=ROW)

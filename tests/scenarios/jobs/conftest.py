@@ -8,11 +8,11 @@ from pyspark.sql import SparkSession
 
 from shoal.scenarios.jobs.session import session
 
-QUICK = {  # a short run never pays back the second compiler; two partitions are enough for two cores
+QUICK = {  # a short run never repays the C2 compiler; two partitions suffice for two cores
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.sql.codegen.wholeStage": "false",  # to compile a query takes longer than to run it on some thousand rows
+    "spark.sql.codegen.wholeStage": "false",  # compiling a query takes longer than running it on some thousand rows
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "ERROR",
 }

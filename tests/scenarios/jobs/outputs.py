@@ -1,4 +1,4 @@
-"""What every job leaves in OUT, whatever it was asked."""
+"""The outputs that every job writes to OUT."""
 
 import json
 from pathlib import Path

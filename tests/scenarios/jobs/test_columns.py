@@ -1,4 +1,4 @@
-"""A job asks its source for the columns that it uses: others are not there."""
+"""A job requests only the columns that it uses from its source."""
 
 import inspect
 import re

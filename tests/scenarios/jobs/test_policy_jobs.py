@@ -1,4 +1,4 @@
-"""`coalescing` and `cascade` as they are started: arguments, tables, reports, and going on from a checkpoint."""
+"""`coalescing` and `cascade` from their entry points: arguments, tables, reports, and continuing from a checkpoint."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the session builder settles, asked from the session itself."""
+"""The session builder's settings, read from the session."""
 
 import os
 import sys

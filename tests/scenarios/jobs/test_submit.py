@@ -1,5 +1,4 @@
-"""`shoal spark`, in process and on another machine's terms: an executor of its own that has the zip and nothing else of
-ours."""
+"""`shoal spark`, in process and as on a cluster: with an executor that has the zip and nothing else of Shoal."""
 
 import json
 import os
@@ -24,7 +23,7 @@ QUICK = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=
 
 
 def on_a_cluster(job: str, directory: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """An executor that is another process, and has our package from the zip alone. -> how it ended, and its report."""
+    """An executor in another process that has our package from the zip only. -> its exit code and report."""
     given = [job, str(directory / "index"), str(directory / "out"), "--master", "local-cluster[1,2,1024]"]
     elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     run = "import sys; from shoal.__main__ import main; main()"

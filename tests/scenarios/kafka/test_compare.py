@@ -1,4 +1,4 @@
-"""The comparer must see every damage that a mirror could do. No broker here: sequences of fingerprints."""
+"""The comparison must detect every damage that a mirror could do. No broker: sequences of fingerprints."""
 
 from array import array
 from collections import Counter

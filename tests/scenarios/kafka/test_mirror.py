@@ -1,5 +1,5 @@
-"""The harness itself on real brokers: a plain MirrorMaker 2 makes a true copy, and the comparer would see it if it did
-not."""
+"""The harness itself on real brokers: a plain MirrorMaker 2 makes an exact copy, and the comparison detects an inexact
+one."""
 
 from pathlib import Path
 

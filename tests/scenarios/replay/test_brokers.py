@@ -1,4 +1,4 @@
-"""`shoal replay` on brokers that are given to it: short cases, a captured trace, and a fact that is false."""
+"""`shoal replay` on given brokers: short cases, a captured trace, and a false fact."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLIENTS = (
 
 
 def names(pair: Pair) -> set[str]:
-    """But the one that every reader in a group makes."""
+    """Except the topic that every consumer group creates."""
     return set(trio.run(Topics(pair.target.bootstrap).names)) - {"__consumer_offsets"}
 
 
@@ -53,7 +53,7 @@ def test_a_short_case_passes_and_tidies_up(pair: Pair, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_mirror_copies_to_the_brokers_that_are_given_and_leaves_nothing_there(pair: Pair, tmp_path: Path) -> None:
-    """Its source is a broker of the run's own."""
+    """Its source is the run's own broker."""
     before = names(pair)
 
     target = ("--target", pair.target.bootstrap, "--speed", "10x", "--out", str(tmp_path))
@@ -96,7 +96,7 @@ def test_a_captured_index_comes_again(pair: Pair, tmp_path: Path, more: list[str
 
 
 def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
-    """Eight batches of five records are produced; a consumer behind them, on the same connection, gets each once."""
+    """Eight batches of five records are produced; then a consumer on the same connection gets each once."""
     encoder = Encoder(PROXY)
     path = tmp_path / "short.pcapng"
     path.write_bytes(b"".join(encoder.frame(frame) for frame in short_recording(fetching=1).frames))
@@ -113,7 +113,7 @@ def test_a_raw_capture_comes_again(pair: Pair, tmp_path: Path) -> None:
 
 
 def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Cluster, tmp_path: Path) -> None:
-    """A trace that names other brokers is replayed through a Shoal that has a port for each of these."""
+    """The trace names other brokers."""
     traffic = Traffic(rows=1_000, seconds=10, partitions=9, clients=CLIENTS)
     (tmp_path / "capture").mkdir()
     IndexFiles(directory=tmp_path / "capture").write(chunks(traffic))
@@ -133,7 +133,8 @@ def test_each_partition_s_requests_go_to_its_leader_of_today(three_brokers: Clus
 
 
 async def captured(bootstrap: str, work: Path, topic: str) -> None:
-    """Traffic of librdkafka, which uses topic ids, through a Shoal that writes its frames: in two codecs, and read."""
+    """Traffic of librdkafka, which uses topic ids, through a Shoal that writes its frames: produced in two codecs, and
+    consumed."""
     await Topics(bootstrap).create(topic, 2)
     async with running_shoal_run(work, bootstrap, capture=work / "capture", raw=True) as shoal:
         for seed, codec in enumerate(("lz4", "none")):

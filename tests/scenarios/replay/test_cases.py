@@ -1,5 +1,4 @@
-"""The parts of `shoal replay` that need no broker: facts, reports, time, what is found in topics, and the command
-line."""
+"""The parts of `shoal replay` that need no broker: facts, reports, time, topic contents, and the command line."""
 
 from __future__ import annotations
 
@@ -126,13 +125,13 @@ async def test_at_the_highest_speed_nothing_waits_and_nothing_is_late(autojump_c
     assert clock.elapsed() == pytest.approx(5.0)
 
 
-# -- what is found in the topics --------------------------------------------------------------------------------------
+# -- topic contents ---------------------------------------------------------------------------------------------------
 
 EPOCH = 1_000
 
 
 class Told:
-    """A message, as far as the reader asks."""
+    """A message, as far as the reader needs one."""
 
     def __init__(self, partition: int, number: int) -> None:
         self._partition, self._number = partition, number
@@ -148,8 +147,8 @@ class Told:
 
 
 def found(*records: tuple[int, int]) -> Findings:
-    """Batches 0 (2 records, partition 0), 1 (1 record, partition 0), 2 (2 records, partition 1), all of one connection,
-    were sent."""
+    """Batches 0 (2 records, partition 0), 1 (1 record, partition 0), 2 (2 records, partition 1) were sent over one
+    connection."""
     ledger = ReplayLedger(EPOCH)
     for partition, count in ((0, 2), (0, 1), (1, 2)):
         ledger.sent(ArrivedBatch("t", partition, count, 100, None, Codec.NONE), connection=1)

@@ -1,4 +1,4 @@
-"""A replay's figures on a disk without room."""
+"""A replay's figures on a full disk."""
 
 from __future__ import annotations
 

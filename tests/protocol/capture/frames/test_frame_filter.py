@@ -1,4 +1,4 @@
-"""What a raw capture writes: exchanges that are wanted, as a whole, and no credentials."""
+"""What a raw capture writes: the selected exchanges, complete, and no credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw captures: frames come back from the packets that Wireshark reads, and no bytes do harm to a reader."""
+"""Raw captures: the packets that Wireshark reads give the frames back, and no input harms a reader."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _FRAMES = st.builds(
 
 
 def packets(data: bytes) -> list[tuple[bytes, int, int, int, int, int]]:
-    """The packets of a file: payload, client's and broker's port, sequence, acknowledgement, flags. Read by hand, as
-    RFC 791 and 9293 say."""
+    """The packets of a file: payload, client's and broker's port, sequence, acknowledgement, flags. Parsed by hand, per
+    RFC 791 and 9293."""
     found, pos = [], 0
     while pos < len(data):
         kind, size = unpack_from("<II", data, pos)

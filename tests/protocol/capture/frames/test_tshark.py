@@ -1,4 +1,4 @@
-"""What tshark (Debian package; `scripts/setup` installs it) reads out of a raw capture, without brokers."""
+"""What tshark (Debian package; `scripts/setup` installs it) reads from a raw capture, without brokers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Long Produce requests are read as they pass, wherever they are cut; what is not as usual is left to the walker, which
-goes on in the midst."""
+"""Long Produce requests are parsed as they pass, wherever they are cut; at anything unusual the walker takes over
+mid-request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE: Sets = {"orders": {0: a_batch(size=400), 1: a_batch(size=9_000), 2: a_bat
 
 
 def learnt(version: int) -> tuple[Tap, Kept]:
-    """A connection on which one such request has passed."""
+    """A connection after one such request."""
     tap, kept = new_tap()
     tap.sent(memoryview(request_of(version, 0, SETS)), 0)
     tap.received(memoryview(answer_of(version, 0, SETS)), 1)
@@ -34,7 +34,7 @@ def learnt(version: int) -> tuple[Tap, Kept]:
 
 
 def passed(tap: Tap, chunk: bytes, now_ns: int) -> bool:
-    """As the proxy does it; -> whether the chunk was read ahead."""
+    """As in the proxy; -> whether the chunk was read ahead."""
     found = tap.ahead.read(memoryview(chunk))
     if found is None:
         tap.sent_now(memoryview(chunk), now_ns)
@@ -158,7 +158,7 @@ def test_a_request_that_ends_before_its_acks_says_nothing_of_those_behind_it() -
 
 def without_transactions(version: int) -> bytes:
     frame = request_of(3, 0, SETS)
-    at = 4 + 8 + 2 + len("maker")  # of a transactional id, which is none
+    at = 4 + 8 + 2 + len("maker")  # null transactional id
     return (len(frame) - 6).to_bytes(4) + bytes([0, 0, 0, version]) + frame[8:at] + frame[at + 2 :]
 
 

@@ -1,4 +1,4 @@
-"""Blocks of an index file: whole ones are read, whatever happened to their neighbours."""
+"""Blocks of an index file: intact ones are read, whatever the damage to their neighbours."""
 
 from __future__ import annotations
 

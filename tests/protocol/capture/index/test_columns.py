@@ -1,4 +1,4 @@
-"""Rows of the index: the table's structs and the data types of readers are one thing."""
+"""Rows of the index: the table's structs agree with the readers' data types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce requests for many partitions, which are read in one loop while they are as usual."""
+"""Produce requests for many partitions, read in one loop while they match the usual form."""
 
 from collections.abc import Sequence
 from struct import Struct

@@ -1,4 +1,4 @@
-"""Requests that come again make the rows that the walkers make of them: whole in their chunks or cut, valid or not."""
+"""Repeated requests give the rows that the walkers give: whole in their chunks or cut, valid or not."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def test_damaged_frames_are_the_same_problem_to_both(drawn: list[Any]) -> None:
         damaged = bytearray(answered if in_answer else asked)
         place = 8 + where % (
             len(damaged) - 8 - len(damage)
-        )  # the size and the correlation id decide about the stream itself
+        )  # the size and the correlation id belong to the stream itself
         damaged[place : place + len(damage)] = damage
         exchanges.append((asked, bytes(damaged)) if in_answer else (bytes(damaged), answered))
     same(exchanges)
 
 
-BEGIN = 4 + 2 + 2 + 4 + 2 + 5 + 1 + 1 + 6 + 1 + 7 + 1 + 4 + 2  # where the records of `request(9, ...)` begin
+BEGIN = 4 + 2 + 2 + 4 + 2 + 5 + 1 + 1 + 6 + 1 + 7 + 1 + 4 + 2  # offset of the records of `request(9, ...)`
 PLACES = {
     "api": 5, "version": 7, "client": 14, "acks": 21, "topics": 26, "partitions": 34, "length": BEGIN - 2,
     "batch length": BEGIN + 11, "magic": BEGIN + 16, "codec": BEGIN + 22, "tags": -1, "tags of the topic": -2,
@@ -177,7 +177,7 @@ def test_frames_that_share_a_chunk_are_read_by_a_form(reads: list[bool]) -> None
         tap.sent(memoryview(b"".join(asked[part])), 1)
         reads.clear()
         tap.received(memoryview(b"".join(answered[part])), 2)
-    assert reads == [False, True, True, True, True]  # the chunk, and what is in it
+    assert reads == [False, True, True, True, True]  # the chunk and its contents
     assert [row["request"] for row in kept.rows] == [1, 2, 3, 4, 5]
     assert not tap.unread
 
@@ -219,7 +219,7 @@ def test_software_that_becomes_known_is_in_the_rows_of_what_is_answered_from_the
     "inside", [answer(9, 3), answer(9, 3, throttle=8), answer(9, 3) + answer(9, 4)], ids=["usual", "throttled", "two"]
 )
 def test_what_is_inside_an_answer_is_no_answer(inside: bytes) -> None:
-    """Whatever it looks like, and though the chunk begins with it."""
+    """Whatever it looks like, even at the start of a chunk."""
     tap, kept = new_tap()
     exchanges = [(request(9, at, a_batch()), answer(9, at)) for at in range(2)]
     for asked, answered in exchanges:

@@ -1,5 +1,4 @@
-"""The tap makes the rows that an independent decoder makes of the same frames, however these are cut, and nothing
-disturbs it."""
+"""The tap gives the rows that an independent decoder gives for the same frames, however they are cut or damaged."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ SETS = [
 
 
 def with_sets(entity: Any, field: str, data: st.DataObject) -> Any:
-    """The same message with record sets that are, or nearly are, batches."""
+    """The same message with record sets that are valid batches, or nearly."""
 
     def filled(topic: Any) -> Any:
         parts = f"{field}s" if field == "partition" else field
@@ -75,7 +74,7 @@ def shown_topic(topic: str | bytes) -> str | None:
 
 
 def decoded(record_set: bytes | None) -> list[tuple[Any, ...]]:
-    """The batches of a record set, as kafka-python sees them."""
+    """The batches of a record set, according to kafka-python."""
     found, rest, pos = [], memory_records.MemoryRecords(record_set or b""), 0
     while record_set and (batch := next_batch(rest)) is not None:
         size = SIZE.unpack_from(record_set, pos + 8)[0] + 12
@@ -100,7 +99,7 @@ def decoded(record_set: bytes | None) -> list[tuple[Any, ...]]:
 def next_batch(rest: Any) -> Any:
     try:
         batch = rest.next_batch()
-    except Exception:  # it raises whatever comes; damage ends the record set for us, too
+    except Exception:  # it raises on any damage, which ends the record set for us, too
         return None
     return batch if batch is not None and batch.magic == 2 else None
 
@@ -133,7 +132,7 @@ def passed(sent: bytes, received: bytes, sent_in: Sequence[int] = (), received_i
 
 
 def fetch_request(version: int, correlation_id: int) -> bytes:
-    """Only its header is looked at."""
+    """Only its header is read."""
     head = (1).to_bytes(2) + version.to_bytes(2) + correlation_id.to_bytes(4) + b"\0\6reader" + bytes(20)
     return SIZE.pack(len(head)) + head
 
@@ -164,7 +163,7 @@ def test_fetch_answers(case: Case, entity: Any, data: st.DataObject) -> None:
 
 
 def produced_answer(frame: bytes, version: int, offset: int) -> bytes:
-    """It was all appended, each partition's at `offset`."""
+    """All of it was appended, each partition's at `offset`."""
     topics: dict[str | bytes, list[bytearray]] = {}
     for one in read_produce_request(frame, version).partitions:
         part = bytearray(encode_partition_error(version, one.partition, 0))
@@ -294,7 +293,7 @@ def test_a_judged_answer_waits_for_its_verdict() -> None:
 
 
 def test_what_is_behind_the_last_batch_that_was_given_makes_no_row() -> None:
-    """It is asked for again, and would be there twice."""
+    """It is fetched again, and would be counted twice."""
     tap, kept = new_tap()
     tap.note(1, RequestAnnotation(judged=True))
     tap.sent(memoryview(simple_request(1, 4, 1)), 1)

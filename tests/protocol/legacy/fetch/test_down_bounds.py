@@ -1,4 +1,4 @@
-"""Memory and time that a conversion may take."""
+"""Limits on the memory and time of a conversion."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.support.legacy.logs import Log, as_magic, seen
 
 
 def test_a_bomb_is_read_only_as_far_as_it_is_taken() -> None:
-    """20 MB of records in a batch of some 30 kB."""
+    """20 MB of records in a batch of about 30 kB."""
     payload = b"".join(write_record(Record(index, 0, None, bytes(10_000))) for index in range(2000))
     bomb = batch_of(payload, 2000, Codec.GZIP)
     assert len(bomb) < len(payload) // 500

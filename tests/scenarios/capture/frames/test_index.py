@@ -1,4 +1,4 @@
-"""A raw capture gives the rows that the tap gives of the same frames, up to where the file is torn or damaged."""
+"""A raw capture gives the rows that the tap gives for the same frames, up to where the file is torn or damaged."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_behind_damage_nothing_is_read_and_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.pcapng"
     data = bytearray(written(path, exchanges(5)))
     at = len(data) // 2
-    del data[at : at + 10]  # lengths of blocks lead nowhere now; a changed byte inside of a packet shows nowhere
+    del data[at : at + 10]  # block lengths are wrong now; a changed byte within a packet is undetected
     path.write_bytes(data)
     rows, faults = read(path, ["kind"])
     assert [type(fault) for fault in faults] == [Damaged]

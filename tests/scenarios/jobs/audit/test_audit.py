@@ -65,7 +65,7 @@ def test_each_fault_is_told_by_its_name(audit: Audit) -> None:
 
 
 def without_target(copy: Mirrored, dropped: Array) -> Chunk:
-    """`dropped`: which rows of the target are not there."""
+    """`dropped`: the rows missing from the target."""
     rows = np.concatenate([copy.fetched.rows, copy.target.rows[~dropped]])
     return Chunk(rows=rows, names=copy.both.names)
 

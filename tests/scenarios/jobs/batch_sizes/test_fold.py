@@ -1,4 +1,4 @@
-"""Sums and runs of pieces of any size, put together, are what plain Python counts over all rows at once."""
+"""Sums and runs of pieces of any size, merged, equal a plain Python count over all rows."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ COLUMN = st.lists(st.integers(0, 4), min_size=12, max_size=12)
 @given(st.lists(COLUMN, min_size=1, max_size=6))
 @settings(deadline=None)
 def test_rows_are_in_one_group_where_all_columns_are_equal(columns: list[list[int]]) -> None:
-    """With few digits: keys are made dense on the way, as they are with many names."""
+    """With few digits: keys are made dense, as with many names."""
     words = pa.array(["a", "b", None, "", "c"])
     given_columns = [np.array(each) if at % 2 else words.take(pa.array(each)) for at, each in enumerate(columns)]
     groups = grouped(given_columns, most=50, narrow=3)

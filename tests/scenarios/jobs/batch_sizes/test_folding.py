@@ -1,4 +1,4 @@
-"""Rows that are folded where they are read are those that Spark reads, from any file and with any options."""
+"""Rows folded by the reader are those that Spark reads, from any file and with any options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def whole(index: Path) -> pa.Table:
 
 @pytest.fixture
 def parquet(tmp_path: Path, whole: pa.Table) -> Path:
-    """Two files as `shoal capture compact` names them, and two that readers ignore."""
+    """Two files named as by `shoal capture compact`, and two that readers ignore."""
     parts = {"hour=3/a": whole[:5_000], "hour=4/b": whole[5_000:], "hour=4/.c": whole, "_d/d": whole}
     for name, rows in parts.items():
         path = tmp_path / "parquet" / f"{name}.parquet"

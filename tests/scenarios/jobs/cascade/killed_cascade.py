@@ -1,4 +1,4 @@
-"""Run as a process: a cascade that kills itself within its third turn, when the turn's flows are written. CAPTURES OUT
+"""A process with a cascade that kills itself in its third turn, after writing the turn's flows. CAPTURES OUT
 CHECKPOINT"""
 
 import os

@@ -1,4 +1,4 @@
-"""The cascade on files that grow, stop, come late and are killed: after all of it every level has the sums of a plain
+"""The cascade on files that grow, stop, arrive late and are killed: in the end every level has the sums of a plain
 count."""
 
 import signal
@@ -124,7 +124,7 @@ def test_what_comes_late_is_counted_and_marked(run: Run) -> None:
     write_index(run.captures, Chunk(rows=trace.rows[~held], names=trace.names))
     run.once()
     late: Array = trace.rows[held].copy()
-    late["time_ns"] += 1800 * 10**9  # captured half an hour later, made when they were made
+    late["time_ns"] += 1800 * 10**9  # captured half an hour later, with their own times
     write_index(run.captures, Chunk(rows=late, names=trace.names), number=1)
     run.once()
     assert run.wrong() == [{}, {}]
@@ -152,7 +152,7 @@ def test_what_is_older_than_all_that_is_kept_is_an_orphan(run: Run) -> None:
 
 
 def test_a_killed_turn_is_done_again(run: Run) -> None:
-    """The process dies in its third turn, after that turn's flows were written and before they are committed."""
+    """The process is killed in its third turn, after that turn's flows were written and before they are committed."""
     for number, part in enumerate(_parts(6000, 4)):
         write_index(run.captures, part, number=number)
     arguments = [str(run.captures), run.place.out, run.place.checkpoint]
@@ -178,7 +178,7 @@ RUNAWAY = (
 def test_a_client_that_runs_away_is_told_and_a_rush_hour_is_not(run: Run, together: bool) -> None:
     [chunk] = chunks(Traffic(rows=8000, seconds=1000.0, clients=RUNAWAY))
     rows = chunk.rows
-    if together:  # all are many times as busy in the last minute
+    if together:  # all are many times busier in the last minute
         rows = np.concatenate([rows, *[_again(rows, 900, 960) for _ in range(40)]])
         rows = rows[np.argsort(rows["time_ns"], kind="stable")]
         rows = rows[(rows["time_ns"] < _at(rows, 590)) | (rows["time_ns"] > _at(rows, 670))]
@@ -209,8 +209,8 @@ def _flow(spark: SparkSession, *counters: tuple[int, str, int, float, int]) -> D
     [
         ((9000, 1000.0, 3), [1.0, 1.1], True),
         ((900, 100.0, 3), [1.0, 1.1], False),  # below the floor
-        ((7000, 1000.0, 3), [1.0, 1.1], False),  # not so many times its past
-        ((9000, 1000.0, 2), [1.0, 1.1], False),  # its past is not known well enough
+        ((7000, 1000.0, 3), [1.0, 1.1], False),  # growth below the factor
+        ((9000, 1000.0, 2), [1.0, 1.1], False),  # too few known past windows
         ((9000, 1000.0, 3), [3.0, 2.5], False),  # its peers have grown too
         ((9000, 1000.0, 3), [9.0, 1.0], True),  # of two peers, the one that grew less
         ((9000, 1000.0, 3), [], False),

@@ -1,5 +1,5 @@
-"""The cascade's turns, with a dictionary for its state: sums of every level against a plain count, whatever comes in
-whatever order."""
+"""The cascade's turns, with a dictionary as state: sums of every level against a plain count, for any rows in any
+order."""
 
 from collections import Counter, defaultdict
 

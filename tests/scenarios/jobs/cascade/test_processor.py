@@ -1,4 +1,4 @@
-"""The operator with Spark's own state in memory, and the sums before the shuffle: no Java."""
+"""The operator with Spark's own state in memory, and the sums before the shuffle, without Java."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which requests travel alone, by what is known of them and by what came before."""
+"""Which requests travel alone, by their own properties and by earlier ones."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ SECOND = 1_000_000_000
 
 
 def _arrivals(*batches: dict[str, Any]) -> Arrivals:
-    """Each of a request of its own, a millisecond apart, if it does not say otherwise."""
+    """Each of its own request, a millisecond apart, unless stated otherwise."""
     usual = {"latency_ns": 1000, "size": 100, "records": 1}
     rows = [
         {**dict.fromkeys(COLUMNS, 0), **usual, "request": number, "time_ns": number * 1_000_000, **batch}

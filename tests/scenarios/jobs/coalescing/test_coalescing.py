@@ -38,7 +38,7 @@ def captured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _in_order(captured: DataFrame) -> list[Rows]:
-    """Requests in order of time."""
+    """Requests by time."""
     requests: dict[Any, Rows] = defaultdict(list)
     for row in captured.toArrow().to_pylist():
         requests[row["connection"], row["request"]].append(row)

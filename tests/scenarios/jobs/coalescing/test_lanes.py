@@ -28,7 +28,7 @@ def rules(draw: st.DrawFn) -> Rules:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> Lanes:
-    """Few targets and coarse times, so that everything meets."""
+    """Few targets and coarse times, so that ties and collisions are frequent."""
     lanes = draw(st.integers(1, 3))
     seed, count = draw(st.integers(0, 1 << 32)), draw(st.integers(0, 120))
     spread, slow = draw(st.sampled_from([5, 60, 1000])), draw(st.sampled_from([1, 10, 90]))

@@ -1,4 +1,4 @@
-"""A policy's name says it whole."""
+"""A policy's name contains all its settings."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pages of coalescing and cascade, from tables that are made by hand."""
+"""The pages of coalescing and cascade, from hand-made tables."""
 
 from pathlib import Path
 from typing import Any

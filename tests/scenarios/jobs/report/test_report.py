@@ -1,4 +1,4 @@
-"""A page is whole by itself, and says what it was given, whatever that is."""
+"""A page is self-contained, and shows any input unchanged."""
 
 import json
 from datetime import UTC, datetime

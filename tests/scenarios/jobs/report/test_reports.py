@@ -1,4 +1,4 @@
-"""The pages of batch-sizes and audit, from tables that are made by hand: what they say, and when they are alarmed."""
+"""The pages of batch-sizes and audit, from hand-made tables: their text and their warnings."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

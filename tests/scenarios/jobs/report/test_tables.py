@@ -1,4 +1,4 @@
-"""Tables that are made where the job runs: written beside Spark's, and summed without it."""
+"""Tables made by the driver: written beside Spark's, and summed without it."""
 
 from __future__ import annotations
 

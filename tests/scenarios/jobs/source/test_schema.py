@@ -1,4 +1,4 @@
-"""The schema says of Spark what the readers of captures say of Arrow."""
+"""Spark's schema agrees with the Arrow schema of the capture readers."""
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema

@@ -20,7 +20,7 @@ Drain = Callable[..., list[int]]
 
 @pytest.fixture
 def drain(spark: SparkSession, tmp_path: Path) -> Drain:
-    """Takes all that is there as one stream with a checkpoint, and gives the rows of each micro-batch."""
+    """Reads everything available as one stream with a checkpoint; returns the rows of each micro-batch."""
 
     def run(directory: Path, **options: str) -> list[int]:
         counts: list[int] = []

@@ -1,5 +1,5 @@
-"""Captured frames become requests that a cluster of today takes: nothing of the old session is left in them, and
-nothing else is changed."""
+"""Captured frames become valid requests to a modern cluster: nothing of the old session remains, and nothing else
+changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The player against a broker of our own making: what is sent over which connection, in which order, and what is
-counted when it fails."""
+"""The player against a test broker: what is sent over which connection, in which order, and what is counted on
+failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERSION = 9
 
 @dataclass
 class Broker:
-    """`error`: of every partition. `patience`: requests that are answered; then the connection is closed."""
+    """`error`: of every partition. `patience`: number of requests answered; then the connection is closed."""
 
     error: int = 0
     patience: int = 1_000_000

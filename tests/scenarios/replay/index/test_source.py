@@ -1,4 +1,4 @@
-"""Arrivals out of index files: every batch of every client's produce request, in time, with nothing added."""
+"""Arrivals from index files: every batch of every client's produce request, in time order, and nothing else."""
 
 from __future__ import annotations
 
