@@ -36,7 +36,7 @@ BROKER = {"log.retention.check.interval.ms": "1000"}  # repeated produce runs mu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The order of the runs: direct, HAProxy and Shoal take turns, so that noise on the machine affects all of them."""
+    """The order of the runs: direct, HAProxy and Shoal take turns, so noise on the machine affects all of them."""
 
     stage: Stage
     peers: Mapping[str, Peer]
@@ -47,7 +47,7 @@ class Schedule:
     figures: Figures = field(default_factory=Figures)
 
     def run(self, parts: Collection[str]) -> Figures:
-        """Raises RuntimeError when a proxy did not do its work, OSError when it hung up or hangs."""
+        """Raises RuntimeError if a proxy did not do its work, OSError if it hung up or hangs."""
         proxies = [way for way in (HAPROXY, SHOAL) if way in self.peers and "memory" in parts]
         for way in proxies:
             self._idle(way)

@@ -1,8 +1,8 @@
 """Ordinary produce requests to a broker with the agent and to one without, side by side: python -m bench.agent
 
-Both brokers run all the time and get the same load alternately, so that disturbances affect both. The figures are
-medians of the rounds: records per second by ProducerPerformance, and the broker's CPU time, which also shows a loss
-that spare CPU would hide.
+Both brokers run throughout and get the same load alternately, so that noise affects both. The figures are medians of
+the rounds: records per second by ProducerPerformance, and the broker's CPU time, which also shows a loss that spare CPU
+would hide.
 """
 
 import argparse

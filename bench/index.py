@@ -30,7 +30,7 @@ __all__ = ["microseconds_per_batch"]
 
 TOPIC = frames.Topic("orders", bytes(range(16)))
 BATCHES = 2_000  # of an answer
-REQUESTS = LIMITS.wake_every // 2  # with their answers, as many as are deferred
+REQUESTS = LIMITS.wake_every // 2  # with their answers; the number that is deferred
 SIZES = range(40, 140, 5)  # bytes of a value: no two requests in a row have the same length
 PRODUCED = (
     (1, "small", 3, 0),
@@ -44,14 +44,14 @@ PRODUCED = (
 """Batches of a request, their kind, values in each, bytes of the chunks in which the request arrives (0: whole)."""
 WARM_UP = 2  # requests that are not counted: the first ones are parsed on the hot path
 CHUNK = 64 * 1024
-ROUNDS = 15  # the fastest counts: disturbances only make a round slower
+ROUNDS = 15  # the fastest counts: noise only makes a round slower
 REPEATS = 100  # the same, for operations of 100 microseconds
 _VERSION = 11  # of Produce
 _PLACE = ConnectionInfo(connection=1, listener="bench", cluster="bench")
 
 
 class _Rows(MemorySink):
-    """As proxy/capture/index.py keeps them."""
+    """As in proxy/capture/index.py."""
 
     def __init__(self) -> None:
         super().__init__(lambda _, __: TOPIC.name)

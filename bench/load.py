@@ -1,8 +1,7 @@
-"""The load client: one blocking socket that sends prebuilt frames and throws the answers away.
+"""The load client: one blocking socket that sends prebuilt frames and discards the answers.
 
-It decodes nothing but the size of an answer, so that it costs the same whatever stands between it and the broker, and
-less than that does. The frames of a run are sent in whole rounds, so that the caller can say afterwards what the broker
-must have.
+It decodes only the size of an answer, so that it costs the same for every proxy, and less than a proxy does. The frames
+of a run are sent in whole rounds, so that the caller knows what the broker must have.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ __all__ = ["Address", "Volume", "Wire", "forward", "round_trips"]
 Address = tuple[str, int]
 
 TIMEOUT_S = 20.0  # for any single send or receive: a hung proxy must not hang the benchmark
-BUFFER_BYTES = 1024 * 1024  # received bytes are dropped; more buys nothing on loopback
+BUFFER_BYTES = 1024 * 1024  # received bytes are dropped; a larger buffer gains nothing on loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    rounds: int  # how often the frames were sent, all of them
+    rounds: int  # number of complete rounds
     sent: int  # bytes
     received: int  # bytes
     seconds: float
 
 
 class Wire:
-    """A connection to a broker or to a proxy before it."""
+    """A connection to a broker or to a proxy in front of it."""
 
     def __init__(self, address: Address) -> None:
         self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -50,8 +49,7 @@ class Wire:
         self._socket.sendall(frame)
 
     def drain(self) -> int:
-        """Drop one answer; its size in bytes. Raises ConnectionError when the peer hangs up, TimeoutError when it
-        hangs."""
+        """Drop one answer; its size in bytes. Raises ConnectionError if the peer hangs up, TimeoutError if it hangs."""
         size = self._size()
         left = size
         while left:
@@ -102,7 +100,7 @@ def forward(wire: Wire, frames: Sequence[bytes], *, in_flight: int, seconds: flo
 
 
 def round_trips(wire: Wire, frame: bytes, count: int) -> list[int]:
-    """Nanoseconds of `count` lone requests, one after the other."""
+    """Nanoseconds of each of `count` requests, one at a time."""
     times = []
     for _ in range(count):
         start = time.perf_counter_ns()

@@ -27,7 +27,7 @@ __all__ = ["Peer", "find_haproxy", "haproxy_config", "running_haproxy", "running
 
 START_TIMEOUT_S = 20.0
 
-# Debian's defaults but for the idle timeouts: the benchmark holds idle connections. One process, a thread per core.
+# Debian's defaults except the idle timeouts: the benchmark holds idle connections. One process, a thread per core.
 _HAPROXY = """\
 global
     maxconn 5000
@@ -68,7 +68,7 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """Raises ValueError for the broker itself, which is no proxy."""
+        """Raises ValueError for the broker itself."""
         if self.process is None:
             raise ValueError(f"{self.name} is no proxy")
         return self.process.pid
@@ -87,7 +87,7 @@ def shoal_config(mode: str, address: Address, node_port: int, broker: Address) -
 
 
 async def find_haproxy() -> str:
-    """The program; installed with apt when it is missing and we are root. Raises SetupError."""
+    """The program; installed with apt if missing and we are root. Raises SetupError."""
     if not _haproxy() and os.geteuid() == 0 and shutil.which("apt-get"):
         install = ["apt-get", "install", "-y", "--no-install-recommends", "haproxy"]
         await trio.run_process(install, stdout=DEVNULL, stderr=DEVNULL, check=False)
@@ -113,7 +113,7 @@ async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIte
 async def running_shoal(
     mode: str, work: Path, broker: Address, more: str = "", *, index: bool = False
 ) -> AsyncIterator[Peer]:
-    """`more`: further lines of the listener's configuration. `index`: it keeps one of what passes."""
+    """`more`: further lines of the listener's configuration. `index`: it writes a traffic index."""
     if index:
         (work / "index").mkdir(parents=True)
         more += f'\n[capture]\ndirectory = "{work / "index"}"\n'
@@ -134,7 +134,7 @@ def _write(path: Path, text: str) -> Path:
 
 @asynccontextmanager
 async def _listening(process: Process, address: Address) -> AsyncIterator[Process]:
-    """Raises NotReady with the end of its log when it does not come up."""
+    """Raises NotReady with the end of its log if it does not start."""
     try:
         what = f"{process.name} to listen on {address[0]}:{address[1]}"
         await until(lambda: _accepts(address), within=START_TIMEOUT_S, what=what, process=process)

@@ -1,4 +1,4 @@
-"""Medians of the runs, as JSON and as tables for people. Only figures of one benchmark run are compared."""
+"""Medians of the runs, as JSON and as text tables. Only figures of one benchmark run are compared."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def as_tables(report: dict[str, Any]) -> str:
-    """What `as_json` returned, for people."""
+    """The result of `as_json` as text tables."""
     parts = {
         "forwarding": _forwarding_table,
         "latency_us": _latency_table,

@@ -21,7 +21,7 @@ __all__ = ["GIB", "IDLE_CONNECTIONS", "Forwarding", "Lone", "Workload", "idle_pe
 
 GIB = 1 << 30
 IDLE_CONNECTIONS = 1_000
-WARM_UP = 50  # requests that are not counted, on each new connection
+WARM_UP = 50  # uncounted requests on each new connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class Workload:
     peer: Peer
     frames: Sequence[bytes]
     in_flight: int
-    counted: Callable[[Volume], int]  # which bytes are the ones forwarded
+    counted: Callable[[Volume], int]  # which bytes count as forwarded
     end_offset: Callable[[], int] | None = None  # of the topic that is written to
-    records: int = 0  # that one round appends
-    once: bool = False  # one round, however long that takes
+    records: int = 0  # appended by one round
+    once: bool = False  # one round, however long it takes
 
 
 class Forwarding(NamedTuple):
-    """One run of one workload. `cpu_s` of the proxy is None where there is none."""
+    """One run of one workload. `cpu_s` of the proxy is None without one."""
 
     cpu_s: float | None
     gib: float
@@ -63,14 +63,14 @@ class Forwarding(NamedTuple):
 
 
 class Lone(NamedTuple):
-    """Microseconds of a request that travels alone."""
+    """Microseconds of a lone request."""
 
     p50: float
     p99: float
 
 
 def run(work: Workload, seconds: float) -> Forwarding:
-    """Raises RuntimeError when the broker did not append exactly what was sent."""
+    """Raises RuntimeError if the broker did not append exactly what was sent."""
     with Wire(work.peer.address) as wire:
         introduce(wire)
         before = work.end_offset() if work.end_offset else 0
@@ -84,7 +84,7 @@ def run(work: Workload, seconds: float) -> Forwarding:
 
 
 def introduce(wire: Wire) -> None:
-    """What clients do first; a listener learns topic ids from the metadata."""
+    """A client's first requests; a listener learns topic ids from the metadata."""
     for hello in (frames.api_versions(CLIENT), frames.metadata(CLIENT)):
         wire.send(hello)
         wire.drain()
@@ -97,12 +97,12 @@ def lone(wire: Wire, frame: bytes, count: int) -> Lone:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Nearest rank. Raises IndexError when there is nothing."""
+    """Nearest rank. Raises IndexError if empty."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def idle_peaks(peer: Peer) -> tuple[float, float]:
-    """Peak MiB with one connection, then with IDLE_CONNECTIONS that each have asked what clients ask first."""
+    """Peak MiB with one connection, then with IDLE_CONNECTIONS that have each sent a client's first requests."""
     with ExitStack() as open_wires:
         introduce(open_wires.enter_context(Wire(peer.address)))
         alone = memory.peak_mib(peer.pid)

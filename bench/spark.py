@@ -1,9 +1,8 @@
-"""How fast the Spark jobs are, and how their time grows: `python -m bench.spark --millions 1 10 30`.
+"""The speed of the Spark jobs, and how their time grows: `python -m bench.spark --millions 1 10 30`.
 
-Rows are synthetic, and compacted as `shoal capture compact` does it: Parquet, zstd, a file per million; those of the
-cascade, which reads a stream, are index files. All runs are in one session on all cores, after a short one that warms
-it; the time is that of the whole job, with its tables and its page. Memory: what Java had resident at most during the
-run, within the heap that it was given.
+Rows are synthetic, and compacted as by `shoal capture compact`: Parquet, zstd, a file per million; the cascade, which
+reads a stream, gets index files. All runs are in one session on all cores, after a short warm-up; the time is that of
+the whole job, with its tables and its page. Memory: Java's peak resident size during the run, within its given heap.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def _timed(spark: SparkSession, job: str, source: Path, out: Path) -> tuple[floa
 
 
 def _files(directory: Path, count: int, kind: str) -> list[Path]:
-    """A million rows each; those that are there already are not made again, unless one is missing."""
+    """A million rows each; existing files are reused, unless one is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     name = "shoal-00c0ffee-{:08d}.kxb" if kind == "index" else "{:03d}.parquet"
     paths = [directory / name.format(number) for number in range(count)]

@@ -1,7 +1,7 @@
-"""The topics and the prebuilt requests that every run of the benchmark uses.
+"""The topics and the prebuilt requests of every benchmark run.
 
-Fetched: 32 kB zstd batches of JSON records, 4 partitions, read as the Java consumer reads (1 MiB of each partition in
-one answer). Produced: 217 kB requests of 4 uncompressed batches, so that the broker has little to do besides appending
+Fetched: 32 kB zstd batches of JSON records, 4 partitions, in requests like the Java consumer's (1 MiB of each partition
+in one answer). Produced: 217 kB requests of 4 uncompressed batches, so that the broker does little besides appending
 them.
 """
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["CLIENT", "MIRROR_CLIENT", "PARTITIONS", "RECORDS", "TINY", "Stage", "records_of"]
 
 CLIENT = "bench"
-MIRROR_CLIENT = "bench|replication-consumer"  # what a wrap listener takes for the data consumer of MirrorMaker 2
+MIRROR_CLIENT = "bench|replication-consumer"  # which a wrap listener takes for the data consumer of MirrorMaker 2
 PARTITIONS = 4
 BATCHES = 1024  # of each partition: 4 x 32 MiB, more than any cache near the CPU holds
 RECORDS = 500  # of each batch: ~32 kB zstd
-DISTINCT = 64  # batches that are really built; their offsets make them different
+DISTINCT = 64  # batches actually built; their offsets make them different
 BATCHES_PER_FETCH = 32  # 1 MiB of each partition
 PRODUCED_BYTES = 54_000  # of each of the 4 batches: 217 kB in one request
 SMALL_BYTES = 100
@@ -42,7 +42,7 @@ TINY = 3
 STAMP_MS = 1_700_000_000_000
 TIMEOUT_S = 20.0
 
-# What is produced again and again must not fill the disk.
+# Repeated produce runs must not fill the disk.
 _SHORT = {"segment.bytes": str(64 << 20), "retention.bytes": str(64 << 20), "file.delete.delay.ms": "1000"}
 _TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "fetched": (PARTITIONS, {}),
@@ -55,7 +55,7 @@ _TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One broker with its topics, ready to be read from and written to."""
+    """One broker with its topics, ready for reads and writes."""
 
     broker: Address
     admin: AdminClient
@@ -68,7 +68,7 @@ class Stage:
 
     @classmethod
     async def build(cls, broker: Address, *, topic_ids: bool) -> Stage:
-        """Create and fill the topics. `topic_ids`: whether the broker knows Produce v13 (Kafka 4.0)."""
+        """Create and fill the topics. `topic_ids`: whether the broker supports Produce v13 (Kafka 4.0)."""
         bootstrap = f"{broker[0]}:{broker[1]}"
         admin, topics = AdminClient(client_config(bootstrap)), Topics(bootstrap)
         for name, (partitions, config) in _TOPICS.items():
@@ -97,7 +97,7 @@ class Stage:
         return [self._produce(self.produced, {0: frames.batch([b"x" * SMALL_BYTES] * TINY, STAMP_MS)})]
 
     def small_requests(self) -> dict[str, bytes]:
-        """What a lone request may be, by name: edited by Shoal, passed undecoded, and one little record each way."""
+        """The kinds of lone request, by name: edited by Shoal, passed undecoded, and one small record each way."""
         little = frames.batch([b"x" * SMALL_BYTES], STAMP_MS)
         return {
             "ApiVersions": frames.api_versions(CLIENT),
@@ -107,7 +107,7 @@ class Stage:
         }
 
     def unwraps(self, envelopes: Mapping[int, list[bytes]]) -> list[bytes]:
-        """Produce requests of envelopes by partition, two in each: below the 1 MiB of a mirror's max.request.size."""
+        """Produce requests of envelopes by partition, two in each: below a mirror's max.request.size of 1 MiB."""
         pairs = [(at, at + 1) for at in range(0, PARTITIONS, 2)]
         return [
             self._produce(self.unwrapped, dict(zip(pair, batches, strict=True)))
@@ -142,7 +142,7 @@ class Stage:
 
 
 def records_of(seed: int) -> list[bytes]:
-    """JSON that zstd makes four times smaller, as it does with real events."""
+    """JSON that zstd compresses 4:1, like real events."""
     chance = random.Random(seed)
     return [_event(chance) for _ in range(RECORDS)]
 

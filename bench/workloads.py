@@ -1,6 +1,6 @@
-"""What is forwarded, and through whom: the same frames for every way that can carry them.
+"""What is forwarded, and over which path: the same frames for every path that can carry them.
 
-Workloads are built again for each round: for Shoal an envelope that is produced twice is a retry, appended once.
+Workloads are rebuilt for each round: to Shoal a repeated envelope is a retry, appended once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fetch(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 
 def wrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
-    """The fetches of one reading, each beginning where the one before has ended."""
+    """The fetches of one pass, each starting where the previous one ended."""
     return [_fetch("wrap", SHOAL, peers[WRAP], _envelopes(peers[WRAP], stage.fetched).fetches)]
 
 
@@ -74,7 +74,7 @@ def produce(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 
 def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
-    """One request in flight, as Connect's producer has it."""
+    """One request in flight, as in Connect's producer."""
     captured = _envelopes(peers[WRAP], stage.fetched)
     return [
         Workload(
@@ -92,7 +92,7 @@ def unwrap(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
 
 
 def index(stage: Stage, peers: Mapping[str, Peer]) -> list[Workload]:
-    """With an index of what passes, and, of small batches, without one."""
+    """With a traffic index, and, for small batches, without one."""
     (produced,) = (work for work in produce(stage, {SHOAL: peers[INDEX]}))
     tiny = stage.tiny_fetches()
     few = replace(produced, frames=stage.tiny_produces(), records=TINY)
@@ -132,7 +132,7 @@ _MOSTLY = 0.9  # of all records: the first batch after a start is never wrapped
 
 @dataclass(slots=True)
 class _Envelopes:
-    """One reading of the fetched topic through the wrap listener, from its beginning to its end."""
+    """One pass over the fetched topic through the wrap listener."""
 
     fetches: list[bytes] = field(default_factory=list)
     envelopes: dict[int, list[bytes]] = field(default_factory=lambda: {at: [] for at in range(PARTITIONS)})
@@ -153,7 +153,7 @@ class _Envelopes:
 
 
 def _envelopes(peer: Peer, topic: Topic) -> _Envelopes:
-    """Raises RuntimeError when Shoal left more than the first batches unwrapped."""
+    """Raises RuntimeError if Shoal left more than the first batches unwrapped."""
     captured = _Envelopes()
     with Wire(peer.address) as wire:
         introduce(wire)

@@ -37,7 +37,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """`latencies` are microseconds, sorted; without those of the warm-up."""
+    """`latencies` are microseconds, sorted, without the warm-up's."""
 
     sent: int
     failed: int

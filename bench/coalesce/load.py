@@ -49,7 +49,7 @@ class Crowd:
         self.latencies = array("I")
 
     def run(self, seconds: float) -> float:
-        """-> seconds until everything was acknowledged."""
+        """-> seconds until all records were acknowledged."""
         interval, count = 1 / self.options.rate, int(self.options.rate * seconds)
         begin, done = time.monotonic(), 0
         while done < count:

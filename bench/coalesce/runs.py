@@ -1,4 +1,4 @@
-"""One way at one load."""
+"""One setup at one load."""
 
 from __future__ import annotations
 

@@ -6,6 +6,6 @@ message_sets  an old client's handling of a message set: CRCs, offsets, wrappers
 fetching      Fetch v2 as bytes: the request, and an answer read piece by piece
 slow          500 consumers in one process, some KB/s each (python -m bench.legacy.slow)
 fast          one consumer that reads a topic at full speed
-sampling      CPU and memory of brokers and of Shoal meanwhile
-runs, report  one way through all of it; a table, and report.json
+sampling      CPU and memory of brokers and Shoal
+runs, report  one setup from start to end; a table, and report.json
 """

@@ -40,7 +40,7 @@ LISTENERS = {
 HEAPS = {
     OLD: "4g",
     NEW: "1g",
-}  # kafka-server-start.sh has 1 GiB, which is not enough for a broker that converts for so many consumers
+}  # kafka-server-start.sh sets 1 GiB: too little for a broker that converts for so many consumers
 ROUNDS = 2
 FINISH = 16
 

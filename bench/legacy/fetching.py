@@ -1,4 +1,4 @@
-"""Fetch v2 as bytes, the version of the clients 0.10.0: the request, and an answer that is read as it trickles in.
+"""Fetch v2 as bytes, the version of the clients 0.10.0: the request, and an answer read as it arrives.
 
 FetchRequest v2:  replica_id i32, max_wait i32, min_bytes i32, [topic string, [partition i32, offset i64, max_bytes
 i32]] FetchResponse v2: throttle i32, [topic string, [partition i32, error i16, high watermark i64, record set bytes]]
@@ -35,7 +35,7 @@ def fetch(topic: str, offset: int) -> bytes:
 
 
 def _layout(topic: str) -> struct.Struct:
-    """From the size of the frame to that of the record set."""
+    """The fields from the frame's size to the record set's."""
     return struct.Struct(f">iiiih{len(topic)}siihqi")
 
 

@@ -37,7 +37,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Damaged(RuntimeError):
-    """No client could read this, or it would read other data than were written."""
+    """No client could read this, or it is not the data written."""
 
 
 class Message(NamedTuple):
@@ -132,7 +132,7 @@ class SetReader:
         self.largest = max(self.largest, len(entry))
         for message in _messages(entry):
             if message.offset < self.next_offset and not self.messages:
-                continue  # of the first wrapper, before what was asked for
+                continue  # of the first wrapper, before the requested offset
             if message.offset != self.next_offset:
                 raise Damaged(f"offset {message.offset} where {self.next_offset} was due")
             self._check(message)

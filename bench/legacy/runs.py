@@ -1,4 +1,4 @@
-"""One way for old consumers: many slow ones, and a fast one."""
+"""One setup for old consumers: many slow ones, and a fast one."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Crowd:
 
 
 async def slow(way: Way, crowd: Crowd, work: Path) -> Figures:
-    """Raises RuntimeError where a consumer was given what it cannot read, NotReady or ProcessLookupError where Shoal
-    has ended. `ended`: what a broker said that did."""
+    """Raises RuntimeError if a consumer was sent unreadable data, NotReady or ProcessLookupError if Shoal has ended.
+    `ended`: the final log lines of a broker that ended."""
     argv = [sys.executable, "-m", "bench.legacy.slow", "--host", way.address[0], "--port", str(way.address[1])]
     argv += [text for name, value in asdict(crowd).items() for text in (f"--{name}", str(value))]
     began = trio.current_time()

@@ -64,7 +64,7 @@ class Watch:
 
 
 class TcpBuffers:
-    """Buffers of all sockets of this machine: bytes that are sent and not received are here, in no process's memory."""
+    """Buffers of all sockets of this machine: bytes sent and not received are in no process's memory."""
 
     def __init__(self) -> None:
         self.most_mib = 0.0
@@ -74,7 +74,7 @@ class TcpBuffers:
 
 
 def tcp_buffers_mib(sockstat: str) -> float:
-    """The pages behind `mem` in the line of TCP (proc(5))."""
+    """The pages in `mem` of the TCP line (proc(5))."""
     (line,) = (line.split() for line in sockstat.splitlines() if line.startswith("TCP:"))
     return int(line[line.index("mem") + 1]) * _PAGE / (1 << 20)
 
@@ -96,7 +96,7 @@ async def watching(processes: Mapping[str, Process]) -> AsyncIterator[tuple[Mapp
         nursery.start_soon(_sample, watches, tcp)
         try:
             yield watches, tcp
-        except Exception as error:  # a nursery would make a group of it
+        except Exception as error:  # a nursery would raise an exception group
             failed = error
         nursery.cancel_scope.cancel()
     if failed:

@@ -1,9 +1,9 @@
 """Many consumers in one process that each take some KB/s: `python -m bench.legacy.slow`.
 
-Each has a connection with a small receive buffer and segments as they are on a real network (on loopback a kernel would
-hold megabytes for each of them), asks for a megabyte, as is its default, and takes a bite of the answer each second.
-What has come is verified as soon as a message is whole. When the time is over ("end" is printed) a few of them read
-their answer to its end, and one more, at full speed: an answer that takes minutes would otherwise never be seen whole.
+Each has a connection with a small receive buffer and segments as on a real network (on loopback a kernel would hold
+megabytes for each), requests a megabyte, the client's default, and reads a part of the answer each second. Each message
+is verified once it is complete. When the time is over ("end" is printed) a few of them read their answer to its end,
+and one more, at full speed: otherwise no answer that takes minutes would be read whole.
 The last line is JSON: a `Life` for each.
 """
 
@@ -40,13 +40,13 @@ FULL_SPEED = 256 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """What one consumer has seen. Seconds are since the beginning of all."""
+    """The figures of one consumer. Seconds are since the start of the run."""
 
     received: int = 0  # bytes of records, until the time was over
-    in_time: int = 0  # messages that were whole by then
+    in_time: int = 0  # messages complete by then
     messages: int = 0  # verified, in all
     answers: int = 0  # read whole
-    finished: bool = False  # had two answers more when the time was over
+    finished: bool = False  # read two more answers at the end
     padding: int = 0  # bytes
     largest: int = 0  # bytes of an entry
     first_at: float | None = None
@@ -112,7 +112,7 @@ class Consumer:
         await self._socket.send(fetch(self._kind.topic, start))
 
     async def _read(self, most: int) -> int:
-        """-> bytes of records. Raises Damaged; ConnectionError where the other side has hung up."""
+        """-> bytes of records. Raises Damaged; ConnectionError if the peer hung up."""
         records = self._answer.records
         data = await self._socket.recv(min(most, self._answer.wanted))
         if not data:
@@ -132,7 +132,7 @@ class Consumer:
 
 
 async def run(options: argparse.Namespace) -> list[Life]:
-    """Raises Damaged, ConnectionError; trio.TooSlowError where there is no connection."""
+    """Raises Damaged, ConnectionError; trio.TooSlowError if it cannot connect."""
     crowd = list(_crowd(options))
     await together(*(one.connect for one in crowd))
     print(BEGIN, flush=True)
@@ -150,7 +150,7 @@ async def run(options: argparse.Namespace) -> list[Life]:
 
 
 def _crowd(options: argparse.Namespace) -> Iterator[Consumer]:
-    """Each begins at a batch, and the next one at another."""
+    """Consumers start at the batches in turn."""
     by_codec = kinds(options.batches)
     for number in range(options.consumers):
         kind = by_codec[CODECS[number % len(CODECS)]]

@@ -1,8 +1,8 @@
 """Topics of large batches: 1 MB compressed, 7 MB of records, as producers with a large `batch.size` make them.
 
-Every record follows from its offset, so that a reader can check each without asking anybody: a numbered text that
-compresses well, and noise that does not compress at all, which makes all codecs shrink it alike. The broker gives
-batches the offsets that are meant: each partition is written once, by one connection, in order.
+Every record follows from its offset, so that a reader can check each by itself: a numbered text that compresses well,
+and incompressible noise, which makes all codecs shrink it alike. The broker assigns the intended offsets: each
+partition is written once, by one connection, in order.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """As Java does it: it reads no blocks that depend on others."""
+    """As in Java: no linked blocks."""
     packed: bytes = lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False)
     return packed
 
 
 def _snappy(data: bytes) -> bytes:
-    """Like librdkafka: one block, which cannot be decompressed in parts."""
+    """As in librdkafka: one block, which cannot be decompressed in parts."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 
@@ -112,13 +112,13 @@ class Kind:
 
 
 def kinds(batches: int) -> dict[str, Kind]:
-    """By codec. A batch of each takes about 1 MB and fits into `message.max.bytes` as brokers have it by default."""
+    """By codec. A batch of each takes about 1 MB and fits into the default `message.max.bytes`."""
     compressed = {codec: Kind(codec=codec, batches=batches, records=count) for codec, count in _RECORDS.items()}
     return {"none": Kind(codec="none", batches=4 * batches, records=1_800), **compressed}
 
 
 async def stage(bootstrap: str, address: Address, sets: Mapping[Kind, list[bytes]]) -> None:
-    """Make and fill the topics. Raises RuntimeError where the broker does not hold what was sent."""
+    """Create and fill the topics. Raises RuntimeError if the broker does not hold what was sent."""
     topics = Topics(bootstrap)
     for kind, batches in sets.items():
         await topics.create(kind.topic)
@@ -139,7 +139,7 @@ def _batch(codec: str, first: int, count: int) -> bytes:
 
 
 def _record(offset: int, delta: int) -> bytes:
-    """Its timestamp's delta is that of its offset."""
+    """Its timestamp delta equals its offset delta."""
     key, value, place = key_of(offset), value_of(offset), frames.zigzag(delta)
     body = b"".join((b"\0", place, place, frames.zigzag(len(key)), key, frames.zigzag(len(value)), value, b"\0"))
     return frames.zigzag(len(body)) + body

@@ -1,4 +1,4 @@
-"""seed -> plan. All random values are from one generator, in one order: the same seed is the same plan."""
+"""seed -> plan. All random values come from one generator, in one order: the same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS = 45.0  # of traffic and faults; start, healing and reading take additio
 FIRST_FAULT, LAST_FAULT = 4.0, 40.0
 _NEAR, _SOON_S = 0.5, 2.0  # share of faults that follow the previous one within this time: they hit a recovery
 _HANDS = 5  # seeds that share all kinds of faults
-_TRIES = 20  # to find a place and a time at which the faults do not exceed the limit
+_TRIES = 20  # attempts to find a place and a time within the fault limit
 _SMALL = 50  # partitions: only smaller topics are recreated
 _DAYS = 3 * 24 * 3600  # older than producer.id.expiration.ms
 _COALESCED = 0.7  # share of the producers, in rounds with coalescing
@@ -129,10 +129,10 @@ def _producer(draw: random.Random, number: int, topic: TopicPlan, nodes: int) ->
         kind = "idempotent"
     shape = "keyed" if topic.compacted else draw.choice(("orders", "orders", "odd", "tiny", "large"))
     client = draw.choices(("librdkafka", "kafka-python", "java"), (8, 1, 1))[0]
-    if topic.compacted or topic.shortened:  # removed records are known from acknowledgements, each of one record
+    if topic.compacted or topic.shortened:  # removed records are known from acknowledgements, one record each
         client, kind = "librdkafka", "idempotent"
     if client == "java":
-        # VerifiableProducer: plain values, a partition by its own choice.
+        # VerifiableProducer: plain values; it chooses the partition.
         kind, shape = "plain", "verifiable"
     elif client == "kafka-python":
         kind = "idempotent" if kind == "transactional" else kind
@@ -189,7 +189,7 @@ _LENGTHS: Mapping[str, tuple[float, float]] = {
 
 
 def hand_of(seed: int) -> frozenset[str]:
-    """The kinds of fault that this seed always has: five seeds share all kinds, each time in another order."""
+    """The kinds of fault that this seed always has: five seeds cover all kinds, each time in another order."""
     kinds = list(_LENGTHS)
     random.Random(seed // _HANDS).shuffle(kinds)
     return frozenset(kinds[seed % _HANDS :: _HANDS])
@@ -219,7 +219,7 @@ def _places(plan: Plan) -> dict[str, list[str]]:
 
 def _faults(draw: random.Random, plan: Plan) -> tuple[FaultPlan, ...]:
     places = _places(plan)
-    # The copy of such a topic may lack any record: so its share is limited.
+    # The copy of such a topic may lack any record, so their share is limited.
     more = sorted(places.keys() - {"recreate-topic"})
     kinds = sorted(hand_of(plan.seed) & places.keys()) + draw.choices(more, k=draw.choice((0, 4, 10)))
     draw.shuffle(kinds)

@@ -15,9 +15,7 @@ INSIDE = "inside:"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 DOWN = ("kill-broker", "stop-broker", "pause-broker", "swap-agent", "fail-disk")
 """Faults that take a broker down for a while."""
-_RECOVERY = (
-    12.0  # seconds between two faults that take away brokers of a cluster with transactions: to elect, to come back
-)
+_RECOVERY = 12.0  # seconds between faults that remove brokers of a cluster with transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +180,7 @@ def from_json(data: bytes) -> Plan:
 
 
 def crowded(plan: Plan, faults: list[FaultPlan], fault: FaultPlan) -> bool:
-    """Kafka itself would not survive this fault beside the others: see the top of this file."""
+    """Kafka itself would not survive this fault together with the others: see the top of this file."""
     cluster = _weakened(fault)
     if cluster is None or not plan.transactional(cluster):
         return False
@@ -193,7 +191,7 @@ def crowded(plan: Plan, faults: list[FaultPlan], fault: FaultPlan) -> bool:
 
 
 def _weakened(fault: FaultPlan) -> str | None:
-    """The cluster that lacks a broker, or whose brokers cannot reach each other: replicas fall out of sync."""
+    """The cluster that lacks a broker, or whose brokers cannot reach each other: replicas leave the ISR."""
     kind, _, place = fault.where.partition(":")
     if fault.kind in DOWN:
         return place.partition(":")[0]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _CONVERGE_S = 180.0
-STILL_S = 75.0  # without an arriving record for this long, none will follow
+STILL_S = 75.0  # if no record arrives for this long, none will
 _HEAL_S = 90.0
 _FLUSH_S = 100.0
 _ANSWER_S = 15.0
@@ -72,7 +72,7 @@ async def run_round(
     before_judging: Callable[[World], Awaitable[None]] = nothing,
     still_s: float = STILL_S,
 ) -> Verdict:
-    """Never raises for findings, nor for a round that could not run: `broken` says why.
+    """Never raises for findings, nor for a round that could not run: `broken` has the reason.
 
     `before_judging` is called when all producers have ended and their records have arrived or been lost; `still_s`: the
     longest time without an arriving record.
@@ -83,7 +83,7 @@ async def run_round(
     try:
         async with running_world(pool, plan, run, work, said) as world:
             await _Round(world, verdict, before_judging, still_s).play()
-    except Exception as group:  # a fault of the harness, too: continue with the next seed
+    except Exception as group:  # or a fault of the harness: continue with the next seed
         said("".join(traceback.format_exception(group)))
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
@@ -177,7 +177,7 @@ class _Round:
     # -- comparison ---------------------------------------------------------------------------------------------------
 
     async def _converge(self) -> None:
-        """Wait until no record is missing, or none has arrived for long. Then the findings count."""
+        """Wait until no record is missing, or none has arrived for long; then report the findings."""
         world, verdict = self._world, self._verdict
         comparisons = [Comparison(world, topic) for topic in world.plan.topics]
         for one in comparisons:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 async def shortest(
     items: Sequence[T], fails: Callable[[tuple[T, ...]], Awaitable[bool]], is_over: Callable[[], bool]
 ) -> tuple[T, ...]:
-    """A subsequence of `items` that still fails, of which no item can be left out, or the best one when `is_over`.
+    """A subsequence of `items` that still fails and from which no item can be removed, or the best one when `is_over`.
 
     `items` as a whole fails; `fails` is called for each candidate.
     """

@@ -1,4 +1,4 @@
-"""A seed is a plan, always the same; a plan is sound, and survives JSON."""
+"""A seed always gives the same plan; a plan is sound, and survives JSON."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_round_passes(pool: Pool, tmp_path: Path) -> None:
 
 
 async def test_what_is_planted_is_found(pool: Pool, tmp_path: Path) -> None:
-    """An envelope, a record that was never written, the first record once more, and the loss of ten."""
+    """An envelope, a foreign record, a repeated first record, and the loss of ten."""
 
     async def plant(world: World) -> None:
         (topic,) = world.plan.topics

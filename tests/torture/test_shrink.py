@@ -1,4 +1,4 @@
-"""The shortest part that still fails is found, in order, and within the time that there is."""
+"""The shortest part that still fails is found, in order, and within the time limit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Mirrors, a Shoal and a target cluster as models, at thousands of schedules a minute: what a run on real brokers
-rarely reaches.
+"""Models of mirrors, a Shoal and a target cluster, at thousands of schedules a minute: they reach states that are rare
+on real brokers.
 
     source ── producer ── links ──[ UnwrapPath, Exchange, PartitionProgress: Shoal's own ]── links.upstream ── replicas
               (Java client)  (in place of sockets)                                    (leader, followers with a prefix)

@@ -1,6 +1,6 @@
-"""Schedules that failed once, each found by the models themselves and shortened, by the fault that they show.
+"""Schedules that once failed, found and shortened by the models, by the fault that they show.
 
-`OPEN` names what is not mended yet, and what random schedules must leave out so that they find something else.
+`OPEN` names the faults not yet fixed, and what random schedules must leave out to find others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAULTS: Mapping[str, Schedule] = {
             ("upgrade", 10, 3),
         ),
     ),
-    # 1.2: a follower has a part of a set when it becomes the leader
+    # 1.2: a follower has part of a set when it becomes the leader
     "a prefix of a set": Schedule(
         Config(partitions=2, sets=Sets.AGENT),
         (
@@ -64,7 +64,7 @@ FAULTS: Mapping[str, Schedule] = {
             ("elect", 7, 0),
         ),
     ),
-    # 1.4: two sources, one target partition; the other's request throws the doubt away
+    # 1.4: two sources, one target partition; the other's request discards the doubt
     "two mirrors": Schedule(
         Config(mirrors=2, shared=True, batches=4),
         (
@@ -75,7 +75,7 @@ FAULTS: Mapping[str, Schedule] = {
             ("cut", 0, 2),
         ),
     ),
-    # 1.6: raw batches before the first envelope, several in flight; all of them come again
+    # 1.6: raw batches before the first envelope, several in flight; all are resent
     "raw before the first envelope": Schedule(
         Config(idempotent=True, in_flight=5, batches=4, max_message_bytes=150),
         (
@@ -113,5 +113,5 @@ FAULTS: Mapping[str, Schedule] = {
     ),
 }
 
-# fault -> the item of issue 14, or of FINDINGS; and the features that make it (schedules.FEATURES)
+# fault -> the item of issue 14, or of FINDINGS; and the features that cause it (schedules.FEATURES)
 OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {}

@@ -1,10 +1,8 @@
-"""The replacement of `shoal.proxy.connection.connection.Connection` before a route's handler: frames in, frames out, no
-sockets.
+"""Replaces `shoal.proxy.connection.connection.Connection` for a route's handler: frames in, frames out, no sockets.
 
-Requests of a connection are handled one after the other, as by `RequestPump`; answers go to the client in the order of
-the requests. The broker, too, takes a connection's requests one after the other, and the next one when it has answered
-(it mutes the channel). What a broker has received when a connection ends may still be appended, much later: such
-requests are the world's `late` ones.
+A connection's requests are handled one at a time, as by `RequestPump`; answers go to the client in request order. The
+broker, too, takes a connection's next request only after answering the last (it mutes the channel). What a broker has
+received when a connection ends may still be appended much later: such requests are in the world's `late`.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ _numbers = count(1)
 class Link:
     """One connection of a client to Shoal, and its connection to a broker.
 
-    `to_client` is given answer frames, and None when the connection ends; `upstream` has what the broker did not answer
-    yet.
+    `to_client` gets answer frames, and None when the connection ends; `upstream` has the requests that the broker has
+    not answered.
     """
 
     tap = None
@@ -90,7 +88,7 @@ class Link:
         self._news.set()
 
     async def run(self, versions: bytes, answer: bytes) -> None:
-        """The client asks for the broker's API versions first, as every client does."""
+        """The client first requests the broker's API versions, as every client does."""
         self.path.opened(self)  # type: ignore[arg-type]
         try:
             with self._scope:
@@ -138,7 +136,7 @@ class Link:
     # -- the broker's end ----------------------------------------------------------------------------------------------
 
     def answered(self, frame: bytes) -> None:
-        """To the first request."""
+        """Answers the first request."""
         self.upstream.popleft()
         self.busy = False
         entry = self._owed.popleft()

@@ -1,6 +1,6 @@
-"""A trio loop that a test turns by hand: `do` runs something inside of it and returns when every task waits.
+"""A trio loop that a test steps manually: `do` runs a function in it and returns when every task waits.
 
-It is trio's guest mode, whose host is a list of callbacks: no thread, no real time, the same order in every run.
+It is trio's guest mode, hosted by a list of callbacks: no thread, no real time, the same order in every run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Loop:
         async with trio.open_nursery() as self._nursery:
             while not self._ending:
                 if not self._todo:
-                    await trio.lowlevel.checkpoint()  # never idle: then a thread would wait for it
+                    await trio.lowlevel.checkpoint()  # never idle: otherwise a thread would wait for it
                     continue
                 self._todo[0]()
                 await trio.testing.wait_all_tasks_blocked()

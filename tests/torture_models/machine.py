@@ -1,4 +1,4 @@
-"""The same steps as a state machine of hypothesis, which draws and shortens schedules in its own way."""
+"""The same steps as a hypothesis state machine, which draws and shrinks schedules in its own way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = st.integers(0, 31)
 
 @st.composite
 def configs(draw: DrawFn) -> Config:
-    """Without what makes faults that are known and not mended yet."""
+    """Without features that cause known faults."""
     mirrors = draw(st.integers(1, 2))
     config = Config(
         idempotent=draw(st.booleans()),
@@ -43,7 +43,7 @@ def configs(draw: DrawFn) -> Config:
 
 
 class MirrorMachine(RuleBasedStateMachine):
-    """The verdict is asked for when the schedule has come to its end."""
+    """The verdict is checked at the end of the schedule."""
 
     world: World
 

@@ -1,11 +1,10 @@
-"""A mirror's producer, like the Java client's: what it sends and when, and how it handles an answer.
+"""A mirror's producer, like the Java client: what it sends and when, and how it handles an answer.
 
     Sender.sendProducerData, completeBatch, failBatch; RecordAccumulator.shouldStopDrainBatchesForPartition;
     TransactionManager.canRetry, bumpIdempotentProducerEpoch
 
-Without idempotence (Connect's default) a batch that failed is sent again as it was, and nothing of its partition is
-sent before it where one request is in flight. With idempotence up to five are in flight; a retry waits until it is the
-first of those in flight.
+Without idempotence (Connect's default) a failed batch is resent unchanged, and with one request in flight nothing of
+its partition is sent before it. With idempotence up to five are in flight; a retry waits until it is the first of them.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ SEQUENCES = 1 << 31
 
 @dataclass(eq=False)
 class Outer:
-    """A batch of the producer. `offsets`: the source records that it stands for."""
+    """A batch of the producer. `offsets`: of the source records that it contains."""
 
     records: list[NewRecord]
     offsets: range
     wrapped: bool
     sequence: int = -1
-    sent: int = 0  # how often
+    sent: int = 0  # number of attempts
     in_flight: bool = False
     rewritten: bool = False  # sequenceHasBeenReset
     frame: bytes = b""
@@ -48,7 +47,7 @@ class Outer:
 
 @dataclass
 class Lane:
-    """A partition: batches that are not acknowledged, in order."""
+    """A partition: unacknowledged batches, in order."""
 
     queue: deque[Outer] = field(default_factory=deque)
     next_sequence: int = 0
@@ -69,7 +68,7 @@ class Producer:
         return self.lanes.setdefault(partition, Lane())
 
     def add(self, partition: int, records: Sequence[NewRecord], offsets: range, *, wrapped: bool, join: bool) -> None:
-        """`join`: to the batch before, where that is not sent yet."""
+        """`join`: to the previous batch, if not yet sent."""
         queue = self.lane(partition).queue
         if join and queue and not queue[-1].sent and queue[-1].sequence < 0:
             last = queue[-1]

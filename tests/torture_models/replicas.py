@@ -1,11 +1,11 @@
-"""One partition of a target cluster: a leader's log, followers that have a prefix of it, and what the leader knows of
-producers.
+"""One partition of a target cluster: a leader's log, followers that have a prefix of it, and the leader's producer
+state.
 
     UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, ProducerStateEntry (5 batches; 1 after
-    a stop in order, whose snapshot has no more). `test_replicas.py` asks a real broker the same questions.
+    an orderly stop, because the snapshot has no more). `test_replicas.py` compares it with a real broker.
 
-Followers fetch batches, not sets, so a prefix ends between any two batches. What is answered with success (acks=all) is
-on every replica in sync, so a leader is elected among those that have it; what is behind, it may have in part.
+Followers fetch batches, not sets, so a prefix ends between any two batches. What is acknowledged (acks=all) is on every
+in-sync replica, so any elected leader has it; of later batches it may have a part.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TRANSACTIONAL = 0x10
 
 
 class Sets(Enum):
-    """What a broker does with several batches in one record set."""
+    """A broker's behaviour for several batches in one record set."""
 
     REFUSED = "refused"  # every stock broker
-    AGENT = "agent"  # docs/agent.md: a repeated set is acknowledged where all of it is there, else refused
+    AGENT = "agent"  # docs/agent.md: a repeated set is acknowledged if all of it is there, else refused
     STOCK_CHECK = "stock check"  # accepts them, and treats a set as a duplicate if any of its batches is one
 
 
@@ -59,7 +59,7 @@ class Kept(NamedTuple):
 
 @dataclass
 class Known:
-    """What is remembered of a producer."""
+    """The state of a producer."""
 
     epoch: int
     kept: deque[Kept] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -80,14 +80,14 @@ def stamp_of(batch: bytes) -> Stamp | None:
 
 
 def _side_by_side(known: list[Kept | None]) -> bool:
-    """All batches are remembered, one after the other."""
+    """All batches are remembered, consecutively."""
     found = [kept for kept in known if kept is not None]
     ends = [kept.base + (kept.last - kept.first) % SEQUENCES + 1 for kept in found]
     return len(found) == len(known) and ends[:-1] == [kept.base for kept in found[1:]]
 
 
 def _has_no_gap(batches: list[bytes]) -> bool:
-    """Within a set the batches of each producer id follow each other, as the agent has it."""
+    """Within a set the batches of each producer id are consecutive, as the agent requires."""
     last: dict[int, Stamp] = {}
     for stamp in filter(None, map(stamp_of, batches)):
         before = last.get(stamp.producer_id)
@@ -103,7 +103,7 @@ def _follows(last: int, first: int) -> bool:
 
 @dataclass
 class Partition:
-    """`lengths`: how many batches each replica has; `leader` has all. Every method is of the leader."""
+    """`lengths`: number of batches on each replica; `leader` has all. Every method acts on the leader."""
 
     replicas: int = 3
     max_message_bytes: int = 1 << 20
@@ -113,8 +113,8 @@ class Partition:
     log: list[Entry] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     producers: dict[int, Known] = field(default_factory=dict)
-    begins_at_zero: bool = False  # an unknown producer: as KIP-890 has it for transactions
-    forgotten: int = 0  # producers in this many of the first batches have expired
+    begins_at_zero: bool = False  # an unknown producer: as in KIP-890 for transactions
+    forgotten: int = 0  # producers of this many of the first batches have expired
 
     def __post_init__(self) -> None:
         self.lengths = [0] * self.replicas
@@ -127,7 +127,7 @@ class Partition:
     # -- producing -----------------------------------------------------------------------------------------------------
 
     def produce(self, record_set: bytes, sets: Sets = Sets.REFUSED) -> tuple[int, int, int]:
-        """Error code, base offset, and how many batches must be on all replicas before it is answered."""
+        """Error code, base offset, and the number of batches that all replicas must have before the answer."""
         batches = batches_of(record_set)
         if len(batches) > 1 and sets is Sets.REFUSED:
             return INVALID, -1, 0
@@ -157,7 +157,7 @@ class Partition:
         return OK, self._append(batches, stamps), len(self.log)
 
     def _check_bytes(self, batch: bytes) -> int:
-        """UnifiedLog.analyzeAndValidateRecords, of every batch first."""
+        """UnifiedLog.analyzeAndValidateRecords, first for every batch."""
         base, length, _, magic, crc = struct.unpack_from(">qiibI", batch)
         if base or magic != 2 or length + 12 != len(batch):
             return INVALID

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedule", "drawn", "run", "shrunk"]
 
-# How often each step is drawn: most of them are progress, or nothing is ever in the middle of anything.
+# How often each step is drawn: mostly progress, or nothing would ever be in progress.
 WEIGHTS = {
     "fetch": 14,
     "send": 14,
@@ -97,7 +97,7 @@ def _config(rng: random.Random) -> Config:
 
 
 def run(schedule: Schedule) -> list[str]:
-    """What is wrong; nothing, if all is well."""
+    """The findings; empty if there are none."""
     world = World(schedule.config)
     try:
         for step in schedule.steps:
@@ -114,7 +114,7 @@ def kind(found: Sequence[str]) -> str:
 
 
 def shrunk(schedule: Schedule, judge: Callable[[Schedule], list[str]] = run) -> Schedule:
-    """The schedule with everything left out that it does not need to fail in the same way."""
+    """The schedule without everything not needed to fail in the same way."""
     wanted = kind(judge(schedule))
     assert wanted
 

@@ -1,5 +1,4 @@
-"""Source partitions, whose every record says where it comes from, and what a mirror is given of them: envelopes or
-records."""
+"""Source partitions, whose records name their origin, and what a mirror reads of them: envelopes or records."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def record_id(record: NewRecord) -> tuple[int, int, int]:
 
 
 def envelopes(source: int, partition: int, batches: Sequence[Batch], serials: Callable[[], int]) -> list[NewRecord]:
-    """The records that the mirror's application gets of these batches."""
+    """The records that the mirror's application gets from these batches."""
     record_set = b"".join(batch.stored for batch in batches)
     context = WrapContext(
         cluster=f"source-{source}",

@@ -1,8 +1,8 @@
-"""A real broker is asked what the model of one is asked, in one order drawn at random: the same error codes and
-offsets, the same log.
+"""A real broker and the model get the same requests in one random order: the same error codes and offsets, the same
+log.
 
-Also over an orderly stop and a start. (`Sets.STOCK_CHECK` is no broker here: one that takes sets and
-keeps Kafka's check.)
+Also across an orderly stop and a start. (`Sets.STOCK_CHECK` is not compared: no broker takes sets and keeps Kafka's
+check.)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tests.support.kafka.clusters import Pair, SharedClusters
 
 TOO_LATE = 4_000_000_000_000
-OLD = 1_700_000_000_000  # a broker that starts forgets producers whose last batch is older than a day
+OLD = 1_700_000_000_000  # a starting broker forgets producers whose last batch is older than a day
 MAX_BYTES = 250
 
 
 class Asker:
-    """Producers who make all mistakes there are: repeat, skip, go back, change their epoch or their records."""
+    """Producers that make all possible mistakes: repeat, skip, go back, change their epoch or their records."""
 
     def __init__(self, seed: int, timestamp: int) -> None:
         self.timestamp = timestamp
@@ -50,7 +50,7 @@ class Asker:
         return record_set
 
     def _mixed(self, most: int) -> bytes:
-        """A part of what was sent and more, or only a part."""
+        """Consecutive batches out of the last four sets sent."""
         batches = [batch for one in self.sent[-4:] for batch in batches_of(one)]
         start = self.draw.randrange(len(batches))
         return b"".join(batches[start : start + self.draw.randint(1, most)])
@@ -85,7 +85,7 @@ def both(
 async def compared(
     cluster: Cluster, topic: str, sets: Sets, *, seeds: range, number: int, restarts: int = 0, old: bool = False
 ) -> set[int]:
-    """-> the error codes that were seen."""
+    """-> all error codes."""
     node, seen = cluster.nodes[1], set[int]()
     config = {"max.message.bytes": str(MAX_BYTES), "message.timestamp.after.max.ms": "3600000"}
     for seed in seeds:

@@ -1,5 +1,4 @@
-"""The models themselves: that nothing is found where nothing happens, and that schedules are repeatable and shortened
-rightly."""
+"""The models themselves: without faults they find nothing; schedules are repeatable and shrink correctly."""
 
 from __future__ import annotations
 

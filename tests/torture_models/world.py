@@ -1,11 +1,11 @@
-"""Mirrors, a Shoal and the brokers of a target cluster, and whatever may happen between them, one step at a time.
+"""Mirrors, a Shoal and the brokers of a target cluster, and all events between them, one step at a time.
 
     source_log -> Producer (a mirror's) -> Link -> UnwrapPath (Shoal's own) -> Link.upstream -> Partition (a leader and
     followers)
 
-A schedule is a list of steps `(name, number, number)`; a step that makes no sense where it stands does nothing, so
-every list is a schedule and every part of it, too: that is what makes them short when they fail. `finish` lets
-everything arrive, and `verdict` compares the target's logs with the source's.
+A schedule is a list of steps `(name, number, number)`. An inapplicable step does nothing, so every list is a schedule,
+and so is every part of it: that allows shrinking. `finish` delivers everything, and `verdict` compares the target's
+logs with the source's.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Config:
 
 @dataclass(eq=False)
 class Pending:
-    """A produce request at the broker, appended, whose answer waits for the followers."""
+    """A produce request at the broker: appended, its answer waits for the followers."""
 
     link: Link | None
     head: Head
@@ -130,8 +130,8 @@ class World:
         self._serials, self._numbers, self._ids = count(1_000), count(1), count(5_000)
         names = ["orders"] if config.shared else [f"{'ABC'[number]}.orders" for number in range(config.mirrors)]
         self.topic_ids = {name: bytes([0xAA] * 15 + [number]) for number, name in enumerate(names)}
-        # Idempotent mirrors would fall into Kafka's own hole: a leader that does not know a producer takes what comes
-        # behind a lost batch.
+        # Idempotent mirrors would hit a gap in Kafka: a leader that does not know a producer accepts what follows a
+        # lost batch.
         strict = config.idempotent
         self.logs: dict[tuple[str, int], Partition] = {
             (name, index): Partition(NODES, config.max_message_bytes, leader=index % NODES, begins_at_zero=strict)
@@ -254,10 +254,9 @@ class World:
         return sent
 
     def _is_first_elsewhere(self, mirror: Mirror, index: int, node: int) -> bool:
-        """Nothing of an idempotent producer is appended yet, and its first batch is under way to a broker that led
-        before.
+        """Nothing of an idempotent producer is appended yet, and its first batch is in flight to a former leader.
 
-        The new leader does not know the producer id and would take what comes behind that batch: Kafka's own hole.
+        The new leader does not know the producer id and would accept what follows that batch: Kafka's own gap.
         """
         if not self.config.idempotent or mirror.producer.lane(index).last_acked >= 0:
             return False
@@ -311,10 +310,10 @@ class World:
             del mirror.links[node]
 
     def _may_double(self, mirror: Mirror, outers: dict[int, Outer]) -> None:
-        """What any producer without idempotence may send twice after an error: what it sent raw, and with several in
-        flight anything.
+        """What any producer without idempotence may send twice after an error: its raw batches, and with several
+        requests in flight anything.
 
-        So it is with sets to a broker that does not know a repeated one (docs/multi-batch.md).
+        The same holds for sets to a broker that does not detect a repeated one (docs/multi-batch.md).
         """
         config = self.config
         if config.idempotent:
@@ -368,7 +367,7 @@ class World:
     # brokers
 
     def serve(self, a: int, b: int) -> None:
-        """A broker takes a request and answers it, with all replicas at hand; b: or so many requests of that
+        """A broker takes a request and answers it once all replicas have it; b: or this many requests of that
         connection."""
         for _ in range(1 + b % 3):
             link = self._pick([one for one in self.links if one.upstream], a)
@@ -448,8 +447,8 @@ class World:
         self.pending = left
 
     def cut(self, a: int, b: int) -> None:
-        """Shoal's connection to a broker is lost; b: with the requests that lie in it, or they are late, or the first
-        of them is."""
+        """Shoal's connection to a broker is lost; b: its unanswered requests are lost or late, or only the first is
+        late."""
         link = self._pick([one for one in self.links if not one.upstream_ended], a)
         if link is not None:
             self._lose(link, late=(0, 99, 1, 99)[b % 4])
@@ -494,7 +493,7 @@ class World:
         self._answer_pending()
 
     def upgrade(self, a: int, b: int) -> None:
-        """A broker goes, and comes back with the other version of Produce."""
+        """A broker stops, and restarts with the other version of Produce."""
         node = a % NODES
         for partition in self.logs.values():
             if partition.leader == node:
@@ -507,13 +506,13 @@ class World:
         self._answer_pending()
 
     def lead_again(self, a: int, b: int) -> None:
-        """All replicas have all, and another one leads: as an operator moves leaders."""
+        """All replicas have all, and another one becomes leader, as in a leader election by an operator."""
         self._copy_all()
         partition = self._pick(list(self.logs.values()), a)
         self._elect(partition, a // len(self.logs) % NODES, dies=False)
 
     def forget(self, a: int, b: int) -> None:
-        """A leader restarts in order, and remembers one batch of each producer."""
+        """A leader restarts cleanly, and remembers one batch of each producer."""
         partition: Partition = self._pick(list(self.logs.values()), a)
         for link in [one for one in self.links if one.node == partition.leader and not one.upstream_ended]:
             self._lose(link, late=0)
@@ -625,7 +624,7 @@ class World:
 
 
 class _SmallFile(ProducersFile):
-    """A file that outlives a Shoal, without the file. To look through 16,384 slots takes longer than a schedule."""
+    """A file that outlives a Shoal, without the file. Scanning 16,384 slots takes longer than a schedule."""
 
     def __init__(self, memory: bytearray, listener: str, *_: object, **__: object) -> None:
         super().__init__(listener, None)
@@ -641,7 +640,7 @@ _SETTINGS = ListenerSettings(
     shallow=ShallowSettings(),
 )
 
-_OF_NO_TASK = frozenset({"fetch", "commit", "lose_late", "wait"})  # nothing of Shoal runs in them
+_OF_NO_TASK = frozenset({"fetch", "commit", "lose_late", "wait"})  # no code of Shoal runs in them
 
 STEPS: dict[str, Callable[[World, int, int], None]] = {
     "fetch": World.fetch,

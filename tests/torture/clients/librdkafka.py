@@ -1,4 +1,4 @@
-"""Producers of librdkafka. Each writes on a thread of its own until `stop`, whatever dies meanwhile."""
+"""Producers of librdkafka. Each writes on its own thread until `stop`, whatever fails meanwhile."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Writer:
         raise NotImplementedError
 
     def next_record(self, transaction: tuple[int, int] | None = None) -> tuple[Written, int, Entry]:
-        """The next record, its timestamp, and its entry, which is in the ledger from now on."""
+        """The next record, its timestamp, and its entry in the ledger."""
         self._number += 1
         sign = mark(self.plan.number, self._number)
         written = SHAPES[self.plan.shape](self.draw, sign)

@@ -1,7 +1,7 @@
 """A TCP relay between two processes that can be cut, slowed down and frozen.
 
-The process behind it advertises an address of its own in 127.0.0.0/8 (all of it is loopback on Linux); the relay
-listens there on the same port and forwards to 127.0.0.1. It does not parse bytes, so a cut hits the middle of frames.
+The process behind it advertises its own address in 127.0.0.0/8 (all loopback on Linux); the relay listens there on the
+same port and forwards to 127.0.0.1. It does not parse bytes, so a cut hits the middle of frames.
 
     cut       every connection is reset, and new ones are refused by a reset until the fault is over
     slow      a limit of bytes per second in each direction of each connection

@@ -93,7 +93,7 @@ def mirror_spec(
 
 
 class Worker(ConnectMirror):
-    """The connector that `spec` describes, on a worker of its own. `connected` creates it, once."""
+    """The connector that `spec` describes, on its own worker. `connected` creates it, once."""
 
     def worker_properties(self) -> dict[str, str]:
         factor = self.spec.extra.get("replication.factor") or "1"

@@ -71,7 +71,7 @@ class Part:
             self.deaths.append(process.exit_code)
 
     async def starved(self, seconds: float) -> None:
-        """Its files cannot grow, as on a full disk. A broker then ends by itself."""
+        """Its files cannot grow, as on a full disk. A broker then exits by itself."""
         if self.running:
             resource.prlimit(self.process().pid, resource.RLIMIT_FSIZE, (0, 0))
         self._held += 1

@@ -1,7 +1,7 @@
 """Shoal in a round: its configuration, its process, its disk and its clock.
 
-Each mirror has a wrap listener, and an unwrap listener of its own or a common one; some rounds also have a listener
-that joins the requests of a source's producers. Brokers are reached through the relay.
+Each mirror has a wrap listener, and its own or a common unwrap listener; some rounds also have a listener that joins
+the requests of a source's producers. Brokers are reached through the relay.
 """
 
 from __future__ import annotations

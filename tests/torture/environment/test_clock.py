@@ -1,4 +1,4 @@
-"""A process with a clock of its own sees the time of day step, forth and back, and its monotonic clock run on."""
+"""A process with a private clock sees the time of day jump in both directions, and its monotonic clock continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part whose files cannot grow is started again, whether it ends by itself or does not mind."""
+"""A part whose files cannot grow is restarted, whether or not it exits by itself."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     producers -> link:producers -> brokers of A <- link:A <- Shoal <- link:fetch <- mirror -> link:produce -> Shoal ->
     link:B -> brokers of B
 
-and in some rounds producers -> link:coalesce -> Shoal -> link:A. The brokers of a cluster of three reach each other by
-link:inside:B (what they say to the controllers goes directly).
+and in some rounds producers -> link:coalesce -> Shoal -> link:A. In a cluster of three, brokers reach each other by
+link:inside:B (requests to the controllers go directly).
 
 Names of topics and aliases are new in every round, so that rounds can share clusters.
 """
@@ -91,7 +91,7 @@ class World:
         return Topics(self.clusters[cluster].bootstrap, within=_ASKED_S)
 
     def processes_ended(self) -> list[str]:
-        """Parts that do not run although no fault holds them down."""
+        """Parts that have ended although no fault holds them down."""
         return [name for name, part in self.parts.items() if not part.running]
 
     @property

@@ -1,4 +1,4 @@
-"""Compares source, target and ledger of a world, topic by topic, by each topic's terms."""
+"""Compares source, target and ledger of a world, topic by topic, according to each topic's terms."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class Comparison:
-    """One topic and its copy. Call `prepare` when no producer writes any more; `compare` any number of times."""
+    """One topic and its copy. Call `prepare` once no producer writes any more; `compare` any number of times."""
 
     def __init__(self, world: World, topic: TopicPlan) -> None:
         self._world = world
@@ -152,7 +152,7 @@ class Comparison:
         ]
 
     def _own(self, records: list[Seen]) -> list[Seen]:
-        """Records without those of the other source, where both are copied into one topic."""
+        """Records without those of the other source, if both are copied into one topic."""
         if len(self._plan.mirrors) == 1:
             return records
         entries, cluster = self._world.ledger.entries, self.topic.cluster
@@ -165,7 +165,7 @@ class Comparison:
         ]
 
     def _history(self) -> Held:
-        """Everything that was acknowledged, and everything that is in the source."""
+        """Everything that was acknowledged or is in the source."""
         ledger = self._world.ledger
         places: dict[int, dict[int, Seen]] = {number: {} for number in self._held}
         for identity, entry in ledger.entries.items():

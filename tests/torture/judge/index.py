@@ -1,4 +1,4 @@
-"""Shoal's capture index: its files are readable, whatever process was killed or disk full."""
+"""Shoal's capture index: its files are readable after any kill or full disk."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Source, target and ledger in, findings out: each mode is checked against its guarantee.
 
 A copy is read partition by partition. The next record of the target is the next one of the source; or an earlier one
-(doubled); or a later one (those between are lost, or reordered if they follow); or none of the source's (strange). The
+(doubled); or a later one (those between are lost, or reordered if they follow); or not the source's (strange). The
 ledger knows its original bytes and timestamp.
 
-A topic's guarantee is its `Terms`. For a topic that was recreated, only existing records must be correct. For a
-compacted topic, or one with retention, the target must have what the source still has; it may also have what the source
-had.
+A topic's guarantee is its `Terms`. For a recreated topic, only existing records must be correct. For a compacted topic,
+or one with retention, the target must have what the source still has, and may have what the source had.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Findings:
 
     @property
     def faithful(self) -> bool:
-        """True without regard to duplicates, which are attributed elsewhere."""
+        """True regardless of duplicates, which are attributed elsewhere."""
         return not (self.lost or self.altered or self.reordered)
 
     def add(self, other: Findings) -> None:

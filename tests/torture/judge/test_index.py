@@ -1,4 +1,4 @@
-"""An index may end with its process, anywhere; a place in its middle that cannot be read is a finding."""
+"""An index may end anywhere, with its process; unreadable bytes before the end are a finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge sees what is planted: a loss, a repetition, another order, another byte, another time, an envelope, an
+"""The judge finds planted errors: a lost, repeated, reordered or altered record, a changed timestamp, an envelope, an
 aborted record."""
 
 from __future__ import annotations

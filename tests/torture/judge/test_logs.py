@@ -1,4 +1,4 @@
-"""A loud line is expected only where a fault of the round explains it."""
+"""A loud line is expected only if a fault of the round explains it."""
 
 from __future__ import annotations
 
