@@ -197,8 +197,7 @@ def test_a_phase_leaves_one_line_with_what_came_of_it() -> None:
     assert phases.current == "second"
 
 
-# -- watching a mirror
-# ---------------------------------------------------------------------------------------------------
+# -- watching a mirror -------------------------------------------------------------------------------------------------
 
 
 @dataclass

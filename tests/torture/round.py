@@ -174,7 +174,7 @@ class _Round:
             return False
         return True
 
-    # -- comparison ---------------------------------------------------------------------------------------------------
+    # -- comparison ----------------------------------------------------------------------------------------------------
 
     async def _converge(self) -> None:
         """Wait until no record is missing, or none has arrived for long; then report the findings."""
@@ -237,7 +237,7 @@ class _Round:
                     f"{name}: {found.topic}-{found.partition}@{found.offset} ({found.where})"
                 )
 
-    # -- processes and logs -------------------------------------------------------------------------------------------
+    # -- processes and logs --------------------------------------------------------------------------------------------
 
     async def _restart_failed_tasks(self) -> None:
         """Kafka Connect never restarts a failed task: that is left to operators (docs/mirroring.md)."""

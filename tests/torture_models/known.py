@@ -113,5 +113,5 @@ FAULTS: Mapping[str, Schedule] = {
     ),
 }
 
-# fault -> the item of issue 14, or of FINDINGS; and the features that cause it (schedules.FEATURES)
+# fault -> its item in issue 14, and the features that cause it (schedules.FEATURES)
 OPEN: Mapping[str, tuple[str, tuple[str, ...]]] = {}

@@ -1,7 +1,7 @@
 """A real broker and the model get the same requests in one random order: the same error codes and offsets, the same
 log.
 
-Also across an orderly stop and a start. (`Sets.STOCK_CHECK` is not compared: no broker takes sets and keeps Kafka's
+Also across an orderly stop and a start. (No broker here is a `Sets.STOCK_CHECK`, which accepts sets and keeps Kafka's
 check.)
 """
 

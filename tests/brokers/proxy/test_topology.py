@@ -58,8 +58,7 @@ def _is_node(address: Address, node_id: int) -> bool:
     return bool(result.error_code == 0 and result.configs[0].value == str(node_id))
 
 
-# -- ports
-# ---------------------------------------------------------------------------------------------------------------
+# -- ports -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
@@ -127,8 +126,7 @@ def _taken(*ports: int) -> Iterator[None]:
             other.close()
 
 
-# -- leaders
-# -------------------------------------------------------------------------------------------------------------
+# -- leaders -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(10, 14))
@@ -209,8 +207,7 @@ def _elect(stand: Stand, topic: str, leader: int) -> None:
         admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(IN_TIME)
 
 
-# -- brokers
-# -------------------------------------------------------------------------------------------------------------
+# -- brokers -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_broker_is_killed_and_comes_back(brokers: Cluster, stand: Stand) -> None:

@@ -118,8 +118,7 @@ def is_amid(rig: Rig) -> bool:
     return rig.tap.ahead.begun is not None
 
 
-# -- what is deferred
-# -----------------------------------------------------------------------------------------------------
+# -- what is deferred --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -483,8 +482,7 @@ async def test_the_index_reads_what_was_put_off_before_it_writes(tmp_path: Path,
     assert (found.written, found.unread, len(whole_index(tmp_path))) == ((1, 1, 1) if fails else (6, 0, 6))
 
 
-# -- the same rows
-# -------------------------------------------------------------------------------------------------------
+# -- the same rows -----------------------------------------------------------------------------------------------------
 
 BATCHES = {
     "small": a_batch(), "one byte": a_batch(records=1, size=1), "large": a_batch(records=30, size=1000),

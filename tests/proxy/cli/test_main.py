@@ -21,7 +21,7 @@ from tests.support.processes import CLUSTERS, DEADLINE, mirror_flags, shoal
 if TYPE_CHECKING:
     from pathlib import Path
 
-# -- help ----------------------------------------------------------------------------------------------------------
+# -- help --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_version_is_told() -> None:
     assert shoal("--version").stdout == "shoal 0.1.0\n"
 
 
-# -- errors are one line -------------------------------------------------------------------------------------------
+# -- errors are one line -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_wrong_file_is_told_with_all_its_keys(tmp_path: Path) -> None:
     ]
 
 
-# -- mirror --------------------------------------------------------------------------------------------------------
+# -- mirror ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_flags_that_do_not_fit_together_are_named() -> None:
         mirror_settings(parse_arguments(["mirror", *CLUSTERS, "--source-ports", "1-100", "--target-ports", "50-60"]))
 
 
-# -- check ---------------------------------------------------------------------------------------------------------
+# -- check -------------------------------------------------------------------------------------------------------------
 
 
 def test_check_ends_with_0_where_nothing_must_change(tmp_path: Path) -> None:

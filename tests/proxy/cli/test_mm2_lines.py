@@ -73,7 +73,7 @@ def test_all_forms_are_told_under_their_titles(form: str) -> None:
     assert wiring_lines(WIRING, form) == write(WIRING)
 
 
-# -- the forms agree -----------------------------------------------------------------------------------------------
+# -- the forms agree ---------------------------------------------------------------------------------------------------
 
 CONNECTOR = {
     "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
@@ -138,7 +138,7 @@ def test_every_form_gives_the_data_clients_the_same() -> None:
         }
 
 
-# -- printed lines pass the check ------------------------------------------------------------------------------------
+# -- printed lines pass the check --------------------------------------------------------------------------------------
 
 RUN_LIMITS = st.one_of(
     st.sampled_from(("64KiB", "512KiB", "1020KiB", "1021KiB", "1MiB", "2MiB", "8188KiB", "8MiB")),

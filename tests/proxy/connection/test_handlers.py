@@ -1,4 +1,4 @@
-"""The hooks that hold requests and answers, driven through whole connections."""
+"""Hooks that hold requests and answers, in whole connections."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ async def test_aborted_records_are_given_to_who_reads_uncommitted() -> None:
         assert set(r.broker.isolation) == {0}
 
 
-# -- unavailable records --------------------------------------------------------------------------------------------
+# -- unavailable records -----------------------------------------------------------------------------------------------
 
 
 async def test_headers_are_dropped_and_counted() -> None:

@@ -100,8 +100,7 @@ async def test_a_cluster_that_is_known_later_ends_it_before_anything_is_wrapped(
     assert not rigs[0].wrap.tally.envelopes
 
 
-# -- state kept of another cluster
-# ------------------------------------------------------------------------------------
+# -- state kept of another cluster -------------------------------------------------------------------------------------
 
 
 async def produced(r: ShallowRig, *batches: bytes, sequence: int) -> tuple[object, int]:

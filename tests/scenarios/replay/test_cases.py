@@ -28,7 +28,7 @@ from shoal.scenarios.shoal_run import totals
 if TYPE_CHECKING:
     from pathlib import Path
 
-# -- facts ---------------------------------------------------------------------------------------------------------
+# -- facts -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_case_that_cannot_be_played_fails_with_the_reason(error: Excepti
     assert result.facts == (("it can run to its end", False, "no broker"),)
 
 
-# -- time ----------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "speed"), [("1x", 1.0), ("10x", 10.0), ("0.5", 0.5), ("max", math.inf)])
@@ -125,7 +125,7 @@ async def test_at_the_highest_speed_nothing_waits_and_nothing_is_late(autojump_c
     assert clock.elapsed() == pytest.approx(5.0)
 
 
-# -- topic contents ---------------------------------------------------------------------------------------------------
+# -- topic contents ----------------------------------------------------------------------------------------------------
 
 EPOCH = 1_000
 
@@ -197,7 +197,7 @@ def test_totals_of_all_listeners_are_added_up() -> None:
     assert totals(log)["wrapped_batches"] == 12
 
 
-# -- the command line -------------------------------------------------------------------------------------------------
+# -- the command line --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

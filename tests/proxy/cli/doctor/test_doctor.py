@@ -17,7 +17,7 @@ from shoal.proxy.cli.mm2_lines import Wiring, connect, dedicated
 from shoal.proxy.config.settings import Address, ShallowSettings
 from tests.support.mirror_configs import CONNECTOR, WIRED, check, check_json, grave, mended, shoal, the_one, wired
 
-# -- all is well ---------------------------------------------------------------------------------------------------
+# -- all is well -------------------------------------------------------------------------------------------------------
 
 
 def test_the_properties_of_the_real_mirrors_need_no_change() -> None:
@@ -47,7 +47,7 @@ def test_the_lines_that_shoal_prints_pass_its_own_check() -> None:
     assert grave(check_mirror(read_mirror(json.dumps(bare | json.loads(connect(wiring)))), shoal())) == []
 
 
-# -- one rule each -------------------------------------------------------------------------------------------------
+# -- one rule each -----------------------------------------------------------------------------------------------------
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -310,7 +310,7 @@ def test_a_wildcard_listener_is_reached_by_any_name() -> None:
     assert grave(check(wired(*lines), shoal(host="0.0.0.0"))) == []
 
 
-# -- transforms, policies ------------------------------------------------------------------------------------------
+# -- transforms, policies ----------------------------------------------------------------------------------------------
 
 
 def transforms(kind: str) -> str:
@@ -371,8 +371,7 @@ def test_the_codec_of_topics_is_no_matter_where_it_is_not_copied(line: str) -> N
     assert check(wired(line)).findings == ()
 
 
-# -- both directions
-# ----------------------------------------------------------------------------------------------------
+# -- both directions ---------------------------------------------------------------------------------------------------
 
 IDENTITY = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 BACK = (

@@ -20,7 +20,7 @@ from tests.support.mirror_configs import BYTES, WIRED, check, check_json, grave,
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-# -- flows ---------------------------------------------------------------------------------------------------------
+# -- flows -------------------------------------------------------------------------------------------------------------
 
 
 def test_two_targets_of_which_one_goes_through_shoal() -> None:
@@ -68,7 +68,7 @@ def test_a_key_that_stands_twice_is_found() -> None:
     assert "overridden by line 23: tasks.max = 5" in finding.why
 
 
-# -- Connect -------------------------------------------------------------------------------------------------------
+# -- Connect -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_connector_names_its_lines() -> None:
     assert finding.at.line == 11
 
 
-# -- files of other kinds ------------------------------------------------------------------------------------------
+# -- files of other kinds ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
     ]
 
 
-# -- reports -------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_report_tells_line_reason_and_what_to_write() -> None:
@@ -195,7 +195,7 @@ def test_the_gravest_is_told_first() -> None:
     assert len(set(order)) == 3
 
 
-# -- the oracle: MirrorMaker 2 itself ------------------------------------------------------------------------------
+# -- the oracle: MirrorMaker 2 itself ----------------------------------------------------------------------------------
 
 MM2_DEFAULTS = {"acks": "all", "key.converter": BYTES}
 

@@ -178,7 +178,7 @@ def test_the_map_of_another_cluster_is_kept_aside(tmp_path: Path, caplog: pytest
     assert discarded(path)[0].read_bytes()[HEAD : HEAD + 1] == b"x"
 
 
-# -- when it is released ----------------------------------------------------------------------------------------------
+# -- when it is released -----------------------------------------------------------------------------------------------
 
 
 async def test_the_file_is_kept_until_the_last_connection_has_ended(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def shoal(work: Path, name: str, broker: FakeBroker, port: int) -> ShoalProcess:
     return ShoalProcess(["run", "-c", str(config)], work=work / name, ports=[port])
 
 
-# -- a full disk ---------------------------------------------------------------------------------------------------
+# -- a full disk -------------------------------------------------------------------------------------------------------
 
 
 def test_a_disk_that_is_full_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,4 @@
-"""Errors, lost connections and several connections, at the unwrap listener: nothing lost, nothing twice, nothing out of
-order.
+"""Errors, lost connections and several connections, at the unwrap listener: no loss, no duplicates, no reordering.
 
 Losses are deliberate, at a place named by the test, so every run is the same.
 """

@@ -80,7 +80,7 @@ async def counts(mirror: Mirror) -> dict[Place, int]:
 
 
 async def sampled(mirror: Mirror) -> list[Seen]:
-    """The new topic's first records, given raw."""
+    """The new topic's first records, sent raw."""
     await ask(mirror, old=2, new=0)
     sets = await given(mirror)
     assert {place: len(seen) for place, seen in sets.items()} == {OLD: 1, NEW: SIZE}
