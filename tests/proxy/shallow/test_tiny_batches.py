@@ -49,7 +49,7 @@ class Asking(Vouched):
 
 
 async def token_under_way(mirror: Mirror) -> None:
-    """It is given, and produced after the request for the proof."""
+    """A token is given, and produced after the request for the proof."""
     seen = poll(await mirror.consumer.fetch(SIZE))
     assert has_token(seen)
     await mirror.producer.send(mirror.producer.request({(COPY, 0): produced(seen)}))

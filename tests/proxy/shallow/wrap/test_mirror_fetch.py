@@ -54,8 +54,8 @@ async def test_it_is_told_at_once_where_the_name_is_known() -> None:
 
 
 async def test_a_request_of_many_partitions_costs_no_more_for_each_of_them() -> None:
-    """One client requested 10,000 partitions of an unknown topic: each was compared with all before it, and blocked the
-    loop for half a minute.
+    """One client requested 10,000 partitions of an unknown topic: each was compared with all before it, which
+    blocked the loop for half a minute.
     """
     world, one = World(), flow(1)
     for partition in range(2 * _MAX_UNSEEN):
