@@ -37,18 +37,22 @@ _END = """\
 scenarios:
 {cases}
 
-a capture is a file or a directory. An index (*.kxb) is replayed as its produce requests, each over its connection,
-with synthetic records of the same count, size and codec. A raw capture (*.pcapng) is replayed as its produce and fetch
-requests, with their own records. Both use topics of their own (--topic-prefix).
+A capture is a file or a directory. An index (*.kxb) is replayed as its produce
+requests, each over its connection, with synthetic records of the same count,
+size and codec. A raw capture (*.pcapng) is replayed as its produce and fetch
+requests, with their own records. Both use new topics (--topic-prefix).
 
 examples:
-  shoal replay bursty-night                        on a temporary broker, at the recorded pace
+  shoal replay bursty-night            temporary broker, recorded pace
   shoal replay all --speed 10x
-  shoal replay mirror-tailing --target b1:9092     this cluster is the mirror's target; its source is temporary
-  shoal replay capture/ --speed max                captured traffic, as fast as possible
-  shoal replay capture/ --coalesce --coalescing linger=0.01     the same through a coalescing listener
+  shoal replay capture/ --speed max    captured traffic, as fast as possible
+  # a mirror to this cluster, from a temporary source
+  shoal replay mirror-tailing --target b1:9092
+  # through a coalescing listener
+  shoal replay capture/ --coalesce --coalescing linger=0.01
 
-exit codes: 0 all checks hold, 1 a check fails (the last lines name it), 2 wrong arguments
+exit codes: 0 all checks hold, 1 a check fails (the last lines name it),
+            2 wrong arguments
 """
 
 
@@ -64,14 +68,14 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "what", nargs="+", metavar="SCENARIO|CAPTURE", help=f"scenario names, `{ALL}`, or a capture path"
     )
-    what = "use these brokers instead of temporary ones; topics of the run are deleted at its end"
+    what = "use these brokers instead of temporary ones; the run's topics are deleted at its end"
     arguments.add_argument("--target", metavar="HOST:PORT[,..]", help=what)
     arguments.add_argument("--speed", default="1x", metavar="1x|10x|max", help="default: 1x")
     arguments.add_argument(
         "--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help="version of the temporary brokers"
     )
     what = "directory for report.json and logs (default: build/scenarios)"
-    arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", help=what)
+    arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", metavar="DIR", help=what)
     _add_capture_options(arguments.add_argument_group("captures"))
     add_login_options(arguments)
     return arguments

@@ -35,8 +35,9 @@ _WIDTH = 124
 NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
 _TOP = """\
-Shoal is a proxy between a stock MirrorMaker 2 and stock brokers. It mirrors whole compressed batches, so the mirror
-neither decompresses nor compresses records.
+Shoal is a proxy between a stock MirrorMaker 2 and stock brokers. It mirrors
+whole compressed batches, so the mirror neither decompresses nor compresses
+records.
 
   source brokers <-- fetch --- [ Shoal: wrap ] <--- consumer \\
                                      |                        MirrorMaker 2
@@ -44,27 +45,34 @@ neither decompresses nor compresses records.
 """
 _TOP_END = """\
 first steps:
-  1. shoal mirror --source a1:9092 --target b1:9092     start Shoal; it prints the MirrorMaker settings
-  2. shoal check mm2.properties                          see what else must change
+  1. start Shoal; it prints the MirrorMaker settings:
+     shoal mirror --source a1:9092 --target b1:9092
+  2. see what else must change:
+     shoal check mm2.properties
   3. start MirrorMaker 2 and watch Shoal's traffic summaries
 
-exit codes: 0 done, 1 check: something must change, 2 wrong arguments or configuration, 3 error in Shoal itself,
+exit codes: 0 done, 1 check: something must change,
+            2 wrong arguments or configuration, 3 error in Shoal itself,
             4 the event loop was blocked (--stall-exit)
             (probe has more: shoal probe --help)
 """
 _MIRROR_END = """\
 what happens:
-  Shoal listens on one port for the source cluster and one for the target cluster, plus one port per broker
-  (--source-ports, --target-ports). It prints the MirrorMaker settings, then traffic summaries, until SIGTERM or Ctrl-C.
-  It wraps nothing until records sent to the mirror come back through the target listener. If the mirror is wired
-  wrongly, it mirrors as before, and Shoal logs why.
+  Shoal listens on one port for the source cluster and one for the target
+  cluster, plus one port per broker (--source-ports, --target-ports). It prints
+  the MirrorMaker settings, then traffic summaries, until SIGTERM or Ctrl-C.
+  It wraps nothing until records sent to the mirror come back through the target
+  listener. If wired wrongly, the mirror mirrors as before, and Shoal logs why.
 
 examples:
   shoal mirror --source kafka-a:9092 --target kafka-b:9092
-  shoal mirror --source a1:9092,a2:9092 --target b1:9092 --source-listen 0.0.0.0:19092 --target-listen 0.0.0.0:29092 \\
+  shoal mirror --source a1:9092,a2:9092 --target b1:9092 \\
+               --source-listen 0.0.0.0:19092 --target-listen 0.0.0.0:29092 \\
                --advertise shoal.example
-  shoal mirror --source a1:9092 --target b1:9092 --deep-topics '^audit$'      a topic read by a transform
-  shoal mirror --source a1:9092 --target b1:9092 --print-only --form strimzi  only the settings, for Strimzi
+  # a topic read by a transform
+  shoal mirror --source a1:9092 --target b1:9092 --deep-topics '^audit$'
+  # only the settings, for Strimzi
+  shoal mirror --source a1:9092 --target b1:9092 --print-only --form strimzi
 
 next: shoal check mm2.properties
 """
@@ -94,25 +102,28 @@ a small shoal.toml (every key: docs/configuration.md):
 next: shoal check -c shoal.toml mm2.properties
 """
 _CHECK_END = """\
-reads: mm2.properties of a dedicated MirrorMaker 2, or the JSON of a MirrorSourceConnector; with -c alone, shoal.toml.
-Shoal's addresses are taken from -c, or from --source-listen and --target-listen, as given to shoal mirror.
+reads: mm2.properties of a dedicated MirrorMaker 2, or the JSON of a
+MirrorSourceConnector; with -c alone, shoal.toml. Shoal's addresses are taken
+from -c, or from --source-listen and --target-listen, as given to shoal mirror.
 
 examples:
   shoal check mm2.properties
-  shoal check mm2.properties --source-listen shoal.example:19092 --target-listen shoal.example:29092
+  shoal check mm2.properties --source-listen shoal.example:19092 \\
+              --target-listen shoal.example:29092
   shoal check -c shoal.toml connector.json
   curl -s localhost:8083/connectors/mirror | shoal check -
 
-exit codes: 0 nothing must change, 1 something must change, 2 the file or the configuration cannot be read
+exit codes: 0 nothing must change, 1 something must change,
+            2 the file or the configuration cannot be read
 """
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as the epilogs, if the terminal is."""
+    """As wide as the terminal, up to a limit."""
 
     def __init__(self, prog: str) -> None:
         width = min(shutil.get_terminal_size((_WIDTH, 50)).columns, _WIDTH)
-        super().__init__(prog, max_help_position=38, width=width)
+        super().__init__(prog, max_help_position=min(38, width // 3), width=width)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -170,13 +181,13 @@ _FLAGS = {
     "--same-cluster": (
         "shallow.same-cluster",
         None,
-        "source and target are the same cluster on purpose; copies have other names (default: an error)",
+        "allow source and target to be the same cluster; copies must have other names (default: an error)",
     ),
     "--any-producer": (
         "shallow.any-producer",
         None,
         "accept returning records from any producer as evidence: for a mirror whose consumer and producer have "
-        "different addresses (default: not wrapped then)",
+        "different addresses (default: such a mirror gets no envelopes)",
     ),
     "--deep-topics": (
         "shallow.deep-topics",
@@ -196,7 +207,7 @@ _FLAGS = {
     "--plain-compression": (
         "shallow.plain-compression",
         None,
-        "compress batches that were not wrapped, as the mirror no longer does (default: uncompressed)",
+        "compress batches that were not wrapped, since the mirror no longer does (default: uncompressed)",
     ),
     "--producer-slots": (
         "shallow.producer-slots",

@@ -17,29 +17,36 @@ if TYPE_CHECKING:
 
 __all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_login_options", "add_probe_options", "credentials"]
 
-PROBE_WHAT = "test whether brokers accept several batches per partition in one produce request"
+PROBE_WHAT = "test whether brokers accept several batches per partition in a produce request"
 PROBE_USAGE = "HOST:PORT[,..] [options]"
 PROBE_END = """\
 what happens:
-  On each broker, Shoal creates a scratch topic __shoal-probe-<random> with one partition. It produces sets of 2, 5 and
-  64 batches (all codecs), each in one request, then checks the end offset and compares every record. A set with a
-  damaged batch must leave nothing. Shoal deletes the topic. This takes one or two seconds and some kilobytes.
-  shoal run and shoal mirror do the same over their clients' connections before they send the first set.
+  On each broker, Shoal creates a scratch topic __shoal-probe-<random> with one
+  partition. It produces sets of 2, 5 and 64 batches (all codecs), each in one
+  request, then checks the end offset and compares every record. A set with a
+  damaged batch must leave nothing. Shoal deletes the topic. This takes one or
+  two seconds and some kilobytes. shoal run and shoal mirror do the same over
+  their clients' connections before they send the first set.
 
 results:
   PROVEN   every record was stored: Shoal sends sets to this broker
-  REFUSED  the broker returned error 87 or 2, or closed the connection: Apache Kafka without the agent
-  UNSAFE   the broker reported success, but records were lost or wrong (Redpanda, librdkafka's mock cluster, ...)
+  REFUSED  the broker returned error 87 or 2, or closed the connection: Apache
+           Kafka without the agent
+  UNSAFE   the broker reported success, but records were lost or wrong
+           (Redpanda, librdkafka's mock cluster, ...)
   UNKNOWN  the test failed to run: the next line gives the cause and the remedy
 
 examples:
   shoal probe b1:9092
-  shoal probe b1:9092 --topic shoal-probe            use an existing topic with a partition on every broker
-  shoal probe b1:9092 --sasl-mechanism SCRAM-SHA-512 --sasl-username mirror --sasl-password-file mirror.password
   shoal probe b1:9092 --json | jq -r .result
+  shoal probe b1:9092 --sasl-mechanism SCRAM-SHA-512 --sasl-username mirror \\
+              --sasl-password-file mirror.password
+  # an existing topic with a partition on every broker
+  shoal probe b1:9092 --topic shoal-probe
 
-exit codes: 0 all brokers proven, 1 a broker refuses, 4 a broker is unsafe, 5 a broker could not be tried,
-            2 wrong arguments or no broker reachable, 3 error in Shoal itself
+exit codes: 0 all brokers proven, 1 a broker refuses, 4 a broker is unsafe,
+            5 a broker could not be tried, 2 wrong arguments or no broker
+            reachable, 3 error in Shoal itself
 """
 
 _SECONDS = 30.0

@@ -51,20 +51,22 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[[Namespace], int], what: str) -> ArgumentParser:
-        command = commands.add_parser(name, help=what, description=what)
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         command.set_defaults(run=run)
         command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file, or a directory of captures")
         return command
 
     add("ls", _ls, "list index files: writer, time, number of rows")
-    _with_cat(add("cat", _cat, "print rows of index files, or raw captures as such rows"))
+    _with_cat(add("cat", _cat, "print rows of index files, or of raw captures"))
     add("verify", _verify, "read index files completely and report faults; exit code 1 if there are any")
     compact = add("compact", _compact, "convert closed index files to Parquet (zstd), by date and hour")
     compact.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the Parquet files")
     compact.add_argument("--remove", action="store_true", help="remove index files that have been compacted")
     pcap = add("to-pcap", _to_pcap, "select from raw captures and merge them into one file for Wireshark")
     pcap.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write (*.pcapng)")
-    pcap.add_argument("--api", action="append", default=[], metavar="NAME", help="for example Produce; repeatable")
+    pcap.add_argument(
+        "--api", action="append", default=[], metavar="NAME", help="only this API, for example Produce (repeatable)"
+    )
     _with_conditions(pcap)
     return parser
 
@@ -77,8 +79,8 @@ def _with_cat(command: ArgumentParser) -> None:
 
 
 def _with_conditions(command: ArgumentParser) -> None:
-    command.add_argument("--topic", action="append", default=[], help="repeatable")
-    command.add_argument("--client", action="append", default=[], metavar="ID", help="client id; repeatable")
+    command.add_argument("--topic", action="append", default=[], help="only this topic (repeatable)")
+    command.add_argument("--client", action="append", default=[], metavar="ID", help="only this client id (repeatable)")
     times = "2026-11-22T04:00 (UTC) or seconds of Unix time, by the clock of the proxy"
     command.add_argument("--from", dest="from_ns", type=_time, metavar="TIME", help=times)
     command.add_argument("--to", dest="to_ns", type=_time, metavar="TIME", help="before this time")

@@ -44,7 +44,7 @@ async def restart(stage: Stage) -> None:
 
 CASE = Case(
     name="broker-restart",
-    what=f"kill -9 of the broker at {AT_S:g} s, restart after {AWAY_S:g} s; an idempotent producer writes all the time",
+    what=f"broker killed at {AT_S:g} s, back {AWAY_S:g} s later; idempotent writes",
     given=Given(topics={"directly": PARTITIONS, "through-shoal": PARTITIONS}),
     traffic=traffic,
     faults=(Fault(at=AT_S, what=KILLED, inject=restart),),

@@ -43,7 +43,7 @@ async def traffic(stage: Stage) -> None:
 
 CASE = Case(
     name="bursty-night",
-    what=f"{PRODUCERS} small producers, {HOURS} bursts; joined by a coalescing listener",
+    what=f"{PRODUCERS} small producers, {HOURS} bursts; a coalescing listener",
     given=Given(topics={"readings": PARTITIONS}, listener=COALESCE),
     traffic=traffic,
     facts=(

@@ -33,7 +33,7 @@ async def traffic(stage: Stage) -> None:
 
 CASE = Case(
     name="captured-trace",
-    what="a part of the bursty night is captured, and replayed from the index",
+    what="part of the bursty night, replayed from its index",
     given=Given(topics={"readings": PARTITIONS}, capture=True),
     traffic=traffic,
     facts=(

@@ -36,7 +36,7 @@ async def traffic(stage: Stage) -> None:
 
 CASE = Case(
     name="mirror-tailing",
-    what=f"MirrorMaker 2 follows {PORTIONS} portions of {PORTION} records, four per second",
+    what=f"MirrorMaker 2 tails {PORTIONS} x {PORTION} records, four times a second",
     given=Given(topics={"orders": PARTITIONS}, mirror=True),
     traffic=traffic,
     facts=(

@@ -94,7 +94,7 @@ def _old_rows(frame: bytes, version: int) -> list[Row]:
 
 CASE = Case(
     name="oldest-consumer",
-    what=f"consumers that speak Fetch v{OLD[0]} to v{OLD[-1]}, which Kafka 4 has dropped, and v{MODERN}",
+    what=f"consumers with Fetch v{OLD[0]}-v{OLD[-1]} (removed in Kafka 4) and v{MODERN}",
     given=Given(topics={"orders": 1}, listener="legacy = true"),
     traffic=traffic,
     facts=(

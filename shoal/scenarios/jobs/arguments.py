@@ -66,10 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "out", metavar="OUT", type=Path, help="directory for tables and report, reachable by all workers"
     )
-    parser.add_argument("--master", help="URL of a Spark cluster; without it the job runs here, on all cores")
+    parser.add_argument(
+        "--master", metavar="URL", help="URL of a Spark cluster; without it the job runs here, on all cores"
+    )
     parser.add_argument("--from", dest="first", metavar="TIME", help="rows from this time on: 2026-11-22T03:00 (UTC)")
     parser.add_argument("--to", dest="last", metavar="TIME", help="rows before this time")
-    parser.add_argument("--topics", help="rows of these topics only, separated by commas")
+    parser.add_argument("--topics", metavar="A,B,...", help="rows of these topics only, separated by commas")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
     return parser
 

@@ -58,15 +58,15 @@ JOBS: Mapping[str, Job] = MappingProxyType(
             function="shoal.scenarios.jobs.batch_sizes.job:run",
         ),
         "audit": Job(
-            what="is a copy complete? source against target; exit code 1 when records are missing",
+            what="is a copy complete? exit code 1 if records are missing",
             function="shoal.scenarios.jobs.audit.job:run",
         ),
         "coalescing": Job(
-            what="produce requests that joining would save, and the latency that it would add, by policy",
+            what="produce requests saved by joining, and added latency, by policy",
             function="shoal.scenarios.jobs.coalescing.job:run",
         ),
         "cascade": Job(
-            what="counters by client and topic per 1 m, 10 m, 1 h and 1 d, updated as captures grow; abnormal clients",
+            what="counters by client and topic, updated live; abnormal clients",
             function="shoal.scenarios.jobs.cascade.job:run",
         ),
     }
