@@ -206,7 +206,10 @@ class Pump(ABC):
             self._rest = Unfinished(bytes(VIEW[sent:end]), None, 0, None, b"")
         else:
             self._rest = self._move(VIEW, 0, end, (stop, frame_stop))
-        return self._rest is None and not self.must_yield
+        if self._rest is not None:
+            self.waiting = False  # not idle any more, for steps and tasks that run before this pump's task resumes
+            return False
+        return not self.must_yield
 
     def _move(self, view: memoryview, pos: int, end: int, scanned: tuple[int, FrameStop | None]) -> Unfinished | None:
         """Move the bytes in `view`, as far as possible without waiting."""

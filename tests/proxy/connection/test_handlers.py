@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,35 @@ async def test_a_reply_without_asking_waits_for_the_answers_before_it() -> None:
             assert frame.endswith(b"mine") == bool(number % 2)
         await client.send(request(HELD, 0, 11))
         assert await client.frame() == response(11, b"mine")
+
+
+async def test_an_answer_whose_pump_is_about_to_wake_is_still_due() -> None:
+    """The client's next request is read between that pump's step, which has the answer, and its task, which sends it.
+    Other answers to this client must not pass it, and no keep-alive may be sent into a request."""
+    quiet: list[bool] = []
+    read = trio.Event()
+
+    def decide(connection: Connection, first: memoryview) -> None:
+        quiet.append(connection.responses.quiet)
+        read.set()
+
+    async def same(connection: Connection, entry: PendingAnswer, frame: bytearray) -> Sequence[bytearray]:
+        await read.wait()
+        return [frame]
+
+    def make(listener: Listener) -> PlainPath:
+        made = PlainPath(listener)
+        made.routes = table({HELD: Route(answer=Hold(same)), OPEN: Route(decide=decide)})
+        return made
+
+    async with rig(silent, path=make) as r:
+        client = await r.client()
+        await client.send(request(HELD, 0, 1))
+        await until(lambda: len(r.broker.received) == 1)
+        os.write(r.broker.sides[0].stream.socket.fileno(), response(1, b"held"))
+        os.write(client.stream.socket.fileno(), request(OPEN, 0, 2))  # both are there when Shoal looks again
+        assert await client.frame() == response(1, b"held")
+        assert quiet == [False]
 
 
 async def test_nothing_further_is_read_while_a_handler_runs() -> None:
