@@ -34,5 +34,5 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def ratio(larger: float | None, smaller: float | None, digits: int = 1) -> str:
-    """How many times larger `larger` is; a dash where either is missing or zero."""
+    """`larger` / `smaller`; a dash if either is missing or zero."""
     return "-" if not larger or not smaller else f"{larger / smaller:.{digits}f}x"

@@ -5,7 +5,7 @@ Version notes:
     The response header is v0 in every version, and the body of an UNSUPPORTED_VERSION response is v0 (KIP-511), so that
     a client can read the response to a version that the broker does not know.
 
-Only maxima of `EDITED` keys are lowered. Minima stay: librdkafka turns compression off when Produce does not start at
+Only maxima of `EDITED` keys are lowered, not minima: librdkafka turns compression off when Produce does not start at
 0. If a broker's minimum is above our maximum, the range becomes empty and the client reports the API as unsupported.
 
 A broker sends the same bytes to every client, and a walk over them costs as much as all other work on a small response.

@@ -198,7 +198,7 @@ class Probe:
         )
 
     def _delete(self) -> Talk[None]:
-        """A failure here does not change the result: the topic is reported as left behind."""
+        """A failure here does not change the result: the topic is reported as not deleted."""
         if not self._left:
             return
         try:

@@ -1,4 +1,4 @@
-"""Whether records have keys: batch headers do not say, so a sample of batches is inspected.
+"""Do records have keys? Batch headers do not show it, so a sample of batches is inspected.
 
 In one of N batches the first 4 KiB are decompressed and the keys of its first records are checked. Kafka's default
 partitioner hashes the key of a record that has one, and places other records freely. So a topic with keyed records must

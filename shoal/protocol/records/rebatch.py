@@ -105,7 +105,7 @@ def split_batch(
 
     Same codec; timestamps, keys, values, headers and their order exact; offsets dense from 0; leader epoch -1; producer
     id, epoch and transactional bit kept, the sequence continued (-1 where there is none); attribute bits 3, 5 and 6
-    clear. A single record cannot be split: it becomes its own batch, however large. Raises RemoteProtocolError for a
+    clear. A single record cannot be split: it becomes its own batch of any size. Raises RemoteProtocolError for a
     batch without records, a control or LogAppendTime batch, a CRC mismatch, damage, more than `max_decompressed` plain
     bytes or MAX_RECORDS records.
     """

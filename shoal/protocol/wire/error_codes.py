@@ -1,7 +1,7 @@
 """Kafka's error codes, as in `org.apache.kafka.common.protocol.Errors` of Kafka 4.3; a test compares them with its jar.
 
-A broker may send a code that is not listed, so codes that are read stay ints: compare them with members, do not convert
-them.
+A broker may send a code that is not listed, so codes that are read are kept as ints: compare them with members, do not
+convert them.
 """
 
 from enum import IntEnum

@@ -33,7 +33,7 @@ class Snapshot:
 
 
 class Line(NamedTuple):
-    """`text` is for text logs, `values` for JSON logs."""
+    """`values`: the figures of `text`, for JSON logs."""
 
     text: str
     values: Mapping[str, object]

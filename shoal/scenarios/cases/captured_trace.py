@@ -1,4 +1,4 @@
-"""A captured trace: traffic is replayed from Shoal's index alone."""
+"""A captured trace: traffic is replayed from Shoal's index only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Measures one mirror run from outside: wall time, CPU and memory between the first mirrored record and the last.
+"""Measures one mirror run from outside: wall time, CPU and memory from the first mirrored record to the last.
 
-The target's end offsets are the clock: a record counts when the target has it, whatever the mirror reports.
+The target's end offsets are the clock: a record counts when the target has it, not when the mirror reports it.
 """
 
 from __future__ import annotations

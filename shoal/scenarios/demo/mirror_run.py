@@ -1,4 +1,4 @@
-"""One run: a fresh mirror, with or without Shoal, into a topic of its own, and the comparison of the copy."""
+"""One run: a fresh mirror, with or without Shoal, into a new topic, and the comparison of the copy."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is mirrored, and which runs are compared, by name; the first is ALONE."""
+    """The topic to mirror, and the runs to compare, by name; the first is ALONE."""
 
     opening: str
     folder: str

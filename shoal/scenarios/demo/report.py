@@ -1,4 +1,4 @@
-"""The result of the demo: `report.json` for programs, a table for people."""
+"""The result of the demo: `report.json` and a printed table."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def free_ports(count: int) -> list[int]:
     if len(_given) > (highest - lowest) // 2:
         _given.clear()
     ports: set[int] = set()
-    chooser = random.SystemRandom()  # parallel test runs must not draw the same numbers, whatever seeds `random`
+    chooser = random.SystemRandom()  # not seeded: parallel test runs must not draw the same numbers
     for _ in range(_ATTEMPTS):
         if len(ports) == count:
             _given.update(ports)

@@ -1,7 +1,7 @@
 """Child processes with a log file: start, wait for output, measure, end.
 
 A child gets SIGKILL from the kernel when the thread that started it ends (PR_SET_PDEATHSIG through util-linux'
-setpriv): nothing survives even a killed test run. Start children on the main thread. Each has its own process group, so
+setpriv), so no child survives a killed test run. Start children on the main thread. Each has its own process group, so
 that Ctrl-C reaches only the parent, which ends them in order.
 
 These are plain `subprocess` children, not trio's, because a test session keeps them across many `trio.run`s.
@@ -39,7 +39,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Usage of a living process. Raises ProcessLookupError when there is none."""
+    """Usage of a running process. Raises ProcessLookupError if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""What is replayed: produce requests with their arrival times, without their records."""
+"""The traffic to replay: produce requests with their arrival times, without their records."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ __all__ = ["Case", "Fault", "Given"]
 class Given:
     """Set-up of a case.
 
-    `topics` (name -> partitions) are created for each run, under names of its own. With a mirror, they are in a source
+    `topics` (name -> partitions) are created for each run, under unique names. With a mirror, they are in a source
     cluster, and the traffic's brokers are its target.
     """
 

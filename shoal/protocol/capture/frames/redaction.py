@@ -1,4 +1,4 @@
-"""What a raw capture never contains: credentials, and data from which they can be guessed.
+"""Removes from raw captures credentials, and data from which they can be guessed.
 
 The table lists what is cut, and why. A cut frame keeps its header (API, version, correlation id, client id), so
 Wireshark still shows that it was sent; nothing of its body is written, not even its length, which for SASL PLAIN

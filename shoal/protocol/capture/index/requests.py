@@ -52,7 +52,7 @@ class RequestWalker(RecordSetWalker):
         self._request = Request(TOKEN, 0, 0, 0, 0)
         self._templates: list[ProduceTemplate] = []
         self.ahead = AheadReader()
-        self._head = b""  # of a Produce request that no template matches
+        self._head = b""  # start of a Produce request unlike `ahead.known`
 
     def take_over(self, begun: Begun) -> None:
         """Continue a request that was partly read ahead."""

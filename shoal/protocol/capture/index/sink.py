@@ -1,4 +1,4 @@
-"""Where the rows of taps go: the interface, and an implementation that keeps them in memory."""
+"""The destination of the taps' rows: the interface, and an implementation in memory."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -340,7 +340,7 @@ class Tap:
     def _fetched(self, request: Request, answered: Answered, answer: AnswerWalker) -> None:
         partitions = [as_rows(one) for one in answer.partitions]
         if request.note.judged:
-            self._judge(request.correlation_id, {})  # a forgotten outcome
+            self._judge(request.correlation_id, {})  # an earlier one that was never judged
             if not self._hold(answer.batches):
                 partitions = []
             self._unjudged[request.correlation_id] = (request, answered, partitions, answer.error)

@@ -8,7 +8,7 @@ resent and stored once, counts once.
                 batch must be covered once. A batch that is never covered is missing, unless it is among the last of its
                 partition: then it may be in transit (`tolerance` batches, 1 by default; 0 once traffic has ended).
                 A batch that is covered twice is doubled.
-    cumulative  The mirror decompressed and made batches of its own. Records are counted by the minute of their batch's
+    cumulative  The mirror decompressed and made new batches. Records are counted by the minute of their batch's
                 newest timestamp, cumulatively. As a batch straddles minutes, the sums of source and target may differ
                 by at most the records of the largest batch.
 

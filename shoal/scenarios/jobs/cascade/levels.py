@@ -49,7 +49,7 @@ class CascadeSettings:
     grace: int = 120
     keep: int = 7200
     hold: tuple[int, ...] = ()
-    buckets: int = 64  # of the state; like the levels, it must not change while a checkpoint lives
+    buckets: int = 64  # of the state; like the levels, it must not change while a checkpoint exists
     most_cells: int = 50_000
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The page of `cascade`: traffic by client and time, abnormal clients, and whether all levels agree. Needs no Spark."""
+"""The page of `cascade`: traffic by client and time, abnormal clients, agreement of the levels. Needs no Spark."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _HEAP = "1g"  # 24,000 classes need some 600 MB
 
 
 def archive_option(lib: Path) -> tuple[str, ...]:
-    """The option that maps the archive of the jars in `lib`; none where there is no archive."""
+    """The option that maps the archive of the jars in `lib`; none without an archive."""
     archive = _home(lib) / "lib" / "classes.jsa"
     return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off") if archive.is_file() else ()
 

@@ -1,5 +1,4 @@
-"""How Kafka's Java programs are started, with the agent of `agent/` where a broker accepts several batches per
-partition."""
+"""Starts Kafka's Java programs, with the agent of `agent/` where a broker accepts several batches per partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

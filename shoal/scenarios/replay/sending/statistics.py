@@ -1,4 +1,4 @@
-"""What a replay has sent, and the results."""
+"""The requests that a replay has sent, and their results."""
 
 from __future__ import annotations
 
