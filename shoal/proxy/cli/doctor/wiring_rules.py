@@ -86,7 +86,7 @@ def _check_side(case: Case, side: _Side) -> Iterator[Finding]:
 
 
 def _at(case: Case, side: _Side, entry: Entry) -> Entry | str:
-    """The line to change; or the line to add, if the present one is the cluster's, which is kept."""
+    """The line to change; a text if only the cluster's line exists, which is kept."""
     key = case.flow.key(side.client, _KEY)
     whole = case.flow.find("source" if side is _CONSUMER else "target", _KEY)
     return (
