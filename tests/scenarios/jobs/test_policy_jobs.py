@@ -48,7 +48,7 @@ def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures:
     assert first["levels_equal"]
     assert again["levels_equal"]
     assert again["levels"] == first["levels"]
-    with pytest.raises(JobError, match="was begun with"):
+    with pytest.raises(JobError, match="was made with"):
         _run(spark, "cascade", captures, "--buckets", "8")
 
 

@@ -201,5 +201,5 @@ def test_a_complete_copy_ends_well(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_clusters_that_are_not_clear_have_to_be_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="--source: say which cluster it is"):
+    with pytest.raises(JobError, match="--source: name the cluster"):
         run(task(spark, one_chunk(100), tmp_path))
