@@ -62,17 +62,17 @@ def read_joined_answer(
     response = read_produce_response(frame, key.version)
     results: dict[PartitionRef, list[BatchResult]] = {}
     split: dict[PartitionRef, int] = {}
-    for one in response.partitions:
-        target = PartitionRef(one.topic, one.partition)
-        parts = sets.get(target)
-        if parts is None or target in results or target in split:
-            raise RemoteProtocolError(f"the answer to Produce tells of {target}, which was not sent, or twice")
-        if len(parts) > 1 and one.error_code in _ONE_BY_ONE:
-            split[target] = one.error_code
+    for answered in response.partitions:
+        ref = PartitionRef(answered.topic, answered.partition)
+        parts = sets.get(ref)
+        if parts is None or ref in results or ref in split:
+            raise RemoteProtocolError(f"the answer to Produce has {ref}, which was not sent, or has it twice")
+        if len(parts) > 1 and answered.error_code in _ONE_BY_ONE:
+            split[ref] = answered.error_code
         else:
-            results[target] = list(_results(frame, one, parts))
+            results[ref] = list(_results(frame, answered, parts))
     if missing := sets.keys() - results.keys() - split.keys():
-        raise RemoteProtocolError(f"the answer to Produce says nothing of {next(iter(missing))}")
+        raise RemoteProtocolError(f"the answer to Produce does not contain {next(iter(missing))}")
     return JoinedAnswer(
         throttle_ms=response.throttle_ms,
         names_brokers=response.node_endpoints is not None,

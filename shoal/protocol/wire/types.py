@@ -34,6 +34,10 @@ class PartitionRef(NamedTuple):
     topic: Topic
     partition: int
 
+    def __str__(self) -> str:
+        topic = self.topic.hex() if isinstance(self.topic, bytes) else self.topic
+        return f"partition {topic}-{self.partition}"
+
 
 UVARINT_BYTES: Final = 5
 """An unsigned varint carries 32 bits: five groups of seven (`ByteUtils.readUnsignedVarint`)."""
