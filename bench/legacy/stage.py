@@ -32,10 +32,11 @@ STAMP_MS = 1_700_000_000_000
 _NOISE = random.Random(283).randbytes(1 << 20)
 _NOISE_BYTES = 48
 _TEXT = (
-    b'"type":"order.shipped","version":3,"currency":"EUR","channel":"web","country":"DE","segment":"consumer","warehouse":'
-    b'"central","carrier":"parcel","source":"checkout","items":[{"sku":"A-1","quantity":1,"price":1999,"taxed":true},{"sku":'
-    b'"B-7","quantity":2,"price":499,"taxed":true},{"sku":"C-3","quantity":1,"price":89900,"taxed":false}],"address":{"city":'
-    b'"Berlin","street":"Example Street 1","postcode":"10115"},"signature":"'
+    b'"type":"order.shipped","version":3,"currency":"EUR","channel":"web","country":"DE","segment":"consumer",'
+    b'"warehouse":"central","carrier":"parcel","source":"checkout","items":[{"sku":"A-1","quantity":1,'
+    b'"price":1999,"taxed":true},{"sku":"B-7","quantity":2,"price":499,"taxed":true},{"sku":"C-3","quantity":1,'
+    b'"price":89900,"taxed":false}],"address":{"city":"Berlin","street":"Example Street 1","postcode":"10115"},'
+    b'"signature":"'
 )
 _VALUE = b'{"id":%012d,' + _TEXT.replace(b"%", b"%%") + b'%b"}'
 _RECORDS = {"gzip": 14_500, "snappy": 11_500, "lz4": 14_500}  # of a batch

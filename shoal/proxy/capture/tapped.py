@@ -93,13 +93,12 @@ class TappedTransport:
         now_ns = clock()
         chunk = data if size == len(data) else memoryview(data)[:size]
         try:
+            at_start = self._ahead.begun is None  # of a request
             if not tap.quick:
                 self._parse(self._sent_now, now_ns, memoryview(chunk))
-            elif self._ahead.begun is not None:
-                self._read_ahead(tap, memoryview(chunk), now_ns)
-            elif size <= self._long:
+            elif at_start and size <= self._long:
                 self._copy(tap, chunk, size, now_ns)
-            elif self._is_single:
+            elif at_start and self._is_single:
                 self._keep(tap, chunk, size, now_ns)
             else:
                 self._read_ahead(tap, memoryview(chunk), now_ns)

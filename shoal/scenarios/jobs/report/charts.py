@@ -97,7 +97,8 @@ def lines(
     for colour, (name, (x, y)) in zip(_cycle(len(series)), series.items(), strict=False):
         draw_style = "steps-post" if step else "default"
         marker = "o" if len(x) < 40 else None
-        axes.plot(x, y, color=colour, label=name, drawstyle=draw_style, marker=marker, markersize=3.5)  # type: ignore[arg-type]
+        look = {"drawstyle": draw_style, "marker": marker, "markersize": 3.5}
+        axes.plot(x, y, color=colour, label=name, **look)  # type: ignore[arg-type]
     if log:
         axes.set_yscale("log")
     else:
