@@ -3,6 +3,7 @@ KAFKA ?= 4.3.0
 CAPTURE_SECONDS ?= 120
 SECONDS ?= 600
 SEED ?=
+TLS ?=
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Real-broker tests wait half of the time, so two run at once. File order, because tests that share a cluster affect
@@ -13,7 +14,7 @@ AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.
 
 .DEFAULT_GOAL = help
 .PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz torture \
-	torture-models scenarios bench bench-coalesce bench-agent bench-legacy bench-spark clean
+	torture-models scenarios bench bench-tls flood bench-coalesce bench-agent bench-legacy bench-spark clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,9 +29,9 @@ $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
 	@mv build/agent/target/shoal-agent.jar $@ # running brokers keep the old file
 
-demo: ## MirrorMaker 2 directly and through Shoal, side by side on real brokers (KAFKA=3.9.1)
+demo: ## MirrorMaker 2 directly and through Shoal, side by side on real brokers (KAFKA=3.9.1, TLS=1)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA)
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls)
 
 demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent
 	@scripts/setup kafka:$(KAFKA)
@@ -41,11 +42,11 @@ demo-capture: ## Capture a real run and analyse it with Spark (8 minutes; CAPTUR
 	@$(BIN)/python -m shoal.scenarios.demo_capture --kafka $(KAFKA) --seconds $(CAPTURE_SECONDS)
 
 test: $(AGENT) ## All tests except the slow ones, with real brokers
-	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED) class-archives
+	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives
 	@$(BIN)/pytest $(TWO_AT_ONCE) -m "not slow and not agent and not spark"
 
 test-slow: $(AGENT) ## The slow tests
-	@scripts/setup kcat tshark old-clients $(KAFKA_TESTED) class-archives
+	@scripts/setup kcat tshark krb5 old-clients $(KAFKA_TESTED) class-archives
 	@$(BIN)/pytest -m slow
 
 test-agent: $(AGENT) ## The agent on brokers of every supported version (some minutes)
@@ -83,6 +84,14 @@ scenarios: ## All scenarios of `shoal replay`, on real brokers (some minutes)
 bench: ## Shoal, HAProxy and a direct connection, side by side
 	@scripts/setup haproxy kafka:$(KAFKA)
 	@$(BIN)/python -m bench
+
+bench-tls: ## TLS in Shoal, HAProxy and Kroxylicious: CPU, handshakes, latency, memory (6 minutes)
+	@scripts/setup haproxy kroxylicious kafka-proxy kafka:$(KAFKA)
+	@$(BIN)/python -m bench.tls --kafka $(KAFKA)
+
+flood: ## 50 working clients beside 10,000 hostile connections a second (5 minutes)
+	@scripts/setup kafka:$(KAFKA)
+	@$(BIN)/python -m bench.flood --kafka $(KAFKA)
 
 bench-coalesce: ## 200 producers: directly, through Shoal, and coalesced
 	@scripts/setup kafka:$(KAFKA)

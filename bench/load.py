@@ -7,6 +7,7 @@ of a run are sent in whole rounds, so that the caller knows what the broker must
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass
@@ -32,11 +33,17 @@ class Volume:
 
 
 class Wire:
-    """A connection to a broker or to a proxy in front of it."""
+    """A connection to a broker or to a proxy in front of it, over TLS if there is a context."""
 
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(
+        self, address: Address, tls: ssl.SSLContext | None = None, session: ssl.SSLSession | None = None
+    ) -> None:
+        """`session`: the TLS session to resume. Raises ssl.SSLError, which is an OSError."""
+        plain = socket.create_connection(address, timeout=TIMEOUT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket: socket.socket = plain
+        if tls is not None:
+            self._socket = tls.wrap_socket(plain, server_hostname=address[0], session=session)
         self._waste = memoryview(bytearray(BUFFER_BYTES))
 
     def __enter__(self) -> Self:
@@ -44,6 +51,13 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+    @property
+    def tls(self) -> ssl.SSLSocket:
+        """Raises ValueError if the connection is plaintext."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            raise ValueError("a plaintext connection")
+        return self._socket
 
     def send(self, frame: bytes) -> None:
         self._socket.sendall(frame)

@@ -8,11 +8,13 @@ import socket
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from subprocess import DEVNULL
 from typing import TYPE_CHECKING
 
 import trio
 
+from bench.load import Wire
 from shoal.scenarios.kafka.errors import SetupError
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port, free_ports
 from shoal.scenarios.kafka.process import Process, until
@@ -20,10 +22,20 @@ from shoal.scenarios.kafka.process import Process, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+    from ssl import SSLContext
 
     from bench.load import Address
 
-__all__ = ["Peer", "find_haproxy", "haproxy_config", "running_haproxy", "running_shoal", "shoal_config"]
+__all__ = [
+    "Peer",
+    "find_haproxy",
+    "haproxy_config",
+    "listening",
+    "running_haproxy",
+    "running_shoal",
+    "shoal_config",
+    "write",
+]
 
 START_TIMEOUT_S = 20.0
 
@@ -65,6 +77,7 @@ class Peer:
     name: str
     address: Address
     process: Process | None = None  # None: the broker itself
+    tls: SSLContext | None = None  # of the load client; None: plaintext
 
     @property
     def pid(self) -> int:
@@ -72,6 +85,9 @@ class Peer:
         if self.process is None:
             raise ValueError(f"{self.name} is no proxy")
         return self.process.pid
+
+    def connect(self) -> Wire:
+        return Wire(self.address, self.tls)
 
 
 def haproxy_config(address: Address, broker: Address) -> str:
@@ -103,9 +119,9 @@ def _haproxy() -> str | None:
 @asynccontextmanager
 async def running_haproxy(program: str, work: Path, broker: Address) -> AsyncIterator[Peer]:
     address = (LOOPBACK, free_port())
-    config = _write(work / "haproxy.cfg", haproxy_config(address, broker))
+    config = write(work / "haproxy.cfg", haproxy_config(address, broker))
     argv = [program, "-db", "-f", str(config)]
-    async with _listening(Process(argv, log=work / "haproxy.log", name="haproxy"), address) as process:
+    async with listening(Process(argv, log=work / "haproxy.log", name="haproxy"), address) as process:
         yield Peer(name="HAProxy", address=address, process=process)
 
 
@@ -120,24 +136,26 @@ async def running_shoal(
         work = work / "indexed"
     port, node_port = free_ports(2)
     address = (LOOPBACK, port)
-    config = _write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
+    config = write(work / f"shoal-{mode}.toml", shoal_config(mode, address, node_port, broker) + more)
     argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
-    async with _listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
+    async with listening(Process(argv, log=work / f"shoal-{mode}.log", name=f"shoal {mode}"), address) as process:
         yield Peer(name=f"Shoal {mode}", address=address, process=process)
 
 
-def _write(path: Path, text: str) -> Path:
+def write(path: Path, text: str) -> Path:
+    """-> path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
 @asynccontextmanager
-async def _listening(process: Process, address: Address) -> AsyncIterator[Process]:
-    """Raises NotReady with the end of its log if it does not start."""
+async def listening(process: Process, *addresses: Address) -> AsyncIterator[Process]:
+    """Raises NotReady with the end of its log if it does not listen on each address."""
     try:
-        what = f"{process.name} to listen on {address[0]}:{address[1]}"
-        await until(lambda: _accepts(address), within=START_TIMEOUT_S, what=what, process=process)
+        for address in addresses:
+            what = f"{process.name} to listen on {address[0]}:{address[1]}"
+            await until(partial(_accepts, address), within=START_TIMEOUT_S, what=what, process=process)
         yield process
     finally:
         await process.stop()

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.load import Volume, Wire, forward, round_trips
+from bench.load import Volume, forward, round_trips
 from bench.stage import CLIENT
 from shoal.scenarios import memory
-from shoal.scenarios.kafka.process import usage
 from tests.support import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from bench.load import Wire
     from bench.peers import Peer
 
-__all__ = ["GIB", "IDLE_CONNECTIONS", "Forwarding", "Lone", "Workload", "idle_peaks", "lone", "percentile", "run"]
+__all__ = [
+    "GIB",
+    "IDLE_CONNECTIONS",
+    "Forwarding",
+    "Lone",
+    "Workload",
+    "cpu_s",
+    "idle_peaks",
+    "lone",
+    "percentile",
+    "run",
+]
 
 GIB = 1 << 30
 IDLE_CONNECTIONS = 1_000
@@ -71,12 +83,12 @@ class Lone(NamedTuple):
 
 def run(work: Workload, seconds: float) -> Forwarding:
     """Raises RuntimeError if the broker did not append exactly what was sent."""
-    with Wire(work.peer.address) as wire:
+    with work.peer.connect() as wire:
         introduce(wire)
         before = work.end_offset() if work.end_offset else 0
-        cpu = _cpu(work.peer)
+        cpu = cpu_s(work.peer)
         volume = forward(wire, work.frames, in_flight=work.in_flight, seconds=0 if work.once else seconds)
-        spent = None if cpu is None else (_cpu(work.peer) or 0.0) - cpu
+        spent = None if cpu is None else (cpu_s(work.peer) or 0.0) - cpu
     if work.end_offset:
         _check_appended(work, work.end_offset() - before, volume.rounds * work.records)
     requests = volume.rounds * len(work.frames)
@@ -104,15 +116,21 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 def idle_peaks(peer: Peer) -> tuple[float, float]:
     """Peak MiB with one connection, then with IDLE_CONNECTIONS that have each sent a client's first requests."""
     with ExitStack() as open_wires:
-        introduce(open_wires.enter_context(Wire(peer.address)))
+        introduce(open_wires.enter_context(peer.connect()))
         alone = memory.peak_mib(peer.pid)
         for _ in range(IDLE_CONNECTIONS - 1):
-            introduce(open_wires.enter_context(Wire(peer.address)))
+            introduce(open_wires.enter_context(peer.connect()))
         return alone, memory.peak_mib(peer.pid)
 
 
-def _cpu(peer: Peer) -> float | None:
-    return None if peer.process is None else usage(peer.pid).cpu_s
+def cpu_s(peer: Peer) -> float | None:
+    """CPU seconds of all threads of a proxy, by its CPU clock: /proc counts in ticks of 10 ms. None: the broker."""
+    return None if peer.process is None else time.clock_gettime(_cpu_clock(peer.pid))
+
+
+def _cpu_clock(pid: int) -> int:
+    """As clock_getcpuclockid(3) makes it on Linux: a clock of a process, of what the scheduler counts."""
+    return (~pid << 3) | 2
 
 
 def _check_appended(work: Workload, appended: int, wanted: int) -> None:

@@ -1,8 +1,8 @@
-"""The `shoal` command: the subcommands of `proxy/cli/main.py`, and those of packages that the proxy must not import.
+"""The `shoal` command: the subcommands of `proxy/cli/main.py`, and others, which it does not import.
 
-A subcommand of another package is one line in `COMMANDS`. Its function gets the arguments after its name and returns
-the exit code. It parses them itself (`prog` is `shoal NAME`) and raises OperatorError for what the operator can
-correct. It is imported only when it is called: its dependencies are an extra of pyproject.toml and may be missing.
+Each of the others is one line in `COMMANDS`. Its function gets the arguments after its name and returns the exit code.
+It parses them itself (`prog` is `shoal NAME`) and raises OperatorError for what the operator can correct. It is
+imported only when it is called: it loads slowly, or its dependencies are an extra of pyproject.toml and may be missing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             what="analyse captured traffic with Spark: batch sizes, coalescing, audit, clients",
             function="shoal.scenarios.spark_command:main",
             extra="spark",
+        ),
+        "users": Command(
+            what="add, remove and list users who log in at Shoal",
+            function="shoal.proxy.cli.users:main",
         ),
     }
 )

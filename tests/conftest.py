@@ -11,10 +11,15 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
+import trio
 from hypothesis import HealthCheck, settings
 
 from shoal.scenarios.kafka import ports
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.security.certificates import Authority
+from shoal.scenarios.kafka.security.kdc import Kdc
+from shoal.scenarios.kafka.security.listeners import BrokerTls
+from shoal.scenarios.kafka.security.tokens import TokenIssuer
 from tests.support.kafka.clusters import Pair, SharedClusters
 
 settings.register_profile("shoal", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,6 +76,40 @@ def three_brokers(shared_clusters: SharedClusters) -> Cluster:
 def sasl_cluster(shared_clusters: SharedClusters) -> Cluster:
     """Kafka 4.3.0, one broker, the user alice with the password "right" on `sasl_bootstrap`."""
     return shared_clusters.cluster("sasl", ClusterSpec(users={"alice": "right"}))
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.create(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="session")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenIssuer]:
+    """Its token endpoint knows the client alice with the secret "right"."""
+    with TokenIssuer(tmp_path_factory.mktemp("issuer")) as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def secured_cluster(shared_clusters: SharedClusters, authority: Authority, issuer: TokenIssuer) -> Cluster:
+    """Kafka 4.3.0, one broker with all listeners and mechanisms. SSL takes clients with and without a certificate;
+    the user alice has the password "right"."""
+    tls = BrokerTls(authority=authority, client_auth="requested")
+    spec = ClusterSpec(users={"alice": "right"}, tls=tls, tokens=issuer)
+    return shared_clusters.cluster("secured", spec)
+
+
+@pytest.fixture(scope="session")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    kdc = trio.run(Kdc.start, tmp_path_factory.mktemp("kdc"))
+    yield kdc
+    kdc.kill()
+
+
+@pytest.fixture
+def kerberos_cluster(shared_clusters: SharedClusters, authority: Authority, kdc: Kdc) -> Cluster:
+    """Kafka 4.3.0, one broker known as localhost, GSSAPI with and without TLS."""
+    return shared_clusters.cluster("kerberos", ClusterSpec(tls=BrokerTls(authority=authority), kdc=kdc))
 
 
 @pytest.fixture

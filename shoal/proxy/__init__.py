@@ -2,7 +2,7 @@
 
     cli -> config -> server -> listener -> connection -> Path of the listener
                                              |               plain | shallow | coalesce | legacy
-                                           cluster
+                                           cluster -> auth (Shoal logs in at the broker)
                                               |
                              net (the socket to the broker, seen by capture)
 

@@ -40,25 +40,43 @@ def event(text: str, /, **values: object) -> dict[str, object]:
     return {_TEXT: text, _FIELDS: values}
 
 
+_MOST_OF_A_KIND = 20  # lines about strangers that send something else each time
+
+
 class LogThrottle:
     """Which subjects were logged recently: a client that cannot be served reconnects many times a second."""
 
     def __init__(self, most: int = _MOST_RECENT) -> None:
         self._most = most
         self._logged_at: dict[Hashable, float] = {}  # the oldest first
+        self._kinds: dict[Hashable, tuple[float, int]] = {}  # start of the interval, subjects in it; oldest first
 
-    def is_news(self, subject: Hashable, seconds: float) -> bool:
-        """Whether it was not logged in the last `seconds`; if so, it counts as logged now."""
+    def is_news(self, subject: Hashable, seconds: float, kind: Hashable = None) -> bool:
+        """Whether it was not logged in the last `seconds`; if so, it counts as logged now.
+
+        `kind`: of a subject with text that a peer chooses; of one kind, only some subjects are news in `seconds`.
+        """
         import trio  # loads slowly, and `shoal check` needs only the rest of this module
 
         now = trio.current_time()
         if now < self._logged_at.get(subject, -math.inf) + seconds:
+            return False
+        if kind is not None and not self._has_room(kind, now, seconds):
             return False
         self._logged_at.pop(subject, None)
         self._logged_at[subject] = now
         if len(self._logged_at) > self._most:
             del self._logged_at[next(iter(self._logged_at))]
         return True
+
+    def _has_room(self, kind: Hashable, now: float, seconds: float) -> bool:
+        start, count = self._kinds.pop(kind, (now, 0))
+        if now >= start + seconds:
+            start, count = now, 0
+        self._kinds[kind] = start, count + 1
+        if len(self._kinds) > self._most:
+            del self._kinds[next(iter(self._kinds))]
+        return count < _MOST_OF_A_KIND
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:

@@ -1,6 +1,7 @@
 """The composition root: clusters, listeners, timeouts, signals.
 
-    serve ──┬── signals: first one drains, second one ends at once
+    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads TLS files again
+            ├── the watch for TLS files that change or expire
             ├── timeouts of all connections
             ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
             └── one listener each ──┬── accept, one task per port
@@ -26,9 +27,11 @@ from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
+from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.fast_lane import FastLane
+from shoal.proxy.net.tls.reload import TlsReload
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class Server:
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
         require_state_dir(settings.state_dir)
+        _require_tls_files(settings)
         self.settings = settings
         self._learns = learn
         self._check_seconds = check_seconds
@@ -70,11 +74,12 @@ class Server:
         self._scope = trio.CancelScope()
         self._draining = False
         self._error: OperatorError | None = None
+        strangers = Strangers(settings.limits)
         numbers = count(1)  # of client connections, in both captures
         try:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
-                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path)
+                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path, strangers)
                 made.raw_capture = self.raw_capture
                 made.numbers = numbers
                 made.fail = self._fail
@@ -85,6 +90,10 @@ class Server:
         except BaseException:
             self.close()
             raise
+
+        contexts = [cluster.tls for cluster in self.clusters.values()]
+        contexts += [listener.tls for listener in self.listeners.values()]
+        self._tls = TlsReload([tls for tls in contexts if tls is not None])
 
     def _fail(self, error: OperatorError) -> None:
         """End with an error that only the operator can fix."""
@@ -107,6 +116,7 @@ class Server:
         """Run the services until the last listener has ended."""
         async with trio.open_nursery() as services:
             services.start_soon(watch, self.connections, self._check_seconds)
+            services.start_soon(self._tls.run)
             if self.capture is not None:
                 services.start_soon(self.capture.run)
             for listener in self.listeners.values() if self._learns else ():
@@ -132,6 +142,10 @@ class Server:
         for listener in self.listeners.values():
             listener.drain()
 
+    async def reload(self) -> None:
+        """Read the files of TLS again. New connections use them; if they are wrong, the former ones stay."""
+        await self._tls.reload()
+
     def close(self) -> None:
         for listener in self.listeners.values():
             listener.close()
@@ -142,6 +156,14 @@ class Server:
             capture=None if self.capture is None else self.capture.statistics(),
             raw_capture=None if self.raw_capture is None else self.raw_capture.statistics(),
         )
+
+
+def _require_tls_files(settings: Settings) -> None:
+    """All problems with files are reported together. Raises OperatorError."""
+    if any(cluster.tls for cluster in settings.clusters) or any(listener.tls for listener in settings.listeners):
+        from shoal.proxy.net.tls.contexts import require_files
+
+        require_files(settings)
 
 
 def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | None:
@@ -157,16 +179,19 @@ async def serve(
     paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until drained by SIGTERM or SIGINT. Raises OperatorError for a wrong port or state file."""
+    """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file."""
     server = Server(settings, paths)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_drain_on_signal, server, signals)
+            nursery.start_soon(_obey_signals, server, signals)
             await server.run(task_status=task_status)
             nursery.cancel_scope.cancel()
 
 
-async def _drain_on_signal(server: Server, signals: object) -> None:
+async def _obey_signals(server: Server, signals: object) -> None:
     async for number in signals:  # type: ignore[attr-defined]
+        if number == signal.SIGHUP:
+            await server.reload()
+            continue
         log.info("%s: draining for at most %g s", signal.Signals(number).name, server.settings.limits.drain_seconds)
         server.drain()

@@ -33,6 +33,7 @@ class CloseCause(StrEnum):
     CLIENT_LOST = "client lost"  # reset, or lost while Shoal was sending to it
     CLIENT_PROTOCOL = "client broke the protocol"
     UPSTREAM_UNREACHABLE = "broker unreachable"
+    UPSTREAM_LOGIN = "login at the broker failed"
     UPSTREAM_CLOSED = "broker closed"
     UPSTREAM_LOST = "broker lost"
     UPSTREAM_PROTOCOL = "broker broke the protocol"
@@ -41,6 +42,18 @@ class CloseCause(StrEnum):
     IDLE = "idle"
     ABANDONED = "client gone during a held request"
     REFUSED = "too many connections"
+    ADDRESS_REFUSED = "address not allowed"
+    ADDRESS_FULL = "too many connections of an address"
+    TOO_FAST = "too many new connections of an address"
+    UNAUTHENTICATED = "too many connections without a login"
+    ADDRESS_UNAUTHENTICATED = "too many connections of an address without a login"
+    LOGIN_TIMEOUT = "no login in time"
+    HANDSHAKE_FAILED = "TLS handshake failed"
+    PRINCIPAL_REFUSED = "principal not allowed"
+    CLIENT_ID_REFUSED = "client id not allowed"
+    LOGIN_FAILED = "login failed"
+    SESSION_EXPIRED = "session expired"
+    NO_CREDENTIALS = "no credentials for the principal"
     NO_PORT = "no port for a broker"
     DRAINED = "drained"
     SHUTDOWN = "shut down"
@@ -52,14 +65,26 @@ LOUD = frozenset(
     {
         CloseCause.CLIENT_PROTOCOL,
         CloseCause.UPSTREAM_UNREACHABLE,
+        CloseCause.UPSTREAM_LOGIN,
         CloseCause.UPSTREAM_PROTOCOL,
         CloseCause.SLOW_FRAME,
         CloseCause.STALLED,
+        CloseCause.NO_CREDENTIALS,
         CloseCause.NO_PORT,
+        CloseCause.LOGIN_TIMEOUT,
+        CloseCause.HANDSHAKE_FAILED,
     }
 )
 # The client may have sent bytes that are not read: close without discarding what it has yet to receive.
-GENTLE = frozenset({CloseCause.UPSTREAM_CLOSED, CloseCause.DRAINED})
+GENTLE = frozenset(
+    {
+        CloseCause.UPSTREAM_CLOSED,
+        CloseCause.DRAINED,
+        CloseCause.LOGIN_FAILED,
+        CloseCause.NO_CREDENTIALS,
+        CloseCause.PRINCIPAL_REFUSED,
+    }
+)
 # The client may still read: it gets the answers to its taken requests.
 PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
 

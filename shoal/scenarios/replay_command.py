@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.cli.probe_arguments import add_login_options
+from shoal.proxy.cli.cluster_flags import add_cluster_flags, used_cluster
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.errors import OperatorError
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
-from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture
+from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture, require_usable
 from shoal.scenarios.replay.clock import parse_speed
 from shoal.scenarios.replay.report import as_json, as_lines, as_table, write_figures
 from shoal.scenarios.replay.runner import run_case
@@ -26,6 +26,7 @@ from shoal.scenarios.replay.runner import run_case
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from shoal.proxy.config.settings import ClusterSettings
     from shoal.scenarios.replay.case import Case
     from shoal.scenarios.replay.runner import Outcome
 
@@ -48,6 +49,8 @@ examples:
   shoal replay capture/ --speed max    captured traffic, as fast as possible
   # a mirror to this cluster, from a temporary source
   shoal replay mirror-tailing --target b1:9092
+  # TLS and login of a cluster in shoal.toml
+  shoal replay capture/ -c shoal.toml --cluster target
   # through a coalescing listener
   shoal replay capture/ --coalesce --coalescing linger=0.01
 
@@ -77,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     what = "directory for report.json and logs (default: build/scenarios)"
     arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", metavar="DIR", help=what)
     _add_capture_options(arguments.add_argument_group("captures"))
-    add_login_options(arguments)
+    add_cluster_flags(arguments)
     return arguments
 
 
@@ -97,20 +100,22 @@ def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
     flags = parser().parse_args(arguments)
     try:
         speed = parse_speed(flags.speed)
-        if flags.target is not None:
-            parse_addresses(flags.target)
+        addresses = None if flags.target is None else parse_addresses(flags.target)
     except ValueError as error:
         raise OperatorError.of("shoal replay", str(error)) from None
+    used = used_cluster(flags, addresses, "--target HOST:PORT")
+    target = None if used is None else used.settings
     if any(Path(what).exists() or what.endswith(SUFFIXES) for what in flags.what if what not in known):
-        return replay_capture(flags, speed)
-    cases = _cases(known, flags.what, flags.target)
-    outcomes = trio.run(partial(_run_all, cases, flags, speed))
+        return replay_capture(flags, target, speed)
+    cases = _cases(known, flags.what, target)
+    require_usable(target)
+    outcomes = trio.run(partial(_run_all, cases, flags, target, speed))
     print(as_table(outcomes))
     write_figures(flags.out / "report.json", as_json(outcomes))
     return OK if all(outcome.good for outcome in outcomes) else FAILED
 
 
-def _cases(known: Mapping[str, Case], names: Sequence[str], target: str | None) -> list[Case]:
+def _cases(known: Mapping[str, Case], names: Sequence[str], target: ClusterSettings | None) -> list[Case]:
     wanted = list(known) if ALL in names else names
     if unknown := [name for name in wanted if name not in known]:
         raise OperatorError.of(unknown[0], f"is not a scenario; there are {', '.join(known)}")
@@ -122,11 +127,13 @@ def _cases(known: Mapping[str, Case], names: Sequence[str], target: str | None) 
     return [case for case in cases if target is None or not case.own_brokers]
 
 
-async def _run_all(cases: Sequence[Case], flags: argparse.Namespace, speed: float) -> list[Outcome]:
+async def _run_all(
+    cases: Sequence[Case], flags: argparse.Namespace, target: ClusterSettings | None, speed: float
+) -> list[Outcome]:
     progress, outcomes = Progress(sys.stderr), []
     work: Path = flags.out / "work"
     shutil.rmtree(work, ignore_errors=True)
-    async with Brokers(work / "brokers", flags.kafka, flags.target) as brokers:
+    async with Brokers(work / "brokers", flags.kafka, target) as brokers:
         for case in cases:
             progress.say(f"{case.name}: {case.what}")
             outcome = await run_case(case, brokers, work / case.name, kafka=flags.kafka, speed=speed)

@@ -25,7 +25,7 @@ _CONFIG = """\
 [[cluster]]
 name = "target"
 bootstrap = "{bootstrap}"
-
+{cluster}
 [log]
 format = "json"
 
@@ -71,15 +71,21 @@ def totals(log: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running_shoal_run(
-    work: Path, bootstrap: str, *, listener: str = "", capture: Path | None = None, raw: bool = False
+    work: Path,
+    bootstrap: str,
+    *,
+    listener: str = "",
+    cluster: str = "",
+    capture: Path | None = None,
+    raw: bool = False,
 ) -> AsyncIterator[ShoalRun]:
     """Start `shoal run` with one listener.
 
-    `listener`: more lines of its table. `capture`: the directory of the index; with `raw`, also of whole frames. Raises
-    NotReady with the end of its log.
+    `listener` and `cluster`: more lines of their tables. `capture`: the directory of the index; with `raw`, also of
+    whole frames. Raises NotReady with the end of its log.
     """
     address = (LOOPBACK, free_port_block(_NODES + 1))
-    config = _write(work / "shoal.toml", _config(address, bootstrap, listener) + _capture(capture, raw))
+    config = _write(work / "shoal.toml", _config(address, bootstrap, listener, cluster) + _capture(capture, raw))
     argv = [sys.executable, "-m", "shoal", "run", "-c", str(config)]
     process = Process(argv, log=work / "shoal.log", name="shoal run")
     try:
@@ -90,10 +96,16 @@ async def running_shoal_run(
             await process.stop()
 
 
-def _config(address: tuple[str, int], bootstrap: str, listener: str) -> str:
+def _config(address: tuple[str, int], bootstrap: str, listener: str, cluster: str) -> str:
     host, port = address
     return _CONFIG.format(
-        bootstrap=bootstrap, host=host, port=port, first=port + 1, last=port + _NODES, listener=listener
+        bootstrap=bootstrap,
+        cluster=cluster,
+        host=host,
+        port=port,
+        first=port + 1,
+        last=port + _NODES,
+        listener=listener,
     )
 
 

@@ -9,6 +9,7 @@ from tests.fuzz.decoders import (
     legacy_up,
     multibatch,
     records,
+    sasl_server,
     shallow,
 )
 
@@ -18,6 +19,7 @@ TARGETS = {
     target.name: target
     for target in (
         *records.TARGETS,
+        *sasl_server.TARGETS,
         *frames.TARGETS,
         *shallow.TARGETS,
         *coalesce.TARGETS,

@@ -161,3 +161,13 @@ async def test_a_throttle_forgets_what_was_logged_the_longest_time_ago() -> None
     assert throttle.is_news("c", 10)
     assert not throttle.is_news("b", 10)
     assert throttle.is_news("a", 10)
+
+
+async def test_of_one_kind_only_some_subjects_are_news(mock_clock: MockClock) -> None:
+    throttle = LogThrottle()
+    news = [throttle.is_news(f"garbage {number}", 10, "garbage") for number in range(1000)]
+    assert sum(news) == 20
+    assert throttle.is_news("something else", 10, "other")
+    assert throttle.is_news("without a kind", 10)
+    mock_clock.jump(10)
+    assert throttle.is_news("garbage 1000", 10, "garbage")

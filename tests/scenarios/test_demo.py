@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio.testing
@@ -19,12 +19,18 @@ from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
 from shoal.scenarios.demo.measure import STALL_S, Cast, watch
 from shoal.scenarios.demo.phases import Phases
-from shoal.scenarios.demo.plan import SMALL
+from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, mirror_spec
 from shoal.scenarios.demo.report import DemoRun, Report, as_json, as_table
 from shoal.scenarios.demo.segments import SegmentContents, segment_contents
-from shoal.scenarios.demo.shoal_mirror import read_wiring
+from shoal.scenarios.demo.shoal_mirror import Shoal, read_wiring
+from shoal.scenarios.kafka.broker import Cluster
 from shoal.scenarios.kafka.errors import NotReady
+from shoal.scenarios.kafka.java.jvm import Jvm
+from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.progress import Progress
+
+if TYPE_CHECKING:
+    from shoal.scenarios.kafka.process import Process
 
 SOURCE = SegmentContents(records=1_000, batches=10, size=40_000, codecs=("zstd",))
 MM2 = DemoRun(
@@ -133,6 +139,26 @@ def test_the_small_demo_has_the_runs_that_were_promised() -> None:
     assert {"mm2", "shoal_single", "shoal_multi"} <= SMALL.runs.keys()
     assert SMALL.counts_requests
     assert [name for name, run in SMALL.runs.items() if run.agent] == ["shoal_multi"]
+
+
+def test_with_tls_brokers_mirror_and_shoal_have_no_listener_without(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "ca")
+    plan = Plan(comparison=LARGE, kafka="4.3.0", records=1_000, work=tmp_path, authority=authority)
+    source, target = (Cluster(tmp_path / role, plan.cluster(), Jvm(lib=tmp_path)) for role in ("source", "target"))
+    broker = (tmp_path / "source" / "node-1" / "server.properties").read_text()
+    assert "PLAINTEXT" not in next(line for line in broker.splitlines() if line.startswith("listeners"))
+
+    for shoal in (None, Shoal(cast("Process", None), "127.0.0.1:1", "127.0.0.1:2")):
+        mirror = mirror_spec(plan, LARGE.runs[ALONE], source, target, "a", shoal).properties()
+        assert mirror["a.security.protocol"] == mirror["B.security.protocol"] == "SSL"
+        assert mirror["a.ssl.truststore.location"] == str(authority.certificate)
+    assert set(plan.shoal_options()[::2]) == {
+        "--source-tls-ca",
+        "--target-tls-ca",
+        "--listen-tls-cert",
+        "--listen-tls-key",
+    }
+    assert replace(plan, authority=None).shoal_options() == ()
 
 
 def test_table_sets_mirror_and_proxy_against_the_mirror_alone() -> None:

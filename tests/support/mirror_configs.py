@@ -16,7 +16,7 @@ from shoal.proxy.cli.doctor import (
 from shoal.proxy.config.settings import ListenerSettings, Mode, PortMap, PortRange, ShallowSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 # The properties with which real MM2 3.9.1 and 4.3.0 mirror through a proxy between two real brokers.
 WIRED = """\
@@ -92,8 +92,12 @@ def check(text: str, against: ShoalListeners | None = None) -> Report:
 
 
 def check_json(**changes: object) -> Report:
-    config = {key: value for key, value in (CONNECTOR | changes).items() if value is not None}
-    return check_mirror(read_mirror(json.dumps({"name": "m", "config": config}, indent=2)), shoal())
+    return check_connector(changes, shoal())
+
+
+def check_connector(changes: Mapping[str, object], against: ShoalListeners) -> Report:
+    config = {key: value for key, value in {**CONNECTOR, **changes}.items() if value is not None}
+    return check_mirror(read_mirror(json.dumps({"name": "m", "config": config}, indent=2)), against)
 
 
 def grave(report: Report) -> list[Finding]:

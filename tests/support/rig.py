@@ -6,12 +6,14 @@ The client and the broker use trio's streams and split frames themselves, so tha
 from __future__ import annotations
 
 import math
+import os
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.testing
@@ -29,14 +31,27 @@ from shoal.proxy.config.settings import (
 from shoal.proxy.connection.timeouts import CHECK_SECONDS
 from shoal.proxy.server import Server
 from shoal.scenarios.kafka.ports import free_port_block
+from tests.support.tls import TlsStream, client_context, cluster_tls, listener_tls, secured, server_context
 
 if TYPE_CHECKING:
     import random
+    import ssl
 
+    from shoal.proxy.config.security import NamedCredentials, SaslSettings
     from shoal.proxy.config.settings import RawCaptureSettings
     from shoal.proxy.connection.connection import Connection, Path
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import CloseCause
+
+
+class Tls(Flag):
+    TO_CLIENTS = auto()
+    TO_BROKER = auto()
+    BOTH = TO_CLIENTS | TO_BROKER
+
+
+# SHOAL_TEST_TLS=BOTH (or one side) runs every test of this rig over TLS.
+TLS = Tls[os.environ["SHOAL_TEST_TLS"]] if "SHOAL_TEST_TLS" in os.environ else Tls(0)
 
 DEADLINE = 20.0  # for all waits of tests; never reached if nothing fails
 
@@ -65,7 +80,7 @@ class Peer:
 
     patience = DEADLINE
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream | TlsStream) -> None:
         self.stream = stream
         self._buffer = bytearray()
 
@@ -151,6 +166,7 @@ class FakeBroker:
     sides: list[BrokerSide] = field(default_factory=list)
     ended: int = 0
     port: int = 0
+    tls: ssl.SSLContext | None = None
 
     @property
     def address(self) -> Address:
@@ -164,9 +180,13 @@ class FakeBroker:
             task_status.started()
 
     async def _handle(self, stream: trio.SocketStream) -> None:
-        side = BrokerSide(stream)
-        self.sides.append(side)
         async with stream:
+            try:
+                side = BrokerSide(stream if self.tls is None else await secured(stream, self.tls, server_side=True))
+            except trio.BrokenResourceError:  # no handshake
+                self.ended += 1
+                return
+            self.sides.append(side)
             await side.serve(self._answer, self.received)
         self.ended += 1
 
@@ -185,8 +205,13 @@ class Rig:
         return next(iter(self.server.listeners.values()))
 
     async def client(self, port: int | None = None) -> Peer:
-        stream = await trio.open_tcp_stream("127.0.0.1", port or self.listener.port)
-        return Peer(await self.clients.enter_async_context(stream))
+        stream = await self.clients.enter_async_context(
+            await trio.open_tcp_stream("127.0.0.1", port or self.listener.port)
+        )
+        if self.listener.settings.tls is None:
+            return Peer(stream)
+        with trio.fail_after(DEADLINE):
+            return Peer(await self.clients.enter_async_context(await secured(stream, client_context())))
 
     @property
     def connection(self) -> Connection:
@@ -224,9 +249,18 @@ async def rig(
     raw_capture: RawCaptureSettings | None = None,
     capture: CaptureSettings | None = None,
     check_seconds: float = CHECK_SECONDS,
+    credentials: Sequence[NamedCredentials] = (),
+    login: SaslSettings | None = None,
+    tls: Tls = TLS,
+    **of_listener: Any,
 ) -> AsyncIterator[Rig]:
-    """Ends everything that is left by force, and checks that nothing remains."""
+    """Ends everything that is left by force, and checks that nothing remains.
+
+    `login`: Shoal's own at the broker. `of_listener`: further settings.
+    """
     broker = broker or FakeBroker(answer)
+    if Tls.TO_BROKER in tls and broker.tls is None:
+        broker.tls = server_context()
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         listener = ListenerSettings(
@@ -235,9 +269,18 @@ async def rig(
             port=0,
             nodes=nodes or free_range(),
             max_connections=max_connections,
+            tls=listener_tls() if Tls.TO_CLIENTS in tls else None,
+            **of_listener,
+        )
+        cluster = ClusterSettings(
+            name="c",
+            bootstrap=(broker.address,),
+            credentials=tuple(credentials),
+            sasl=login,
+            tls=cluster_tls() if Tls.TO_BROKER in tls else None,
         )
         settings = Settings(
-            clusters=(ClusterSettings(name="c", bootstrap=(broker.address,)),),
+            clusters=(cluster,),
             listeners=(listener,),
             limits=limits or Limits(),
             raw_capture=raw_capture,

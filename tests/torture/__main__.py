@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,17 @@ def main() -> int:
         help="time limit for finding the shortest failing schedule, in seconds",
     )
     parser.add_argument("--out", type=Path, default=_OUT, help="directory of the results (default: build/torture)")
+    parser.add_argument("--secured", action="store_true", help="TLS and logins on both sides of Shoal")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     print(f"seed {seed}, {arguments.seconds:g} s", flush=True)
     private_mounts()  # full disks need it; without it each such fault is logged as impossible
     plan = None if arguments.plan is None else from_json(arguments.plan.read_bytes())
+    secured = arguments.secured or (plan is not None and plan.secured)
     with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as work:
-        return trio.run(_Runs(Path(work), arguments.out, arguments.shrink).go, seed, arguments.seconds, plan)
+        return trio.run(
+            _Runs(Path(work), arguments.out, arguments.shrink, secured=secured).go, seed, arguments.seconds, plan
+        )
 
 
 def _commit() -> str:
@@ -58,11 +63,12 @@ def _commit() -> str:
 
 
 class _Runs:
-    def __init__(self, work: Path, out: Path, shrink_s: float) -> None:
+    def __init__(self, work: Path, out: Path, shrink_s: float, *, secured: bool) -> None:
         self._work = work
         self._out = out
         self._shrink_s = shrink_s
-        self._pool = Pool(work / "clusters")
+        self._pool = Pool(work / "clusters", secured=secured)
+        self._secured = secured
         self._number = 0
         self._report = Report(out / "report.json", _commit())
 
@@ -71,7 +77,7 @@ class _Runs:
         failed = False
         try:
             while True:
-                failed |= await self._seed(plan or make_plan(seed))
+                failed |= await self._seed(plan or replace(make_plan(seed), secured=self._secured))
                 seed += 1
                 if plan is not None or time.monotonic() > end:
                     break

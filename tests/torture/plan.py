@@ -136,6 +136,8 @@ class Plan:
     mirrors: tuple[MirrorPlan, ...]
     shoal: ShoalPlan
     faults: tuple[FaultPlan, ...]
+    secured: bool = False
+    """TLS and logins between Shoal and the brokers, and between Shoal and its clients: `environment/security.py`."""
 
     def cluster(self, name: str) -> ClusterPlan:
         return next(cluster for cluster in self.clusters if cluster.name == name)

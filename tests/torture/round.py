@@ -166,7 +166,7 @@ class _Round:
 
     async def _answers(self, port: int) -> bool:
         def ask() -> None:
-            AdminClient(client_config(f"127.0.0.1:{port}")).list_topics(timeout=_ANSWER_S)
+            AdminClient(client_config(f"127.0.0.1:{port}", self._world.login)).list_topics(timeout=_ANSWER_S)
 
         try:
             await in_thread(ask)

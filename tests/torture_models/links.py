@@ -44,6 +44,8 @@ class Link:
     provisional = False
     cause = None
     draining = False
+    guest = SimpleNamespace(is_stranger=False)
+    """A client of a cluster that demands no login."""
 
     def __init__(
         self, path: UnwrapPath, cluster: Cluster, listener: Any, node: int, to_client: Callable[[bytes | None], None]

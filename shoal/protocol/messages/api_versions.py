@@ -31,6 +31,8 @@ EDITED: Final = frozenset(
         ApiKey.FETCH,
         ApiKey.METADATA,
         ApiKey.FIND_COORDINATOR,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
         ApiKey.API_VERSIONS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.SHARE_FETCH,

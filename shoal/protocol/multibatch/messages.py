@@ -55,8 +55,6 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (0, 7),
     ApiKey.DELETE_TOPICS: (0, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.SASL_HANDSHAKE: (1, 1),
-    ApiKey.SASL_AUTHENTICATE: (0, 2),
 }
 """The oldest and newest version that a probe uses, by API key."""
 

@@ -1,22 +1,22 @@
-"""Splits the bytes of a client's socket into frames for the raw capture.
+"""Splits the bytes of a client into frames for the raw capture.
 
-A `TappedClient` is the client's socket, so pumps and other users of the socket do not know the tap; a connection
-without capture has a plain socket and pays nothing. Received bytes, and sent bytes that the kernel took, are copied
+A `TappedClient` is the client's transport, so pumps and its other users do not know the tap; a connection without
+capture has no such object and pays nothing. Received bytes, and sent bytes that the kernel took, are copied
 frame by frame. Unwritten frames have a memory budget: without room, only a frame's header is kept, so that readers can
 still match answers and requests. A connection with unreadable frame boundaries is no longer captured.
 """
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
+from shoal.proxy.net.transport import buffered_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.net.transport import Buffer, SocketTransport
 
 __all__ = ["LOST", "FrameTap", "Tap", "TappedClient"]
 
@@ -130,35 +130,38 @@ class FrameTap:
         self.given_up = not self._put(captured)
 
 
-class TappedClient(socket.socket):
-    """Replaces `client`, which is detached."""
+class TappedClient:
+    """A client's `Transport`, with a tap."""
 
-    _tap: Tap
+    def __init__(self, inner: SocketTransport, tap: Tap) -> None:
+        self.fileno, self.shutdown = inner.fileno, inner.shutdown
+        self.recv = inner.recv  # to look ahead
+        self.buffered = buffered_by(inner)
+        self.getsockopt, self.setsockopt = inner.getsockopt, inner.setsockopt
+        self._inner = inner
+        self._tap: Tap | None = tap
 
-    @classmethod
-    def of(cls, client: socket.socket, tap: Tap) -> TappedClient:
-        tapped = cls(client.family, client.type, client.proto, client.detach())
-        tapped.setblocking(False)
-        tapped._tap = tap
-        return tapped
-
-    def recv_into(self, buffer: memoryview, *more: int) -> int:  # type: ignore[override]
-        size = super().recv_into(buffer, *more)
-        self._tap.received(buffer[:size])
+    def recv_into(self, buffer: memoryview, /) -> int:
+        size = self._inner.recv_into(buffer)
+        if self._tap is not None:
+            self._tap.received(buffer[:size])
         return size
 
-    def send(self, data: Buffer, *flags: int) -> int:  # type: ignore[override]
-        size = super().send(data, *flags)
-        self._tap.sent((data,), size)
+    def send(self, data: Buffer, /) -> int:
+        size = self._inner.send(data)
+        if self._tap is not None:
+            self._tap.sent((data,), size)
         return size
 
-    def sendmsg(self, buffers: Iterable[Buffer], *more: object) -> int:  # type: ignore[override]
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
         given = list(buffers)
-        size = super().sendmsg(given, *more)  # type: ignore[arg-type]
-        self._tap.sent(given, size)
+        size = self._inner.sendmsg(given)
+        if self._tap is not None:
+            self._tap.sent(given, size)
         return size
 
     def close(self) -> None:
-        if self.fileno() >= 0:
-            self._tap.gone()
-        super().close()
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            tap.gone()
+        self._inner.close()

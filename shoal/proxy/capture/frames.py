@@ -25,10 +25,10 @@ from shoal.proxy.capture.index import require_directory
 from shoal.proxy.statistics import RawStatistics
 
 if TYPE_CHECKING:
-    import socket
     from types import TracebackType
 
     from shoal.proxy.config.settings import RawCaptureSettings
+    from shoal.proxy.net.transport import SocketTransport
 
 __all__ = ["FrameCapture"]
 
@@ -88,13 +88,11 @@ class FrameCapture:
         files = self._files
         return RawStatistics(written=files.written, lost=self._lost + files.lost, bytes=files.bytes)
 
-    def tap(self, client: socket.socket, number: int, node: int | None, about: str) -> socket.socket:
-        """Returns the replacement of the socket. `number`: of the connection; `node`: the client's broker; `about`: a
-        comment for readers of the capture.
-        """
+    def tap(self, client: SocketTransport, number: int, node: int | None, about: str) -> SocketTransport:
+        """Returns the replacement of the transport. `node`: the client's broker; `about`: for the capture's readers."""
         node_id = -1 if node is None else node
         self._queue.put(_Opened(connection=number, about=about))
-        return TappedClient.of(
+        return TappedClient(
             client, Tap(partial(self._half, number, node_id), time.time_ns, partial(self._gone, number))
         )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from shoal.protocol.capture.index.stream import is_whole, size_of
 from shoal.protocol.schema.headers import SIZE_BYTES, read_size
+from shoal.proxy.net.transport import buffered_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,6 +52,7 @@ class TappedTransport:
     ) -> None:
         self.fileno = inner.fileno
         self.shutdown = inner.shutdown
+        self.buffered = buffered_by(inner)
         self._inner = inner
         self._recv_into = inner.recv_into
         self._send = inner.send

@@ -14,12 +14,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli.arguments import NO_OTHERS, parse_arguments, written
-from shoal.proxy.cli.doctor import ShoalListeners, Unreadable, check_mirror, client_address, needed, read_mirror, render
+from shoal.proxy.cli.arguments import NO_OTHERS, parse_arguments
+from shoal.proxy.cli.cluster_flags import as_cluster_flag, used_cluster
+from shoal.proxy.cli.doctor import (
+    ClientSecurity,
+    ShoalListeners,
+    Unreadable,
+    check_mirror,
+    client_address,
+    needed,
+    read_mirror,
+    render,
+)
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, exit_code
-from shoal.proxy.cli.mirror_flags import adopt_former_state, in_flags, mirror_listeners, mirror_settings
+from shoal.proxy.cli.mirror_flags import (
+    adopt_former_state,
+    in_flags,
+    mirror_clusters,
+    mirror_listeners,
+    mirror_settings,
+)
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
-from shoal.proxy.cli.probe_arguments import credentials
+from shoal.proxy.cli.setting_flags import written
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.checks import run_limit_problem
 from shoal.proxy.config.parse import parse_address
@@ -33,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.cli.doctor import Mirror
-    from shoal.proxy.config.settings import ListenerSettings, Settings
+    from shoal.proxy.config.settings import Settings
 
 __all__ = ["main"]
 
@@ -43,13 +59,13 @@ log = logging.getLogger("shoal.cli")
 def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS) -> int:
     """`others`: further subcommands and their descriptions. They are listed in the help and implemented elsewhere."""
     flags = parse_arguments(arguments, others)
-    describe = in_flags if flags.command == "mirror" else str
-    return exit_code(partial(_COMMANDS[flags.command], flags), describe)
+    return exit_code(partial(_COMMANDS[flags.command], flags), _WORDED.get(flags.command, str))
 
 
 def _mirror(flags: argparse.Namespace) -> int:
     settings = mirror_settings(flags)
-    lines = _wiring(settings.listeners[0], settings.listeners[1], flags)
+    wrap, unwrap = settings.listeners
+    lines = _wiring(ShoalListeners(wrap=wrap, unwrap=unwrap, clusters=settings.clusters), flags)
     if flags.print_only:
         _print(lines)
         return OK
@@ -59,14 +75,18 @@ def _mirror(flags: argparse.Namespace) -> int:
     return _serve(settings, lines)
 
 
-def _wiring(wrap: ListenerSettings, unwrap: ListenerSettings, flags: argparse.Namespace) -> str:
-    source, target = (parse_address(client_address(listener)) for listener in (wrap, unwrap))
+def _wiring(shoal: ShoalListeners, flags: argparse.Namespace) -> str:
+    source, target = (parse_address(client_address(listener)) for listener in (shoal.wrap, shoal.unwrap))
     wiring = Wiring(
         source=source,
         target=target,
         source_alias=flags.source_alias,
         target_alias=flags.target_alias,
-        needed=needed(ShoalListeners(wrap=wrap, unwrap=unwrap)),
+        needed=needed(shoal),
+        security={
+            client: ClientSecurity(listener=listener, cluster=shoal.cluster_of(listener))
+            for client, listener in (("consumer", shoal.wrap), ("producer", shoal.unwrap))
+        },
     )
     return wiring_lines(wiring, flags.form)
 
@@ -132,6 +152,14 @@ def _check(flags: argparse.Namespace) -> int:
 
             require_directory(settings.capture)
         require_state_dir(settings.state_dir, create=False)
+        if any(x.tls for x in settings.clusters) or any(x.tls for x in settings.listeners):
+            from shoal.proxy.net.tls.contexts import require_files  # loads slowly, see `_serve`
+
+            require_files(settings)
+        if any(x.sasl for x in settings.listeners):
+            from shoal.proxy.login.files import require_login_files  # loads slowly, see `_serve`
+
+            require_login_files(settings)
         listeners = settings.listeners
         print(f"{flags.config}: OK: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
         return OK
@@ -162,13 +190,13 @@ def _shoal(flags: argparse.Namespace, settings: Settings | None) -> ShoalListene
         wrap, unwrap = mirror_listeners(flags)
         if (what := run_limit_problem(wrap.shallow, Limits())) is not None:
             raise OperatorError.of("--run-limit", what)
-        return ShoalListeners(wrap=wrap, unwrap=unwrap)
+        return ShoalListeners(wrap=wrap, unwrap=unwrap, clusters=mirror_clusters(flags))
     listeners = settings.listeners
     for wrap in listeners:
         pair = next((x for x in listeners if wrap.mode == Mode.WRAP and x.name == wrap.pair), None)
         if pair is not None:
             others = tuple(x for x in listeners if x not in (wrap, pair))
-            return ShoalListeners(wrap=wrap, unwrap=pair, others=others)
+            return ShoalListeners(wrap=wrap, unwrap=pair, others=others, clusters=settings.clusters)
     what = 'has no listener with mode = "wrap" and a pair: a mirror needs one'
     raise OperatorError.of(str(flags.config), what)
 
@@ -178,11 +206,13 @@ def _probe(flags: argparse.Namespace) -> int:
 
     from shoal.proxy.cli.probe import EXIT_CODES, probe_cluster, to_json, to_text
 
-    login = credentials(flags)
-    ask = partial(probe_cluster, topic=flags.topic, credentials=login, seconds=flags.seconds)
-    report = trio.run(ask, flags.bootstrap)
+    used = used_cluster(flags, flags.bootstrap, "HOST:PORT")
+    if used is None:
+        raise OperatorError.of("shoal probe", "give HOST:PORT, or -c shoal.toml (see shoal probe --help)")
+    report = trio.run(partial(probe_cluster, used.settings, used.limits, topic=flags.topic, seconds=flags.seconds))
     _print(to_json(report) if flags.json else to_text(report))
     return EXIT_CODES[report.result]
 
 
 _COMMANDS = {"mirror": _mirror, "run": _run, "check": _check, "probe": _probe}
+_WORDED = {"mirror": in_flags, "probe": as_cluster_flag}  # their problems name flags

@@ -7,10 +7,12 @@ import os
 import re
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli.arguments import written
+from shoal.proxy.cli.security_flags import cluster_security, listener_tls, to_flag
+from shoal.proxy.cli.setting_flags import written
 from shoal.proxy.config.checks import check_settings
 from shoal.proxy.config.settings import (
     Address,
@@ -24,12 +26,21 @@ from shoal.proxy.config.settings import (
     Settings,
     ShallowSettings,
 )
-from shoal.proxy.errors import OperatorError, Problem
+from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["adopt_former_state", "default_state_dir", "in_flags", "mirror_listeners", "mirror_settings"]
+    from shoal.proxy.errors import Problem
+
+__all__ = [
+    "adopt_former_state",
+    "default_state_dir",
+    "in_flags",
+    "mirror_clusters",
+    "mirror_listeners",
+    "mirror_settings",
+]
 
 log = logging.getLogger("shoal.listener")
 
@@ -40,10 +51,7 @@ _SIDES = ("source", "target")
 def mirror_settings(flags: argparse.Namespace) -> Settings:
     """Raises `OperatorError` that names the flag."""
     settings = Settings(
-        clusters=(
-            ClusterSettings(name="source", bootstrap=flags.source, multi_batch=MultiBatch.NEVER),
-            ClusterSettings(name="target", bootstrap=flags.target, **written(flags, "cluster")),
-        ),
+        clusters=mirror_clusters(flags),
         listeners=mirror_listeners(flags),
         capture=None if flags.capture is None else CaptureSettings(directory=flags.capture),
         raw_capture=_raw_capture(flags),
@@ -51,8 +59,19 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
         state_dir=flags.state_dir,
     )
     if problems := check_settings(settings, _flag):
-        raise OperatorError(tuple(Problem(problem.where, problem.what) for problem in problems))
+        raise OperatorError(tuple(dict.fromkeys(map(to_flag, problems))))
     return settings
+
+
+def mirror_clusters(flags: argparse.Namespace) -> tuple[ClusterSettings, ClusterSettings]:
+    """(source, target), as far as the flags define them: `shoal check` has no addresses. Raises `OperatorError`."""
+    source, target = (_cluster(flags, side) for side in _SIDES)
+    return replace(source, multi_batch=MultiBatch.NEVER), replace(target, **written(flags, "cluster"))
+
+
+def _cluster(flags: argparse.Namespace, side: str) -> ClusterSettings:
+    security = cluster_security(flags, f"{side}-")
+    return ClusterSettings(name=side, bootstrap=getattr(flags, side, ()), tls=security.tls, sasl=security.sasl)
 
 
 def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
@@ -66,6 +85,7 @@ def _raw_capture(flags: argparse.Namespace) -> RawCaptureSettings | None:
 def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, ListenerSettings]:
     """(wrap, unwrap), as far as the flags define them: `shoal check` has no clusters and no broker ports."""
     shallow = ShallowSettings.of(**written(flags, "shallow"), tags=dict(flags.tag))
+    tls = listener_tls(flags)
     wrap, unwrap = (
         ListenerSettings(
             name=side,
@@ -78,6 +98,7 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
             pair=pair,
             producers_file=_producers_file(flags, side) if mode is Mode.UNWRAP else None,
             shallow=shallow,
+            tls=tls,
         )
         for side, mode, pair in (("source", Mode.WRAP, "target"), ("target", Mode.UNWRAP, None))
     )
@@ -135,6 +156,8 @@ _DIRECTORIES = {
 
 
 def _flag(index: int, key: str) -> str:
+    if key.startswith("tls."):
+        return f"listener[{index}].{key}"  # see `to_flag`
     return _FLAGS.get(key, f"--{key.rpartition('.')[2]}").format(_SIDES[index])
 
 
@@ -142,6 +165,7 @@ def in_flags(problem: Problem) -> Problem:
     """A problem of a running listener, with the flags of `shoal mirror` instead of configuration keys."""
     if problem.where in _DIRECTORIES:
         return problem._replace(where=_DIRECTORIES[problem.where])
+    problem = to_flag(problem)
     for side in _SIDES:
         if problem.where == f"listener {side!r}":
             what = re.sub(r"\bwith (listen|ports)$", rf"with --{side}-\1", problem.what)

@@ -11,16 +11,18 @@ the path is the same in v1beta2.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import textwrap
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shoal.proxy.cli.doctor.client_security import CA_FILE, CERTIFICATE_FILE, Login, needed_security
 from shoal.proxy.cli.doctor.mirror import CONNECT, DEDICATED
 from shoal.proxy.config.parse import LOOPBACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from shoal.proxy.cli.doctor import Needed
+    from shoal.proxy.cli.doctor import ClientSecurity, Needed
     from shoal.proxy.config.settings import Address
 
 __all__ = ["FORMS", "Wiring", "wiring_lines"]
@@ -37,18 +39,36 @@ class Wiring:
     source_alias: str = "A"
     target_alias: str = "B"
     needed: tuple[Needed, ...] = ()  # sizes, if the clients' defaults do not suffice
+    security: Mapping[str, ClientSecurity] = field(default_factory=dict)  # of "consumer" and "producer"
 
     @property
     def is_local(self) -> bool:
         return self.source.host in LOOPBACK or self.target.host in LOOPBACK
 
+    @property
+    def security_lines(self) -> tuple[Needed, ...]:
+        return tuple(line for client, its in self.security.items() for line in needed_security(client, its))
+
+    @property
+    def may_log_in(self) -> dict[str, str]:
+        """Clients that log in at the brokers, through Shoal, if asked -> the protocol that they need then."""
+        return {
+            client: its.protocol(client_logs_in=True)
+            for client, its in self.security.items()
+            if its.is_special and its.login is Login.BROKER
+        }
+
 
 def dedicated(wiring: Wiring) -> str:
     """Lines of mm2.properties."""
     a, b = wiring.source_alias, wiring.target_alias
-    sizes = "".join(
-        f"{DEDICATED.per_cluster[one.client].format(s=a, t=b, k=one.key)} = {one.value}\n" for one in wiring.needed
-    )
+
+    def key(one: Needed) -> str:
+        return DEDICATED.per_cluster[one.client].format(s=a, t=b, k=one.key)
+
+    sizes = "".join(f"{key(one)} = {one.value}\n" for one in wiring.needed)
+    security = "".join(f"{key(one)} = {one.value}\n" for one in wiring.security_lines)
+    comments = "".join(f"# {comment}\n" for comment in _security_comments(wiring))
     return f"""\
 # Add to mm2.properties; {a}.bootstrap.servers and {b}.bootstrap.servers stay as they are.
 # (Exactly-once mode also needs {b}.bootstrap.servers = {wiring.target}; see `shoal check`.)
@@ -56,9 +76,28 @@ def dedicated(wiring: Wiring) -> str:
 {b}.producer.bootstrap.servers = {wiring.target}
 {b}.producer.compression.type = none
 {sizes}\
+{comments}\
+{security}\
 # Otherwise MM2 also runs a worker for {b}->{a} (alternative: start MM2 with --clusters {b}).
 emit.heartbeats.enabled = false
 """
+
+
+def _security_comments(wiring: Wiring) -> Iterator[str]:
+    lines = wiring.security_lines
+    if not lines:
+        return
+    yield "The other clients of the mirror go to the brokers: their security.protocol, ssl.* and sasl.* lines stay."
+    b = wiring.target_alias
+    if any(line.client == "producer" for line in lines):
+        yield f"Exactly-once mode needs the {b}.producer lines below as {b}. lines, too."
+    if protocols := set(wiring.may_log_in.values()):
+        yield f"If a data client logs in at the brokers, through Shoal: {' or '.join(sorted(protocols))} instead."
+    if any(line.value == CA_FILE for line in lines):
+        yield f"{CA_FILE}: the CA of Shoal's certificate. If the cluster's lines set ssl.truststore.password, import"
+        yield "the CA into that truststore instead: Kafka accepts no password for a PEM file."
+    if any(line.value == CERTIFICATE_FILE for line in lines):
+        yield f"{CERTIFICATE_FILE}: key and certificate of the mirror, by a CA that Shoal trusts."
 
 
 def _connector_settings(wiring: Wiring) -> dict[str, str]:
@@ -66,7 +105,10 @@ def _connector_settings(wiring: Wiring) -> dict[str, str]:
         "source.consumer.bootstrap.servers": str(wiring.source),
         "producer.override.bootstrap.servers": str(wiring.target),
         "producer.override.compression.type": "none",
-        **{CONNECT.per_cluster[one.client].format(k=one.key): one.value for one in wiring.needed},
+        **{
+            CONNECT.per_cluster[one.client].format(k=one.key): one.value
+            for one in (*wiring.needed, *wiring.security_lines)
+        },
     }
 
 
@@ -78,21 +120,73 @@ def connect(wiring: Wiring) -> str:
 
 def strimzi(wiring: Wiring) -> str:
     """A fragment of a KafkaMirrorMaker2 resource. Strimzi sets the converters itself."""
-    settings = "".join(f"          {key}: {json.dumps(value)}\n" for key, value in _connector_settings(wiring).items())
-    local = "# 127.0.0.1 reaches Shoal only inside the same pod: run Shoal as a Service, named by --advertise.\n"
+    comments = []
+    if wiring.is_local:
+        comments += ["127.0.0.1 reaches Shoal only inside the same pod: run Shoal as a Service, named by --advertise."]
+    if protocols := set(wiring.may_log_in.values()):
+        comments += [
+            f"If a data client logs in at the brokers, through Shoal: {' or '.join(sorted(protocols))} instead."
+        ]
+    settings = {
+        **_connector_settings(replace(wiring, security={})),
+        **{
+            CONNECT.per_cluster[one.client].format(k=one.key): _MOUNTED.get(one.value, one.value)
+            for one in wiring.security_lines
+            if not (one.key.startswith("ssl.truststore") and _has_truststore(wiring, one.client))
+        },
+    }
+    files = [name for path, name in _MOUNTED.items() if name in settings.values()]
+    if files:
+        comments += [f"The Secret {_SECRET} has {' and '.join(file.rpartition('/')[2] for file in files)}."]
+    trusted = {client: _TRUSTED if _has_truststore(wiring, client) else "" for client in ("consumer", "producer")}
+    lines = "".join(f"          {key}: {json.dumps(value)}\n" for key, value in settings.items())
     return f"""\
-{local if wiring.is_local else ""}\
+{"".join(f"# {comment}{chr(10)}" for comment in comments)}\
 apiVersion: kafka.strimzi.io/v1
 kind: KafkaMirrorMaker2
 spec:
+{_MOUNT if files else ""}\
   target:
     alias: {wiring.target_alias}
+{textwrap.indent(trusted["producer"], "    ")}\
   mirrors:
     - source:
         alias: {wiring.source_alias}
+{textwrap.indent(trusted["consumer"], "        ")}\
       sourceConnector:
         config:
-{settings}"""
+{lines}"""
+
+
+# Strimzi gives the connector a truststore with a password if the cluster has trusted certificates. The data client
+# inherits it, so the CA of Shoal must be one of them. Otherwise the files come from a volume, under /mnt.
+_SECRET = "shoal"
+_MOUNTED = {CA_FILE: "/mnt/shoal/ca.crt", CERTIFICATE_FILE: "/mnt/shoal/mirror.pem"}
+_TRUSTED = f"""\
+tls:
+  trustedCertificates:
+    # Keep the CA of the brokers here, too.
+    - secretName: {_SECRET}
+      certificate: ca.crt
+"""
+_MOUNT = f"""\
+  template:
+    pod:
+      volumes:
+        - name: shoal
+          secret:
+            secretName: {_SECRET}
+    connectContainer:
+      volumeMounts:
+        - name: shoal
+          mountPath: /mnt/shoal
+"""
+
+
+def _has_truststore(wiring: Wiring, client: str) -> bool:
+    """Shoal's listener and the brokers use TLS."""
+    security = wiring.security.get(client)
+    return security is not None and security.tls and security.cluster is not None and security.cluster.tls is not None
 
 
 FORMS: Mapping[str, tuple[str, Callable[[Wiring], str]]] = {

@@ -12,23 +12,26 @@ import trio
 
 from shoal.protocol.multibatch import messages
 from shoal.protocol.multibatch.dialogue import ConnectionEnded, Dialogue, DialogueEnded, unproven
-from shoal.protocol.multibatch.login import login
 from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan, clean_up
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.config.settings import Address, Limits
+from shoal.protocol.wire.framing import ForeignProtocol
+from shoal.proxy.cluster.cluster import Cluster
+from shoal.proxy.config.settings import Address
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.net.broker_client import BrokerClient, open_client
-from shoal.proxy.net.connect import UpstreamUnreachable
+from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.protocol.multibatch.dialogue import Talk
     from shoal.protocol.multibatch.messages import Metadata
-    from shoal.protocol.wire.sasl import Credentials
+    from shoal.proxy.config.settings import ClusterSettings, Limits
+    from shoal.proxy.net.broker_client import BrokerClient
+    from shoal.proxy.net.upstream import Upstream
 
 __all__ = ["EXIT_CODES", "ClusterReport", "converse", "probe_cluster", "to_json", "to_text"]
 
@@ -38,7 +41,6 @@ EXIT_CODES = {Result.PROVEN: 0, Result.REFUSED: 1, Result.UNSAFE: 4, Result.UNKN
 """The worst result of all brokers decides; 2 and 3 mean the same as for every command."""
 
 _WORST_FIRST = (Result.UNSAFE, Result.UNKNOWN, Result.REFUSED, Result.PROVEN)
-_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +67,14 @@ class ClusterReport:
 class _Prober:
     """`seconds`: timeout per broker."""
 
+    upstream: Upstream
     topic: str | None
-    credentials: Credentials | None
     seconds: float
 
     async def metadata(self, bootstrap: Sequence[Address]) -> Metadata:
         """Raises DialogueEnded."""
         with trio.move_on_after(self.seconds):
-            with open_client(bootstrap, _LIMITS) as client:
-                await self._log_in(client)
+            with open_client(self.upstream, bootstrap) as client:
                 return await converse(client, _ask_metadata())
         raise unproven(f"no answer within {self.seconds:g} s")
 
@@ -94,8 +95,7 @@ class _Prober:
 
     async def _run(self, probe: Probe, address: Address) -> Proof:
         with trio.move_on_after(self.seconds):
-            with open_client([address], _LIMITS) as client:
-                await self._log_in(client)
+            with open_client(self.upstream, [address]) as client:
                 step = probe.start()
                 while isinstance(step, Ask):
                     await trio.sleep(step.pause)
@@ -113,16 +113,11 @@ class _Prober:
         """Delete scratch topics after the broker closed the connection. Returns the topics that are left."""
         with trio.move_on_after(self.seconds):
             try:
-                with open_client([address], _LIMITS) as client:
-                    await self._log_in(client)
+                with open_client(self.upstream, [address]) as client:
                     return tuple(await converse(client, clean_up(list(topics))))
             except (UpstreamUnreachable, DialogueEnded):
                 pass
         return topics
-
-    async def _log_in(self, client: BrokerClient) -> None:
-        if self.credentials is not None:
-            await converse(client, login(self.credentials, os.urandom(18).hex()))
 
 
 def _ask_metadata() -> Talk[Metadata]:
@@ -140,7 +135,9 @@ async def converse(client: BrokerClient, talk: Talk[T]) -> T:
             await trio.sleep(step.pause)
             try:
                 frame = await client.exchange(step.frame)
-            except PeerLost:
+            except PeerLost as error:
+                if error.is_refusal:
+                    raise unproven(str(error), closed=True) from None
                 step = talk.throw(ConnectionEnded())
             else:
                 step = talk.send(frame)
@@ -148,17 +145,20 @@ async def converse(client: BrokerClient, talk: Talk[T]) -> T:
         result: T = end.value
         return result
     except ConnectionEnded:
-        remedy = "the port may require SASL (--sasl-mechanism), or TLS, which Shoal does not support yet"
+        remedy = "the port may require TLS (--tls) or a login (--sasl-mechanism)"
         raise unproven("the broker closed the connection without an answer", remedy, closed=True) from None
+    except ForeignProtocol as error:
+        raise unproven(str(error)) from None
     except RemoteProtocolError as error:
         raise unproven(f"the broker's answer cannot be read: {error}") from None
 
 
 async def probe_cluster(
-    bootstrap: Sequence[Address], *, topic: str | None, credentials: Credentials | None, seconds: float
+    settings: ClusterSettings, limits: Limits, *, topic: str | None, seconds: float
 ) -> ClusterReport:
-    """Raises OperatorError when no bootstrap address can be reached."""
-    prober = _Prober(topic=topic, credentials=credentials, seconds=seconds)
+    """Raises OperatorError if no bootstrap address can be reached, or refuses TLS or the login."""
+    bootstrap = settings.bootstrap
+    prober = _Prober(upstream=Cluster(settings, limits).upstream, topic=topic, seconds=seconds)
     try:
         metadata = await prober.metadata(bootstrap)
     except UpstreamUnreachable as error:

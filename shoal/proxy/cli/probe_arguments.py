@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.protocol.wire.sasl import MECHANISMS, Credentials
+from shoal.proxy.cli.cluster_flags import add_cluster_flags
+from shoal.proxy.cli.setting_flags import seconds, typed
 from shoal.proxy.config.parse import check_topic, parse_addresses
-from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
-    from typing import Any
 
-__all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_login_options", "add_probe_options", "credentials"]
+__all__ = ["PROBE_END", "PROBE_USAGE", "PROBE_WHAT", "add_probe_options"]
 
 PROBE_WHAT = "test whether brokers accept several batches per partition in a produce request"
-PROBE_USAGE = "HOST:PORT[,..] [options]"
+PROBE_USAGE = "HOST:PORT[,..] | -c shoal.toml [options]"
 PROBE_END = """\
 what happens:
   On each broker, Shoal creates a scratch topic __shoal-probe-<random> with one
@@ -39,8 +35,10 @@ results:
 examples:
   shoal probe b1:9092
   shoal probe b1:9092 --json | jq -r .result
-  shoal probe b1:9092 --sasl-mechanism SCRAM-SHA-512 --sasl-username mirror \\
-              --sasl-password-file mirror.password
+  shoal probe b1:9093 --tls-ca ca.pem --sasl-mechanism SCRAM-SHA-512 \\
+              --sasl-username mirror --sasl-password-file mirror.password
+  # address, TLS and login of a cluster in shoal.toml
+  shoal probe -c shoal.toml --cluster target
   # an existing topic with a partition on every broker
   shoal probe b1:9092 --topic shoal-probe
 
@@ -52,45 +50,12 @@ exit codes: 0 all brokers proven, 1 a broker refuses, 4 a broker is unsafe,
 _SECONDS = 30.0
 
 
-def add_probe_options(
-    parser: argparse.ArgumentParser, typed: Callable[[Callable[[str], Any]], Any], seconds: Any
-) -> None:
-    """`typed` makes a `type=` function from a parser of values; `seconds` is a parser of values."""
-    parser.add_argument("bootstrap", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help="bootstrap brokers")
+def add_probe_options(parser: argparse.ArgumentParser) -> None:
+    what = "bootstrap brokers (default: those of -c)"
+    parser.add_argument("bootstrap", nargs="?", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help=what)
     what = "existing topic to use instead of a scratch topic"
     parser.add_argument("--topic", type=typed(check_topic), metavar="NAME", help=what)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     what = f"timeout per broker, in seconds (default: {_SECONDS:g})"
     parser.add_argument("--seconds", type=typed(seconds), metavar="SECONDS", default=_SECONDS, help=what)
-    add_login_options(parser)
-
-
-def add_login_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `credentials` reads."""
-    group = parser.add_argument_group("authentication (no TLS yet: credentials go over a plaintext connection)")
-    group.add_argument("--sasl-mechanism", choices=MECHANISMS, help="default: none")
-    group.add_argument("--sasl-username", metavar="NAME", help="user name")
-    what = "file with the password in its first line, or - for standard input"
-    group.add_argument("--sasl-password-file", metavar="FILE", help=what)
-
-
-def credentials(flags: argparse.Namespace) -> Credentials | None:
-    """Raises OperatorError."""
-    given = [flags.sasl_mechanism, flags.sasl_username, flags.sasl_password_file]
-    if not any(given):
-        return None
-    if not all(given):
-        what = "needs all three: --sasl-mechanism, --sasl-username and --sasl-password-file"
-        raise OperatorError.of("log-in", what)
-    return Credentials(
-        mechanism=flags.sasl_mechanism, username=flags.sasl_username, password=_password(flags.sasl_password_file)
-    )
-
-
-def _password(file: str) -> str:
-    try:
-        text = sys.stdin.readline() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise OperatorError.of("--sasl-password-file", f"{file} cannot be read: {reason}") from None
-    return text.partition("\n")[0].rstrip("\r")
+    add_cluster_flags(parser)

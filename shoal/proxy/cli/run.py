@@ -86,7 +86,7 @@ async def _tick(server: Server) -> None:
     while True:
         await trio.sleep(_TICK_SECONDS)
         for listener in server.listeners.values():
-            listener.path.tick(trio.current_time())
+            listener.tick(trio.current_time())
 
 
 async def _report(server: Server, every: float) -> None:

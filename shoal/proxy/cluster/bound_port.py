@@ -3,48 +3,52 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
-from trio.lowlevel import wait_readable
 
-from shoal.proxy.net.connect import connect
+from shoal.proxy.net.fast_lane import Watch, until
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
     from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.config.settings import Limits
+    from shoal.proxy.net.upstream import BrokerConnection
 
 __all__ = ["BoundPort"]
 
 # Out of descriptors or memory: waiting connections are accepted when others have ended.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
+_BATCH = 16  # clients accepted in one step, while requests of the others wait: less than a millisecond
 
 
 class BoundPort:
-    """One bound port: the bootstrap port (`node_id` None), or that of one broker."""
+    """One bound port: the bootstrap port (`node_id` None), or that of one broker.
 
-    __slots__ = ("_ask_for_brokers", "_complain", "cluster", "limits", "node_id", "port", "sock")
+    With routing by SNI the brokers share the socket of the bootstrap port (`accepts` False): it accepts their clients.
+    """
+
+    __slots__ = ("_ask_for_brokers", "_complain", "_watch", "cluster", "node_id", "port", "sock")
 
     def __init__(
         self,
         node_id: int | None,
         sock: socket.socket,
         cluster: Cluster,
-        limits: Limits,
         *,
         ask_for_brokers: Callable[[], Awaitable[None]],
         complain: Callable[[str], None],
+        accepts: bool = True,
     ) -> None:
         self.node_id = node_id
         self.cluster = cluster
-        self.limits = limits
         self._ask_for_brokers = ask_for_brokers
         self._complain = complain
         self.sock = sock
+        self._watch = Watch(sock.fileno()) if accepts else None
         self.port: int = sock.getsockname()[1]
 
     def __str__(self) -> str:
@@ -56,25 +60,38 @@ class BoundPort:
         """True if the address of this port's broker is unknown, as right after a start with mapped ports."""
         return self.node_id is not None and self.node_id not in self.cluster.brokers
 
-    async def connect(self) -> tuple[socket.socket, bool]:
+    async def connect(self, credentials: str | None = None) -> tuple[BrokerConnection, bool]:
         """-> the connection, and whether it is provisional: to a bootstrap broker, because the right one is unknown.
 
-        Raises UpstreamUnreachable.
+        `credentials`: as in `Cluster.upstream_with`. Raises UpstreamUnreachable.
         """
         if self.leads_nowhere:
             await self._ask_for_brokers()
         provisional = self.leads_nowhere
-        return await connect(self.cluster.addresses(self.node_id), self.limits), provisional
+        return await self.cluster.upstream_with(credentials).connect(self.cluster.addresses(self.node_id)), provisional
 
-    async def accept(self, welcome: Callable[[BoundPort, socket.socket], None]) -> None:
-        """Runs until cancelled."""
-        while True:
-            await wait_readable(self.sock)
+    async def accept(self, welcome: Callable[[BoundPort, socket.socket, str], None]) -> None:
+        """Runs until cancelled. `welcome` gets each client's socket and host."""
+        while self._watch is not None:
+            await until(self._watch, partial(self._accept_some, welcome))
+            await trio.sleep(_EXHAUSTED_PAUSE)
+
+    def _accept_some(self, welcome: Callable[[BoundPort, socket.socket, str], None]) -> bool:
+        """A step, so that a refused client wakes no task. False: it must pause."""
+        for _ in range(_BATCH):
             try:
-                client, _ = self.sock.accept()
+                client, address = self.sock.accept()
+            except BlockingIOError:
+                return True
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     self._complain(f"cannot accept a connection: {error.strerror}: raise the limit of open files")
-                    await trio.sleep(_EXHAUSTED_PAUSE)
+                    return False
             else:
-                welcome(self, client)
+                welcome(self, client, address[0])
+        return True
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self.sock.close()

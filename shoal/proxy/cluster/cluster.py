@@ -11,10 +11,13 @@ import trio
 from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.framing import TLS_BROKER, ForeignProtocol
+from shoal.proxy.auth.identity import SaslTable
+from shoal.proxy.auth.make import make_login
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
 from shoal.proxy.net.broker_client import open_client
-from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import Upstream, UpstreamRefused, UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.metadata import MetadataResponse
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.capture.index import Capture
+    from shoal.proxy.config.security import ClusterTls, SaslSettings
     from shoal.proxy.config.settings import Address, ClusterSettings, Limits
+    from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Transport
 
 __all__ = ["Cluster", "NotLearned", "NotReached"]
@@ -42,17 +47,28 @@ class NotLearned(Exception):
 
 
 class NotReached(NotLearned):
-    """No broker accepted a connection."""
+    """No broker accepted a connection, or the address is not that of a Kafka broker."""
 
 
 class Cluster:
+    """Raises OperatorError if Shoal's credentials cannot be used."""
+
     def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
         self.name = settings.name
         self.bootstrap = settings.bootstrap
         self.limits = limits
+        self.logs_in = settings.sasl is not None  # clients do not, then
+        self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
+        self.upstream = self._upstream(settings, settings.sasl, "sasl")
+        self._may_have_tls: bool | None = None  # None: not tried
+        self.anonymous = Upstream(limits, tls=self.tls)  # without a login
+        self._upstreams = {
+            named.name: self._upstream(settings, named, f"credentials {named.name!r}") for named in settings.credentials
+        }
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
         self.first_question: trio.Event | None = None  # set when the first metadata request is answered or has failed
+        self.demands_login = False  # clients must log in at the brokers, as far as it is known
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
         self.capture: Capture | None = None  # the traffic index
@@ -61,6 +77,11 @@ class Cluster:
         self._ids: OrderedDict[str, bytes] = OrderedDict()
         self._partition_counts: OrderedDict[str, int] = OrderedDict()
 
+    def _upstream(self, settings: ClusterSettings, sasl: SaslSettings | None, key: str) -> Upstream:
+        """Raises OperatorError."""
+        login = None if sasl is None else make_login(sasl, SaslTable(key, self.name), self.limits)
+        return Upstream(self.limits, tls=self.tls, login=login)
+
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r}>"
 
@@ -68,6 +89,10 @@ class Cluster:
         """The addresses of a broker; for None or an unknown one the bootstrap addresses."""
         known = None if node_id is None else self.brokers.get(node_id)
         return (known,) if known else self.bootstrap
+
+    def upstream_with(self, credentials: str | None) -> Upstream:
+        """The way to the brokers with named credentials; None: those of `[cluster.sasl]`, or none."""
+        return self.upstream if credentials is None else self._upstreams[credentials]
 
     def watched(
         self, upstream: Transport, listener: str, node_id: int | None, number: int
@@ -133,24 +158,49 @@ class Cluster:
         for forget in self.when_made_anew:
             forget(name)
 
-    async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
-        """Ask a bootstrap broker over a new connection, without authentication; None: all topics.
+    async def _has_tls(self) -> bool:
+        """Whether brokers of a cluster without `tls` use TLS. Tried once: a plaintext broker logs it as an error."""
+        if self.tls is None and self._may_have_tls is None:
+            from shoal.proxy.net.tls.look import speaks_tls
 
-        Raises NotLearned; a cluster that requires SASL or TLS does not answer.
+            self._may_have_tls = await speaks_tls(self.bootstrap)
+        return bool(self._may_have_tls)
+
+    async def ask_metadata(self, topics: Sequence[str] | None = ()) -> MetadataResponse:
+        """Ask a bootstrap broker over a new connection; None: all topics.
+
+        Raises NotLearned; a cluster that requires SASL does not answer without `[cluster.sasl]`.
         """
         request = encode_metadata_request(_METADATA_VERSION, 0, _CLIENT_ID, topics)
         try:
             with trio.fail_after(self.limits.connect_timeout * (len(self.bootstrap) + 1)):
-                with open_client(self.bootstrap, self.limits) as client:
+                with open_client(self.upstream, self.bootstrap) as client:
                     frame = await client.exchange(request)
             metadata = read_metadata_response(frame, _METADATA_VERSION)
         except trio.TooSlowError:
             raise NotLearned("no answer in time") from None
-        except UpstreamUnreachable as error:
+        except UpstreamRefused as error:
             raise NotReached(str(error)) from error
+        except UpstreamUnreachable as error:
+            raise NotReached(f"{error}: check the address" if self.tls is None else str(error)) from error
         except PeerLost as error:
+            if error.is_refusal:
+                raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
+            if await self._has_tls():
+                raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {TLS_BROKER}") from error
+            self.demands_login = not self.logs_in  # without TLS or SASL, brokers answer
             raise NotLearned(f"{error}: does it want SASL or TLS?") from error
+        except ForeignProtocol as error:
+            raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
         except RemoteProtocolError as error:
             raise NotLearned(str(error)) from error
+        self.demands_login = False
         self.learn(metadata)
         return metadata
+
+
+def _context(name: str, tls: ClusterTls) -> TlsContext:
+    """Raises OperatorError."""
+    from shoal.proxy.net.tls.contexts import TlsContext
+
+    return TlsContext(tls, f"cluster {name!r}")

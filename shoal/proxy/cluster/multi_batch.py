@@ -1,9 +1,10 @@
 """Which brokers of a cluster accept several batches per partition in one request: proven before it is used.
 
-A proof uses a client's own connection, between two of its requests, because Shoal has no credentials: it needs a
-route's handler, as `ask` does, and the client's permissions. It belongs to connections: `may_send_sets` is true only
-for a connection over which the broker was proven, or identified as the proven one. When any connection to a broker is
-lost, no connection to that broker counts as proven any longer (`known_proofs.py` has the rules).
+A proof uses a client's own connection, between two of its requests, because Shoal may have no credentials: it needs a
+route's handler, as `ask` does, and the permissions of the connection's user. It belongs to connections:
+`may_send_sets` is true only for a connection over which the broker was proven, or identified as the proven one. When
+any connection to a broker is lost, no connection to that broker counts as proven any longer (`known_proofs.py` has the
+rules).
 
 One connection at a time proves a broker; the others send single batches meanwhile.
 """

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import trio
 
@@ -26,13 +26,11 @@ from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.coalesce.index_rows import JoinedCapture
 from shoal.proxy.coalesce.sets import LaneClient
-from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    import socket
-
     from shoal.protocol.coalesce.answer import JoinedAnswer
     from shoal.protocol.coalesce.joinable import LaneKey, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined, JoinLimits
@@ -42,8 +40,9 @@ if TYPE_CHECKING:
     from shoal.proxy.coalesce.counters import CoalesceTally
     from shoal.proxy.coalesce.sets import ProvenSets
     from shoal.proxy.listener.listener import Listener
+    from shoal.proxy.net.upstream import BrokerConnection
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "LaneId"]
 
 log = logging.getLogger("shoal.coalesce")
 
@@ -93,16 +92,24 @@ class LaneOwner(Protocol):
     def broken(self, lane: Lane, why: str) -> None: ...
 
 
+class LaneId(NamedTuple):
+    """`credentials`: what Shoal logs in with at the broker, as in `Cluster.upstream_with`. The broker sees one
+    principal."""
+
+    bound_port: BoundPort
+    credentials: str | None
+    key: LaneKey
+
+
 class Lane:
     """`client_id`: of the lane's own requests."""
 
-    def __init__(
-        self, owner: LaneOwner, bound_port: BoundPort, key: LaneKey, limits: JoinLimits, client_id: str | None
-    ) -> None:
-        self.key = key
+    def __init__(self, owner: LaneOwner, which: LaneId, limits: JoinLimits, client_id: str | None) -> None:
+        self.which = which
+        self.key = which.key
         self.policy = CoalescingPolicy(limits)
         self._tasks = 0
-        self.bound_port = bound_port
+        self.bound_port = which.bound_port
         self._owner = owner
         self._client_id = client_id
         self._parked: list[_Task] = []
@@ -151,7 +158,7 @@ class Lane:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        task = _Task(LaneClient(self._connect, self.bound_port.limits))
+        task = _Task(LaneClient(self._connect, self.bound_port.cluster.limits))
         try:
             while (joined := await self._next(task.client)) is not None or await self._park(task):
                 if joined is not None:
@@ -167,8 +174,8 @@ class Lane:
             if self.ended:
                 self._owner.lane_ended(self)
 
-    async def _connect(self) -> socket.socket:
-        return (await self.bound_port.connect())[0]
+    async def _connect(self) -> BrokerConnection:
+        return (await self.bound_port.connect(self.which.credentials))[0]
 
     async def _next(self, client: LaneClient) -> Joined | None:
         """The next request that is due, or None."""

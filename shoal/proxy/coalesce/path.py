@@ -13,9 +13,10 @@ Each Produce request is decided as soon as it is complete in the receive buffer:
     wait     read no more from this client for now: taken and passing requests never overtake each other, neither on
              one connection nor in one partition (a retry uses a new one); taken bytes are bounded (`queue_bytes`)
 
-Clients that authenticate (SASL) are not joined: the lane's connection would need their authentication, which a
+Clients that log in at the broker (SASL) are not joined: the lane's connection would need their authentication, which a
 pass-through proxy cannot perform. Lending the connection of one client was rejected: its end, its expired session and
-its waiting would affect all (docs/coalescing.md). All other clients are the same principal to the broker.
+its waiting would affect all (docs/coalescing.md). All other clients, also those that log in at Shoal, have the
+principal that Shoal logs in as: only clients with the same credentials there share a lane (`LaneId`).
 
 A request may be a retry by its producer id and sequence (`SeenSequences`; a partition is identified by its topic's
 name, since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it
@@ -45,7 +46,7 @@ from shoal.proxy.capture.annotations import raw
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.coalesce.client import CoalescedClient
 from shoal.proxy.coalesce.counters import CoalesceTally
-from shoal.proxy.coalesce.lane import Lane
+from shoal.proxy.coalesce.lane import Lane, LaneId
 from shoal.proxy.coalesce.sets import ProvenSets
 from shoal.proxy.connection.routes import Decision, Route, Wait, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
@@ -55,7 +56,7 @@ from shoal.proxy.statistics import CloseCause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from shoal.protocol.coalesce.joinable import Joinable, LaneKey, PartitionBatch
+    from shoal.protocol.coalesce.joinable import Joinable, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -91,7 +92,6 @@ AUTHENTICATED = "authenticated client"
 _AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
 
 _plain_produce = PLAIN_ROUTES[ApiKey.PRODUCE].decide
-_plain_handshake = PLAIN_ROUTES[ApiKey.SASL_HANDSHAKE].decide
 
 
 class CoalescePath:
@@ -112,7 +112,7 @@ class CoalescePath:
             patience=self.settings.patience,
         )
         self._members: dict[Connection, CoalescedClient] = {}
-        self._lanes: dict[tuple[BoundPort, LaneKey], Lane] = {}
+        self._lanes: dict[LaneId, Lane] = {}
         self._sequences = SeenSequences()
         self._unsettled: OrderedDict[tuple[str, str | None], float] = OrderedDict()  # client -> until when
         self.sets = ProvenSets()
@@ -149,9 +149,11 @@ class CoalescePath:
 
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
         self._members[connection].never_joined_because = AUTHENTICATED
-        self.listener.complain("clients authenticate: their requests are not joined (docs/coalescing.md)")
-        is_handshake = read_request_prefix(first)[1] == ApiKey.SASL_HANDSHAKE
-        return _plain_handshake(connection, first) if is_handshake and _plain_handshake else None
+        self.listener.complain(
+            "clients log in at the broker, so their requests are not joined: let them log in at Shoal ([listener.sasl])"
+        )
+        route = PLAIN_ROUTES[read_request_prefix(first)[1]]
+        return route.answer if route.decide is None else route.decide(connection, first)
 
     def statistics(self) -> tuple[PathStatistics, ...]:
         return (self.tally.statistics(),)
@@ -202,7 +204,7 @@ class CoalescePath:
             return RETRY
         if not all(self._sequences.is_new(self._by_name(member, part), part.header) for part in found.parts):
             return RETRY
-        full = len(self._lanes) >= MAX_LANES and (member.connection.bound_port, found.key) not in self._lanes
+        full = len(self._lanes) >= MAX_LANES and _lane_of(member.connection, found) not in self._lanes
         return TOO_MANY if full else None
 
     def _pass_alone(
@@ -246,7 +248,8 @@ class CoalescePath:
             return Wait(member.until_room)
         if not member.unanswered and not connection.responses.quiet:
             return Wait(connection.requests.until_quiet)
-        lane = self._lanes.get((connection.bound_port, found.key)) or self._new_lane(connection.bound_port, found.key)
+        which = _lane_of(connection, found)
+        lane = self._lanes.get(which) or self._new_lane(which)
         if member.unanswered and member.lane is not lane:  # lanes overtake each other
             return Wait(member.settled)
         if self._gains_by_sets(lane, found):
@@ -282,9 +285,9 @@ class CoalescePath:
             return False
         return any(not part.lone and lane.policy.holds(part.target) for part in found.parts)
 
-    def _new_lane(self, bound_port: BoundPort, key: LaneKey) -> Lane:
-        client_id = _ANY_CLIENT_ID if self.settings.ignore_client_ids else key.client_id
-        lane = self._lanes[bound_port, key] = Lane(self, bound_port, key, self._limits, client_id)
+    def _new_lane(self, which: LaneId) -> Lane:
+        client_id = _ANY_CLIENT_ID if self.settings.ignore_client_ids else which.key.client_id
+        lane = self._lanes[which] = Lane(self, which, self._limits, client_id)
         return lane
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -334,8 +337,8 @@ class CoalescePath:
         return b"" if place is None else bytes(whole[slice(*place)])
 
     def lane_ended(self, lane: Lane) -> None:
-        if self._lanes.get((lane.bound_port, lane.key)) is lane:
-            del self._lanes[lane.bound_port, lane.key]
+        if self._lanes.get(lane.which) is lane:
+            del self._lanes[lane.which]
 
     def broken(self, lane: Lane, why: str) -> None:
         """A lane failed unexpectedly: close its clients, so that none waits for it."""
@@ -344,3 +347,8 @@ class CoalescePath:
         for connection, member in list(self._members.items()):
             if member.unanswered:
                 connection.abort(CloseCause.INTERNAL, why)
+
+
+def _lane_of(connection: Connection, found: Joinable) -> LaneId:
+    assert connection.session is not None
+    return LaneId(connection.bound_port, connection.session.credentials, found.key)

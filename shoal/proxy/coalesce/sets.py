@@ -18,8 +18,8 @@ import trio
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cluster.multi_batch import PROBE_SECONDS
 from shoal.proxy.net.broker_client import BrokerClient
-from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
     from shoal.proxy.cluster.bound_port import BoundPort

@@ -3,6 +3,6 @@
     shoal.toml -> toml   --+-- schema (keys and types of settings) -- parse --> checks -> settings
     flags      -> cli/   --+
 
-`quantities` prints numbers. `identity` has this Shoal's version and host name. All problems are reported together,
-each with its path in the file or its flag.
+`quantities` prints numbers. `identity` has this Shoal's version and host name. `secret` reads passwords and private
+files when they are needed. All problems are reported together, each with its path in the file or its flag.
 """

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.protocol.wire.errors import LocalProtocolError
+from shoal.proxy.config.access_checks import access_problems
 from shoal.proxy.config.identity import envelope_headers
+from shoal.proxy.config.login_checks import login_problems
 from shoal.proxy.config.parse import WILDCARDS, did_you_mean, listed
+from shoal.proxy.config.sasl_checks import check_cluster_sasl
+from shoal.proxy.config.security_checks import check_routing, check_tls
 from shoal.proxy.config.settings import ENVELOPE_OVERHEAD, KIB, MAX_PRODUCER_SLOTS, MIB, Mode, PortMap, PortRange
 from shoal.proxy.errors import Problem
 
@@ -45,6 +49,10 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_headers(settings, where),
         *_coalescing(settings, where),
         *_legacy(settings, where),
+        *check_tls(settings, where),
+        *check_routing(settings, where),
+        *_logins(settings, where),
+        *check_cluster_sasl(settings),
         *_capture(settings),
         *_log(settings),
     ]
@@ -210,6 +218,11 @@ def _coalescing(settings: Settings, where: Where) -> Iterator[Problem]:
         if limits.request_bytes > limits.queue_bytes:
             what = f"{limits.request_bytes} is above queue-bytes ({limits.queue_bytes}): no request could reach it"
             yield Problem(where(index, "coalescing.request-bytes"), what)
+
+
+def _logins(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, key, what in (*login_problems(settings), *access_problems(settings)):
+        yield Problem(where(index, key), what)
 
 
 _CHUNKS = range(16 * KIB, MIB + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from shoal.proxy.config.settings import Address, PortMap, PortRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from shoal.proxy.config.security import Network
 
 __all__ = [
     "LOOPBACK",
@@ -20,6 +23,7 @@ __all__ = [
     "listed",
     "parse_address",
     "parse_addresses",
+    "parse_network",
     "parse_ports",
     "parse_size",
 ]
@@ -135,3 +139,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def listed(words: Iterable[str]) -> str:
     return ", ".join(words) or "(none)"
+
+
+def parse_network(text: str) -> Network:
+    """`10.0.0.0/8`, `::1/128`, or one address."""
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a network: {error}; write it as 10.0.0.0/8") from None

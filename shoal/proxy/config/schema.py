@@ -19,9 +19,11 @@ from shoal.proxy.config.parse import (
     listed,
     parse_address,
     parse_addresses,
+    parse_network,
     parse_ports,
     parse_size,
 )
+from shoal.proxy.config.security import File, Network
 from shoal.proxy.config.settings import (
     Address,
     ApiKey,
@@ -60,6 +62,8 @@ _FORMS: Mapping[Any, ValueFormat] = {
     Address: ValueFormat(str, parse_address),
     tuple[Address, ...]: ValueFormat(str | list[str], parse_addresses),
     NodePorts: ValueFormat(str | dict[str, int], parse_ports),
+    File: ValueFormat(str, lambda text: Path(text).expanduser()),
+    Network: ValueFormat(str, parse_network),
 }
 
 # Fields whose key has another name; None: computed from other keys.
@@ -70,6 +74,7 @@ _KEYS = {
     "port": None,
     "nodes": "ports",
     "advertised_host": "advertise",
+    "advertised_port": "advertise-port",
     "producers_file": None,
     "raw_capture": None,
 }

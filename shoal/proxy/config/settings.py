@@ -7,11 +7,23 @@ Sizes are bytes, times are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 (schema.py resolves it)
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
+
+from shoal.proxy.config.security import (
+    AccessSettings,
+    ClusterTls,
+    ListenerSasl,
+    ListenerTls,
+    NamedCredentials,
+    Network,
+    Routing,
+    SaslSettings,
+    Tags,
+)
 
 __all__ = [
     "DEFAULT_MIRROR_CLIENTS",
@@ -61,7 +73,6 @@ Regex = Annotated[str, "regular expression"]
 TopicName = Annotated[str, "topic"]
 ApiKey = Annotated[int, "api"]  # its name
 Directory = Annotated[Path, "directory"]  # relative to the directory of shoal.toml
-Tags = Mapping[str, str]
 Codec = Literal["gzip", "snappy", "lz4", "zstd"]
 
 
@@ -199,6 +210,9 @@ class ClusterSettings:
     probe_topic: TopicName | None = (
         None  # existing topic for the multi-batch proof; None: a scratch topic is created and deleted
     )
+    tls: ClusterTls | None = None  # None: plaintext
+    sasl: SaslSettings | None = None  # None: Shoal does not log in; clients do, through it
+    credentials: tuple[NamedCredentials, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +234,14 @@ class ListenerSettings:
     legacy_options: LegacySettings = field(default_factory=LegacySettings)
     producers_file: Path | None = None  # unwrap: the sequences of idempotent mirrors, kept over restarts
     max_connections: int = 10_000  # two descriptors and ~40 KiB each
+    tls: ListenerTls | None = None  # None: plaintext
+    routing: Routing = Routing.PORTS
+    broker_host: str | None = None  # sni: the name of a broker, with {node} for its id
+    advertised_port: int | None = None  # sni: of the load balancer in front; None: `port`
+    sasl: ListenerSasl | None = None  # clients log in at Shoal
+    principals: Tags = field(default_factory=dict)  # client principal, or *: name of the cluster's credentials
+    access: AccessSettings = field(default_factory=AccessSettings)
+    proxy_protocol: tuple[Network, ...] = ()  # peers whose PROXY protocol header is required and trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +262,10 @@ class Limits:
     keepalive_idle: int = 60
     keepalive_interval: int = 15
     keepalive_count: int = 4
+    login_timeout: float = 10.0  # for a PROXY header, the TLS handshake and the SASL login together
+    login_frame_bytes: Size = MIB  # of a client that has yet to log in; socket.request.max.bytes is for the others
+    unauthenticated: int = 1000  # connections of all listeners that have yet to log in
+    unauthenticated_per_address: int = 100
     stall_report: float = 2.0  # if the event loop is blocked for this long, its stacks are logged
     stall_exit: float = 30.0  # then the process exits: by now clients have timed out (request.timeout.ms)
 

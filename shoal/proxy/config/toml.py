@@ -14,6 +14,7 @@ import msgspec
 from shoal.proxy.config.checks import check_settings
 from shoal.proxy.config.parse import did_you_mean, listed
 from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of
+from shoal.proxy.config.security import Routing
 from shoal.proxy.config.settings import (
     Address,
     ListenerSettings,
@@ -116,7 +117,7 @@ class _Reader:
         for name, key in keys.items():
             if name in table and key.kind is not None:
                 values[key.field] = self._value(f"{prefix}{name}", table[name], key.kind)
-            elif key.required:
+            elif key.required and not (name == "ports" and _needs_no_ports(table)):
                 values[key.field] = None
                 self.problems.append(Problem(f"{prefix}{name}", _MISSING.get(name, "is missing")))
         make: Callable[..., T] = _MADE.get(settings, settings)
@@ -149,6 +150,10 @@ class _Reader:
             self.problems.append(Problem(path, str(error)))
             return None
         return self._directory / value if isinstance(value, Path) else value
+
+
+def _needs_no_ports(listener: Mapping[str, object]) -> bool:
+    return listener.get("routing") == Routing.SNI
 
 
 def _listener_at(host: Address, **values: Any) -> ListenerSettings:

@@ -29,13 +29,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from trio.lowlevel import wait_readable
 
-from shoal.protocol.schema.headers import read_request_prefix
+from shoal.protocol.schema.headers import read_request_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
+from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
@@ -43,8 +44,16 @@ from shoal.proxy.connection.routes import Decision
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
-from shoal.proxy.net.connect import UpstreamUnreachable
-from shoal.proxy.net.transport import VIEW, PeerLost, SendSide, has_nothing_to_say, make_reset, peer_has_left
+from shoal.proxy.net.transport import (
+    VIEW,
+    PeerLost,
+    SendSide,
+    make_reset,
+    peer_has_left,
+    says_something,
+    until_readable,
+)
+from shoal.proxy.net.upstream import LoginFailed, UpstreamRefused, UpstreamUnreachable
 from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
 
 if TYPE_CHECKING:
@@ -54,11 +63,14 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.connection.pace import Pace, Pacing
     from shoal.proxy.connection.pending import Answer, Backlog, Gate
     from shoal.proxy.connection.pump import Pump
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.logs import LogThrottle
-    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.net.client import Client
+    from shoal.proxy.net.transport import Buffer, SocketTransport
+    from shoal.proxy.net.upstream import BrokerConnection, Session
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["COMPLAINT_SECONDS", "Connection", "ListenerApi", "Path"]
@@ -71,23 +83,29 @@ COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most t
 class Connection:
     """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path."""
 
-    def __init__(self, client: socket.socket, bound_port: BoundPort, listener: ListenerApi, number: int) -> None:
+    def __init__(self, client: Client, bound_port: BoundPort, listener: ListenerApi, number: int, guest: Guest) -> None:
         self.client = client
         self.number = number
+        self.guest = guest
         self.bound_port = bound_port
         self.node_id = bound_port.node_id
         self.listener = listener
         self.cluster = listener.cluster
         self.limits = listener.limits
         self.throttle = listener.throttle
-        self.routes = listener.path.routes
-        self.peer = Address(*client.getpeername()[:2])
-        self.local_host: str = client.getsockname()[0]
+        self.routes = listener.path.routes if listener.login is None else listener.login.routes
+        self._first_routes = listener.gate  # None: the client id is allowed
+        self.peer = client.peer
+        self._client = client.transport
+        self.session: ClientSession | None = None  # None: the client has yet to log in at Shoal
         self.client_id: str | None = None
+        self.pace: Pace | None = listener.pacing.pace()
         self.context: object = None
         self.backlog: Backlog | None = None  # requests that the path takes and answers itself
         self.in_flight: deque[int | PendingAnswer] = deque()
         self.asked = 0
+        self.login_rounds = 1  # SaslAuthenticate answers until the client has logged in at the broker
+        self.login_tokens = 0  # answers to tokens without a Kafka header
         self.state = State.SILENT
         self.handling = False  # a route's handler runs
         self.connected = False  # the two pumps exist
@@ -98,6 +116,7 @@ class Connection:
         self.timeouts = Timeouts()
         self.scope = trio.CancelScope()
         self._request_scope = trio.CancelScope()
+        self._renewal = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer} ({self.client_id}) -> {self.bound_port}>"
@@ -117,12 +136,21 @@ class Connection:
             self._close()
 
     async def _serve(self) -> None:
-        await wait_readable(self.client)  # a port scan or a health check does not reach the broker
-        if has_nothing_to_say(self.client):
+        if not await says_something(self._client):  # a port scan or a health check does not reach the broker
             return self.note(CloseCause.CLIENT_CLOSED)
+        try:
+            self._check_first_bytes()
+        except RemoteProtocolError as error:
+            return self.note(CloseCause.CLIENT_PROTOCOL, str(error))
         self._report(Event.FIRST_BYTES)
         try:
-            upstream, self.provisional = await self.bound_port.connect()
+            session = await self._log_in()
+            if session is None:
+                return None
+            self.logged_in(session)
+            upstream, self.provisional = await self.bound_port.connect(session.credentials)
+        except UpstreamRefused as error:
+            return self.note(CloseCause.UPSTREAM_LOGIN, str(error))
         except UpstreamUnreachable as error:
             return self.note(CloseCause.UPSTREAM_UNREACHABLE, str(error))
         self._connected(upstream)
@@ -130,12 +158,61 @@ class Connection:
             self._tasks.start_soon(self._run_responses)
             self._tasks.start_soon(self._run_requests)
 
-    def _connected(self, upstream: socket.socket) -> None:
+    def _check_first_bytes(self) -> None:
+        """Noise does not reach the broker. Behind TLS there is none. Raises RemoteProtocolError."""
+        if not isinstance(self._client, socket.socket):
+            return
+        with suppress(OSError):  # the client has left: reading finds it
+            head = self._client.recv(FIRST_BYTES, socket.MSG_PEEK)
+            if len(head) == FIRST_BYTES:
+                check_frame_size(read_size(head)[0], head, self.limits.frame_bytes)
+
+    async def _log_in(self) -> ClientSession | None:
+        """None: the client is not let in, and the cause is noted. Raises UpstreamUnreachable."""
+        if self.listener.login is None:
+            principal = self.client.principal
+            try:
+                credentials = credentials_of(principal, self.listener.settings)
+            except NotAllowed as error:
+                self.note(error.cause, str(error))
+                return None
+            return ClientSession(principal=principal, credentials=credentials)
+        try:
+            return await self.listener.login.log_in(self, self._client)
+        except RemoteProtocolError as error:
+            self.note(CloseCause.CLIENT_PROTOCOL, str(error))
+        except PeerLost as error:
+            self.note(CloseCause.CLIENT_LOST, str(error))
+        return None
+
+    def logged_in(self, session: ClientSession) -> None:
+        """The client has logged in, perhaps again, with the same principal as before."""
+        self.session = session
+        if self.listener.login is not None:
+            self.guest.logged_in()
+        if self.connected:
+            self._use_routes()
+
+    def client_id_allowed(self) -> None:
+        """It passes the listener's first routes."""
+        self._first_routes = None
+        self._use_routes()
+
+    def _use_routes(self) -> None:
+        self.requests.use(self.routes if self._first_routes is None else self._first_routes)
+
+    @property
+    def principal(self) -> str | None:
+        return None if self.session is None else self.session.principal
+
+    def _connected(self, upstream: BrokerConnection) -> None:
         self.upstream = upstream
-        self.tap, self._broker = self.cluster.watched(upstream, self.listener.name, self.node_id, self.number)
-        self.client_out, self.upstream_out = SendSide(self.client), SendSide(self._broker)
-        self.requests = RequestPump(self, self.client, self.upstream_out)
+        self.tap, self._broker = self.cluster.watched(upstream.transport, self.listener.name, self.node_id, self.number)
+        self.client_out, self.upstream_out = SendSide(self._client), SendSide(self._broker)
+        self.requests = RequestPump(self, self._client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
+        self._login_due(upstream.session)
+        self._use_routes()
         self.connected = True
         self._report(Event.CONNECTED)
         self.listener.path.opened(self)
@@ -152,7 +229,7 @@ class Connection:
         elif self.cause is CloseCause.CLIENT_CLOSED:
             self._end_within(self.limits.close_seconds)
             with suppress(OSError):
-                self.upstream.shutdown(socket.SHUT_WR)
+                self._broker.shutdown(socket.SHUT_WR)
         elif self.cause is not None:
             self.scope.cancel()
 
@@ -179,9 +256,10 @@ class Connection:
         except RemoteProtocolError as error:
             self.note(fault, str(error))
         except PeerLost as error:
-            by_client = error.side is self.client
+            by_client = error.side is self._client
             self._was_reset |= by_client and error.is_reset and not self.requests.ended
-            self.note(CloseCause.CLIENT_LOST if by_client else CloseCause.UPSTREAM_LOST, str(error))
+            lost = fault if error.is_refusal else CloseCause.UPSTREAM_LOST
+            self.note(CloseCause.CLIENT_LOST if by_client else lost, str(error))
         except UpstreamLost as error:
             self.note(CloseCause.UPSTREAM_LOST, str(error))
         except UpstreamFault as error:
@@ -219,7 +297,7 @@ class Connection:
         self._report(Event.DRAIN)
         if self.state is State.DRAINING:
             self.requests.stop()
-            if self.requests.waiting and not self.requests.mid_frame:
+            if (self.requests.waiting or self.requests.is_paced) and not self.requests.mid_frame:
                 self._request_scope.cancel()
 
     def _report(self, event: Event) -> None:
@@ -231,11 +309,12 @@ class Connection:
     async def _close_gently(self) -> None:
         """FIN, then read until the client's FIN: closing with unread bytes would be a reset."""
         with trio.move_on_after(self.limits.close_seconds), suppress(OSError):
-            self.client.shutdown(socket.SHUT_WR)
+            self._client.shutdown(socket.SHUT_WR)
             while True:
-                await wait_readable(self.client)
-                if not self.client.recv_into(VIEW):
-                    return
+                await until_readable(self._client)
+                with suppress(BlockingIOError):
+                    if not self._client.recv_into(VIEW):
+                        return
 
     @property
     def _nothing_of_ours(self) -> bool:
@@ -252,27 +331,50 @@ class Connection:
             self.requests.close()
             self.responses.close()
             if self._was_reset and self._nothing_of_ours:
-                make_reset(self.upstream)
+                make_reset(self.upstream.transport)
             self._broker.close()
-        self.client.close()
+        self._client.close()
         if self.connected:
             self.listener.path.closed(self)
         self.note(CloseCause.SHUTDOWN)
         self.cluster.proofs.ended(self)
         assert self.cause is not None
         subject = f"{self.bound_port} {self.cause} {self.detail}"
-        is_loud = self.cause in LOUD and self.throttle.is_news(subject, COMPLAINT_SECONDS)
+        kind = self.bound_port, self.cause
+        is_loud = self.cause in LOUD and self.throttle.is_news(subject, COMPLAINT_SECONDS, kind)
         log.log(
             logging.WARNING if is_loud else logging.DEBUG,
-            "listener %r: connection of %s (client id %s) to %s ended: %s%s",
+            "listener %r: connection of %s (client id %s%s) to %s ended: %s%s",
             self.listener.name,
             self.peer,
             self.client_id,
+            f", principal {self.principal}" if self.principal is not None else "",
             self.bound_port,
             self.cause,
             f": {self.detail}" if self.detail else "",
         )
         self.listener.ended(self, self.cause)
+
+    # -- login at the broker ---------------------------------------------------------------------------------------
+
+    def logged_in_at_broker(self) -> None:
+        """The client has logged in at the broker, which demands it; or it turns out that none is demanded."""
+        if self.guest.is_stranger:
+            self.guest.logged_in()
+            if self.connected:
+                self.requests.allow_large_frames()
+
+    def served_without_login(self) -> None:
+        """The broker has answered an ordinary request of a client that has not logged in: it demands no login."""
+        if self.guest.is_stranger:
+            self.cluster.demands_login = False
+            self.logged_in_at_broker()
+
+    def token_answered(self, is_last: bool) -> None:
+        """The broker has accepted a SASL token that followed SaslHandshake v0."""
+        self.login_tokens += 1
+        if is_last:
+            self.logged_in_at_broker()
 
     # -- for the routes --------------------------------------------------------------------------------------------
 
@@ -288,7 +390,7 @@ class Connection:
 
     def lookup(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """The address at which the client reaches a broker; its port is bound when this returns. Raises NoPort."""
-        return self.listener.advertise(Address(host, port), node_id, self.local_host)
+        return self.listener.advertise(Address(host, port), node_id, self.client.local_host)
 
     def spawn(self, task: Callable[[bytes], Awaitable[None]], argument: bytes) -> None:
         """Run a task that ends with this connection at the latest."""
@@ -302,6 +404,8 @@ class Connection:
         note: RequestAnnotation | None = None,
     ) -> None:
         """From a handler: send a request frame to the broker for the client. `Decision.SILENT`: it has no answer."""
+        if self.requests.login_due is not None:
+            await self._renew_before_request()
         if not isinstance(answer, Decision):
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
@@ -310,6 +414,11 @@ class Connection:
         self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
     ) -> OwnRequest:
         """From a handler: send a request of Shoal's own. A `gate` needs a quiet connection. Raises UpstreamLost."""
+        if self.requests.login_due is not None:
+            await self._renew_before_request()
+        return await self._post(buffers, note, gate)
+
+    async def _post(self, buffers: Sequence[Buffer], note: RequestAnnotation, gate: Gate | None) -> OwnRequest:
         asked = OwnRequest(gate)
         self._expect(buffers, asked)
         self.asked += 1
@@ -325,7 +434,13 @@ class Connection:
         return self.responses.quiet and requests.waiting and not requests.mid_frame
 
     def post_now(self, frame: bytes) -> None:
-        """Where `is_between_requests`: `post`, without waiting, and without regard to the answer."""
+        """Where `is_between_requests`: `post`, without waiting, and without regard to the answer.
+
+        If a login is due, that is sent instead.
+        """
+        if self._is_login_due:
+            self._tasks.start_soon(self._renew_idle)
+            return
         self._expect([frame], OwnRequest())
         self.asked += 1
         self._note_for_index(frame, OWN)
@@ -334,6 +449,52 @@ class Connection:
                 self.abort(CloseCause.UPSTREAM_LOST, "it takes no more bytes")
         except PeerLost as error:
             self.abort(CloseCause.UPSTREAM_LOST, str(error))
+
+    # -- sessions (KIP-368) ----------------------------------------------------------------------------------------
+
+    def _login_due(self, session: Session | None) -> None:
+        if session is not None and session.due_at < math.inf:
+            self.requests.login_due = session.due_at
+        else:
+            self.requests.login_due = None
+
+    @property
+    def _is_login_due(self) -> bool:
+        due = self.requests.login_due
+        return due is not None and trio.current_time() >= due
+
+    async def log_in_again(self) -> None:
+        """Before the client's next request is read: Shoal logs in again at the broker. Raises UpstreamLost."""
+        await self.requests.until_quiet()
+        with self.handling_request():
+            await self._renew()
+
+    async def _renew_before_request(self) -> None:
+        """From a handler. Where answers are due, the request belongs to those before it, and goes at once."""
+        if self._is_login_due and (self._renewal.locked() or not self.in_flight):
+            await self._renew()
+
+    async def _renew_idle(self) -> None:
+        with suppress(UpstreamLost):  # the response pump ends the connection
+            await self._renew()
+
+    async def _renew(self) -> None:
+        session = self.upstream.session
+        assert session is not None
+        async with self._renewal:
+            if not self._is_login_due:
+                return  # another task has done it meanwhile
+            try:
+                await session.renew(self._ask_alone)
+            except LoginFailed as error:
+                self.note(CloseCause.UPSTREAM_LOGIN, f"the session has ended, and Shoal cannot log in again: {error}")
+                with suppress(OSError):
+                    self._broker.shutdown(socket.SHUT_RDWR)  # ends both pumps, as the broker does
+                raise UpstreamLost(str(error)) from error
+            self._login_due(session)
+
+    async def _ask_alone(self, frame: bytes) -> bytearray:
+        return await (await self._post([frame], OWN, None)).frame()
 
     async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
         """From a handler: `post`, and wait for the answer, which follows all earlier ones. Raises UpstreamLost."""
@@ -367,11 +528,25 @@ class Connection:
 
     def check_progress(self, now: float) -> None:
         """Once a second: end if nothing moves, or if the client would reach the right broker by reconnecting."""
-        found = self.timeouts.check(self._progress(), self.limits, now)
+        found = self.timeouts.check(self._progress(), self.limits, now) or self._check_login(now)
         if found is not None:
             self.abort(*found)
         elif self.provisional and not self.bound_port.leads_nowhere:
             self.drain()  # the client reconnects
+        elif self.connected and self.session is not None and now >= self.session.ends_at:
+            assert self.listener.login is not None  # other sessions do not end
+            self.requests.use(self.listener.login.expired)
+
+    def _check_login(self, now: float) -> tuple[CloseCause, str] | None:
+        if not self.guest.is_stranger:
+            return None
+        if self.connected and self.responses.opaque > self.login_tokens:
+            self.served_without_login()
+        elif self.listener.login is None and not self.cluster.demands_login:
+            self.logged_in_at_broker()  # another client has shown that none is demanded
+        elif now >= self.guest.login_by:
+            return CloseCause.LOGIN_TIMEOUT, f"limits.login-timeout = {self.limits.login_timeout:g} s"
+        return None
 
     def _progress(self) -> Progress:
         if not self.connected:
@@ -383,7 +558,7 @@ class Connection:
             answered=responses.received,
             to_broker=to_broker.sent,
             to_client=to_client.sent,
-            request_begun=requests.mid_frame and not to_broker.blocked,
+            request_begun=requests.mid_frame and not (to_broker.blocked or requests.is_paced),
             answer_begun=responses.mid_frame and not to_client.blocked,
             broker_blocks=to_broker.blocked,
             client_blocks=to_client.blocked,
@@ -392,7 +567,7 @@ class Connection:
         )
 
     def client_has_left(self) -> bool:
-        return self.client_out.discarding or peer_has_left(self.client)
+        return self.client_out.discarding or peer_has_left(self._client)
 
     @property
     def unanswered(self) -> int:
@@ -437,6 +612,40 @@ class Path(Protocol):
         """The listener is closed, and so are its connections."""
 
 
+class Guest(Protocol):
+    """This connection in the listener's counts (listener/admission.py)."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """It has yet to log in."""
+
+    @property
+    def login_by(self) -> float:
+        """When a stranger's time is over."""
+
+    def logged_in(self) -> None: ...
+
+    def ended(self, now: float, *, by_broker: bool = False) -> None: ...
+
+
+class LoginApi(Protocol):
+    """Clients log in at Shoal (`login`)."""
+
+    @property
+    def routes(self) -> RouteTable[Connection]:
+        """Those of the path, and of a later login."""
+
+    @property
+    def expired(self) -> RouteTable[Connection]:
+        """Those of a connection whose session has ended."""
+
+    async def log_in(self, connection: Connection, transport: SocketTransport) -> ClientSession | None:
+        """None: the client is not let in, and the cause is noted.
+
+        Raises RemoteProtocolError, PeerLost and UpstreamUnreachable.
+        """
+
+
 class ListenerApi(Protocol):
     """The listener, for a connection and its routes."""
 
@@ -450,6 +659,14 @@ class ListenerApi(Protocol):
     def limits(self) -> Limits: ...
     @property
     def path(self) -> Path: ...
+    @property
+    def pacing(self) -> Pacing: ...
+    @property
+    def gate(self) -> RouteTable[Connection] | None:
+        """The routes of a connection whose client id is not known yet."""
+
+    @property
+    def login(self) -> LoginApi | None: ...
     @property
     def throttle(self) -> LogThrottle: ...
 

@@ -102,6 +102,8 @@ class OwnAnswer:
 class Token:
     """The broker's part of a SASL exchange after SaslHandshake v0: length-prefixed, without a Kafka header."""
 
+    is_last: bool  # of the login
+
 
 class OwnRequest:
     """A request of Shoal's own, and its answer.

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from shoal.proxy.net.fast_lane import Watch, until
-from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide
+from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from shoal.proxy.connection.pace import Pace
     from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, Transport
 
@@ -104,6 +105,7 @@ class _RepeatedWait:
 class Pump(ABC):
     __slots__ = (
         "_missing",
+        "_pace",
         "_receive_into",
         "_rest",
         "_throttle",
@@ -122,7 +124,7 @@ class Pump(ABC):
     def __init__(self, source: Transport, out: SendSide, throttle: LogThrottle) -> None:
         self._throttle = throttle
         self.source = source
-        self._watch = Watch(source.fileno())
+        self._watch = Watch(source.fileno(), buffered_by(source))
         self._receive_into = source.recv_into
         self.out = out
         self.carry = b""
@@ -132,6 +134,7 @@ class Pump(ABC):
         self.must_yield = False  # `run` must check something before the next step
         self.filling = False  # a held frame is incomplete
         self.waiting = False  # idle until bytes arrive
+        self._pace: Pace | None = None  # limits the rate of reading
         self._rest: Unfinished | None = None
         self._missing = memoryview(b"")
 
@@ -245,12 +248,19 @@ class Pump(ABC):
         if rest.frame is not None:
             if rest.missing:
                 self._missing = memoryview(rest.frame)[-rest.missing :]
-                await until(self._watch, self._fill)
+                await self._fill_all()
                 self.filling = bool(self._missing)
                 self._missing = memoryview(b"")
                 self.check_end()
             assert rest.finish is not None
             await rest.finish(rest.frame)
+
+    async def _fill_all(self) -> None:
+        """Complete a held frame, or read until the source closes."""
+        while self._missing and not self.ended:
+            await until(self._watch, self._fill)
+            if self._pace is not None and self._missing:
+                await self._pace.turn()
 
     def _fill(self) -> bool:
         """A step that completes a held frame."""
@@ -263,4 +273,4 @@ class Pump(ABC):
         self.received += size
         self.ended = not size
         self._missing = self._missing[size:]
-        return bool(size and self._missing)
+        return bool(size and self._missing) and (self._pace is None or not self._pace.in_debt)

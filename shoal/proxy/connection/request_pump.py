@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from shoal.proxy.config.settings import Limits
+    from shoal.proxy.connection.pace import Pace
     from shoal.proxy.connection.pending import Answer, Backlog
     from shoal.proxy.connection.routes import Route, RouteTable
     from shoal.proxy.logs import LogThrottle
@@ -52,11 +53,21 @@ class Answers(Protocol):
     def give_way(self) -> None: ...
 
 
+class Guest(Protocol):
+    @property
+    def is_stranger(self) -> bool:
+        """It has yet to log in."""
+
+
 class Owner(Protocol):
     """The connection, for this pump."""
 
     client_id: str | None
 
+    @property
+    def guest(self) -> Guest: ...
+    @property
+    def pace(self) -> Pace | None: ...
     @property
     def in_flight(self) -> deque[int | PendingAnswer]: ...
     @property
@@ -72,6 +83,8 @@ class Owner(Protocol):
 
     def handling_request(self) -> AbstractContextManager[None]: ...
 
+    async def log_in_again(self) -> None: ...
+
 
 C = TypeVar("C", bound=Owner)
 
@@ -86,6 +99,7 @@ class RequestPump(Pump, Generic[C]):
         "_room",
         "_routes",
         "_stopping",
+        "login_due",
         "requests",
         "tokens",
         "without_answers",
@@ -98,22 +112,48 @@ class RequestPump(Pump, Generic[C]):
         self._routes: RouteTable[C] = connection.routes
         self._limits = connection.limits
         self._frame_limit = connection.limits.frame_bytes
+        if connection.guest.is_stranger:
+            self._frame_limit = min(self._frame_limit, connection.limits.login_frame_bytes)
         self._room: trio.Event | None = None
         self._enough = 0  # `_room` is set when the queue has at most this many entries
         self._stopping = False  # no further request is read
+        self._pace = connection.pace
+        if self._pace is not None:
+            self._receive_into = self._receive_paced
         self.without_answers = False  # the broker is lost
+        self.login_due: float | None = None  # when Shoal must log in again, before another request
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
+
+    def _receive_paced(self, view: memoryview) -> int:
+        pace = self._pace
+        assert pace is not None
+        now = trio.current_time()
+        size = self.source.recv_into(view[: pace.allowance(now)])
+        pace.charge(size, now)
+        self.must_yield |= pace.in_debt
+        return size
+
+    @property
+    def is_paced(self) -> bool:
+        """It does not read, because of a limit of bytes per second."""
+        return self._pace is not None and self._pace.waiting
 
     async def run(self) -> None:
         """Runs until the client closes or, after `stop`, until the end of a frame."""
         most = self._limits.in_flight
         while not self.ended and (not self._stopping or self.mid_frame):
-            if len(self._in_flight) > most:
+            if self._pace is not None and self._pace.in_debt:
+                await self._pace.turn()
+            elif len(self._in_flight) > most:
                 await self._wait_for_room()
             else:
                 self.must_yield = self._stopping
                 await self.turn()
+
+    def use(self, routes: RouteTable[C]) -> None:
+        """From the next request on."""
+        self._routes = routes
 
     def stop(self) -> None:
         """Complete the current request, and read no other."""
@@ -154,6 +194,10 @@ class RequestPump(Pump, Generic[C]):
             self._room.set()
             self._room = None
 
+    def allow_large_frames(self) -> None:
+        """The client has logged in."""
+        self._frame_limit = self._limits.frame_bytes
+
     def expect_tokens(self, count: int) -> None:
         """The next frames are SASL tokens without a Kafka header."""
         self.tokens = count
@@ -166,6 +210,8 @@ class RequestPump(Pump, Generic[C]):
                 return end, None
             self.remaining = 0
             pos += remaining
+        if self.login_due is not None and end - pos >= REQUEST_PREFIX and trio.current_time() >= self.login_due:
+            return pos, _wait_before_frame(self._connection.log_in_again)
         limit, routes, queue = self._frame_limit, self._routes, self._in_flight
         backlog = self._connection.backlog
         while end - pos >= REQUEST_PREFIX and not self.tokens:
@@ -239,13 +285,16 @@ class RequestPump(Pump, Generic[C]):
             if not 0 <= size <= self._frame_limit:
                 self._refuse(size, view[pos:end])
             self.tokens -= 1
-            self._in_flight.append(PendingAnswer(0, -1, 0, Token()))
+            self._in_flight.append(PendingAnswer(0, -1, 0, Token(is_last=not self.tokens)))
             pos += SIZE_BYTES + size
             self.remaining = max(pos - end, 0)
         return min(pos, end)
 
     def _refuse(self, size: int, first: memoryview) -> None:
-        check_frame_size(size, first, self._frame_limit)
+        check_frame_size(size, first, self._limits.frame_bytes)
+        if size > self._frame_limit:
+            what = f"a request of {size} bytes before a login (limits.login-frame-bytes = {self._frame_limit})"
+            raise RemoteProtocolError(what)
         raise RemoteProtocolError(f"a request of {size} bytes is too short for its header")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from shoal.protocol.schema.headers import RESPONSE_PREFIX, SIZE_BYTES, read_response_prefix, read_size
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
+from shoal.protocol.wire.framing import FIRST_BYTES, Sender, check_frame_size
 from shoal.proxy.connection.pending import Edit, Hold, OwnAnswer, OwnRequest, PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 
@@ -43,6 +43,9 @@ class Owner(Protocol):
     def throttle(self) -> LogThrottle: ...
     @property
     def requests(self) -> Requests: ...
+
+    def token_answered(self, is_last: bool) -> None:
+        """A SASL token that followed SaslHandshake v0 is answered."""
 
 
 class ResponsePump(Pump):
@@ -93,7 +96,7 @@ class ResponsePump(Pump):
     def check_end(self) -> None:
         """A broker that expects TLS sends an alert of seven bytes and closes."""
         if self.ended and len(self.carry) >= FIRST_BYTES:
-            check_frame_size(read_size(self.carry)[0], self.carry, _LARGEST)
+            check_frame_size(read_size(self.carry)[0], self.carry, _LARGEST, Sender.BROKER)
         super().check_end()
 
     @property
@@ -121,6 +124,7 @@ class ResponsePump(Pump):
         while end - pos >= RESPONSE_PREFIX:
             size, correlation_id = read_response_prefix(view, pos)
             if not queue:
+                check_frame_size(size, view[pos:end], _LARGEST, Sender.BROKER)  # an SSH server speaks first
                 raise RemoteProtocolError(f"the broker sent an answer (correlation id {correlation_id}) to no request")
             entry = queue.popleft()
             if isinstance(entry, int):
@@ -244,7 +248,10 @@ class ResponsePump(Pump):
         (size,) = read_size(view, pos)
         if size < 0:
             raise RemoteProtocolError(f"the broker sent a SASL token of {size} bytes")
-        self._in_flight.popleft()
+        entry = self._in_flight.popleft()
+        assert isinstance(entry, PendingAnswer)
+        assert isinstance(entry.answer, Token)
+        self._connection.token_answered(entry.answer.is_last)
         self.opaque += 1
         pos += SIZE_BYTES + size
         self.remaining = max(pos - end, 0)
@@ -260,5 +267,5 @@ def _is(entry: int | PendingAnswer, kind: type[object]) -> bool:
 
 
 def _refuse(due: str, size: int, correlation_id: int, first: memoryview) -> NoReturn:
-    check_frame_size(size, first, _LARGEST)
+    check_frame_size(size, first, _LARGEST, Sender.BROKER)
     raise RemoteProtocolError(f"the broker answered correlation id {correlation_id} ({size} bytes) where {due} was due")

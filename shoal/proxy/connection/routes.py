@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias
 
 from shoal.proxy.connection.pending import Answer, C
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
 
-__all__ = ["Decision", "Route", "RouteTable", "Wait", "table"]
+__all__ = ["ANY_VERSION", "Decision", "Route", "RouteTable", "Wait", "table"]
+
+
+ANY_VERSION: Final = -0x8000  # also those that no API has, which brokers refuse
 
 
 class Decision(Enum):

@@ -10,6 +10,7 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -43,7 +44,7 @@ class LegacyClients:
     def __init__(self, listener: str) -> None:
         self._listener = listener
         self._clients: OrderedDict[tuple[str, str | None], _Client] = OrderedDict()
-        self._shown: dict[Connection, Release] = {}
+        self._shown: WeakKeyDictionary[Connection, Release] = WeakKeyDictionary()  # some never log in
 
     def shown(self, connection: Connection) -> Release:
         """The oldest possible release of this connection's client, judged by its requests so far."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.legacy.budget import Budget
     from shoal.proxy.legacy.counters import LegacyTally
+    from shoal.proxy.net.transport import SocketTransport
 
 __all__ = ["QUIET_SECONDS", "FetchSession"]
 
@@ -93,7 +94,7 @@ class FetchSession:
         self._keep_alive = KeepAlive(connection, quiet=quiet)
         self._header: RequestHeader
         self._client: Release
-        _bound_the_kernel(connection.client, connection.upstream, settings.chunk_bytes)
+        _bound_the_kernel(connection.client.transport, connection.upstream.transport, settings.chunk_bytes)
 
     async def serve(self, question: LegacyFetch, header: RequestHeader, client: Release) -> None:
         """Raises UpstreamLost, UpstreamFault and ClientLeft."""
@@ -304,7 +305,7 @@ def _working_bytes(settings: LegacySettings) -> int:
     return 2 * settings.chunk_bytes + _WINDOW
 
 
-def _bound_the_kernel(client: socket.socket, upstream: socket.socket, size: int) -> None:
+def _bound_the_kernel(client: SocketTransport, upstream: SocketTransport, size: int) -> None:
     """Limit the socket's buffers: otherwise they hold megabytes of converted messages for a client that does not read,
     and megabytes of an answer that waits for the budget, which should stay at the broker.
     """

@@ -25,8 +25,8 @@ from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import blaming_the_broker
 from shoal.proxy.errors import UpstreamFault
 from shoal.proxy.net.broker_client import open_client
-from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -87,8 +87,9 @@ async def _ask_coordinator(
     if found["ErrorCode"]:
         return None
     address = Address(found["Host"], found["Port"])
+    credentials = None if connection.session is None else connection.session.credentials
     try:
-        with open_client([address], connection.limits) as client:
+        with open_client(connection.cluster.upstream_with(credentials), [address]) as client:
             return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await client.exchange(request))
     except (PeerLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
         connection.listener.complain(f"offsets of group {group!r} are at the coordinator {address}: {error}")

@@ -11,6 +11,8 @@ import errno
 import logging
 import socket
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -23,9 +25,16 @@ from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, Sav
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import Address, Mode, PortMap, PortRange
 from shoal.proxy.connection.connection import COMPLAINT_SECONDS, Connection
+from shoal.proxy.connection.pace import Pacing
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.listener.access import first_routes
+from shoal.proxy.listener.admission import REFUSALS, Strangers
+from shoal.proxy.listener.reception import Reception
+from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
+from shoal.proxy.listener.server_names import names_of
+from shoal.proxy.login.login import ClientLogin
 from shoal.proxy.logs import LogThrottle
-from shoal.proxy.net.transport import tune
+from shoal.proxy.net.tls.certificates import covers
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
 
 if TYPE_CHECKING:
@@ -34,21 +43,31 @@ if TYPE_CHECKING:
 
     from shoal.proxy.capture.frames import FrameCapture
     from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.config.security import ListenerTls
     from shoal.proxy.config.settings import Limits, ListenerSettings
     from shoal.proxy.connection.connection import Path
+    from shoal.proxy.listener.admission import Guest
+    from shoal.proxy.listener.server_names import ServerNames
+    from shoal.proxy.net.client import Client
+    from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Buffer
 
 __all__ = ["Listener"]
 
 log = logging.getLogger("shoal.listener")
 
-_BACKLOG = 1024
+_BACKLOG = 4096  # the kernel's own limit (net.core.somaxconn): a flood fills a shorter queue, and good clients wait
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
 class Listener:
     def __init__(
-        self, settings: ListenerSettings, cluster: Cluster, limits: Limits, path: Callable[[Listener], Path]
+        self,
+        settings: ListenerSettings,
+        cluster: Cluster,
+        limits: Limits,
+        path: Callable[[Listener], Path],
+        strangers: Strangers | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name
@@ -61,6 +80,20 @@ class Listener:
         self.connections: set[Connection] = set()
         self.bound_ports: dict[int | None, BoundPort] = {}
         self.throttle = LogThrottle()
+        self._names = names_of(settings)
+        self.tls = None if settings.tls is None else _context(settings.name, settings.tls, self._names)
+        self.gate = first_routes(settings.access)
+        self.pacing = Pacing(settings.access.bytes_per_second, settings.access.client_bytes_per_second)
+        self.reception = Reception(
+            settings,
+            limits,
+            strangers or Strangers(limits),
+            tally=self.tally,
+            throttle=self.throttle,
+            demands_login=self.demands_login,
+            begin=self._begin,
+            tls=self.tls,
+        )
         self._accepting: trio.Nursery | None = None
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
@@ -69,6 +102,9 @@ class Listener:
         self.endpoints = PortAssignments(settings.name, settings.nodes, self._saved_state.nodes)
         cluster.when_identified.append(self._identified)
         self.path: Path = path(self)
+        self.login = None if settings.sasl is None else ClientLogin(settings.sasl, self)
+        if self.login is None and (cluster.logs_in or settings.principals):
+            self.path.routes.update(REFUSED_LOGINS)
 
     @property
     def port(self) -> int:
@@ -78,11 +114,29 @@ class Listener:
 
     def bind(self) -> None:
         """Bind the bootstrap port and those of all known brokers. Raises OperatorError."""
+        self._check_names()
         self._bind_known(None, self.settings.port)
         for node_id, (port, address) in sorted(self.endpoints.nodes.items()):
             if address is not None:
                 self.cluster.brokers.setdefault(node_id, address)
             self._bind_known(node_id, port)
+
+    def _check_names(self) -> None:
+        """Clients compare the name that they connect to with the certificate."""
+        advertised = self.settings.advertised_host
+        if self.tls is None or self.tls.loaded.own is None or advertised is None:
+            return
+        own = self.tls.loaded.own
+        wanted = [advertised] if self._names is None else [self._names.bootstrap, self._names.host(1)]
+        if missing := [name for name in wanted if not covers(own.certificate, name)]:
+            log.warning(
+                "listener %r: the certificate %s of %s is not for %s, where clients connect: they refuse it, unless "
+                "they verify no names. Add the name to the certificate, or correct advertise and broker-host",
+                self.name,
+                own.certificate,
+                own.file,
+                " and ".join(missing),
+            )
 
     def _bind_known(self, node_id: int | None, port: int) -> None:
         try:
@@ -112,20 +166,51 @@ class Listener:
         except OSError:
             sock.close()
             raise
-        bound_port = self.bound_ports[node_id] = BoundPort(
-            node_id, sock, self.cluster, self.limits, ask_for_brokers=self.ask_for_brokers, complain=self.complain
-        )
+        bound_port = self.bound_ports[node_id] = self._port_of(node_id, sock)
         if self._accepting is not None:
-            self._accepting.start_soon(bound_port.accept, self._welcome)
+            self._accepting.start_soon(bound_port.accept, self.reception.welcome)
         return bound_port
+
+    def _port_of(self, node_id: int | None, sock: socket.socket, *, accepts: bool = True) -> BoundPort:
+        return BoundPort(
+            node_id,
+            sock,
+            self.cluster,
+            ask_for_brokers=self.ask_for_brokers,
+            complain=self.complain,
+            accepts=accepts,
+        )
+
+    def _named_port(self, node_id: int) -> BoundPort:
+        """With routing by SNI: a broker behind the bootstrap port."""
+        return self._port_of(node_id, self.bound_ports[None].sock, accepts=False)
 
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
         """The address at which a client reaches the broker; its port is bound when this returns. Raises NoPort."""
+        if self._names is not None:
+            return self._advertise_name(self._names, address, node_id)
         bound_port = self.bound_ports.get(node_id) or self._open_for(node_id, address)
         self.cluster.brokers[node_id] = address
         if self.endpoints.assign(node_id, bound_port.port, address):
             self._save()
         return self._advertised_host(local_host), bound_port.port
+
+    def _advertise_name(self, names: ServerNames, address: Address, node_id: int) -> tuple[str, int]:
+        advertised = Address(names.host(node_id), self.settings.advertised_port or self.port)
+        if node_id not in self.bound_ports:
+            self.bound_ports[node_id] = self._named_port(node_id)
+            log.info("listener %r: broker %d (%s) is %s", self.name, node_id, address, advertised)
+        self.cluster.brokers[node_id] = address
+        return advertised
+
+    def _asked_for(self, bound_port: BoundPort, client: Client) -> BoundPort:
+        """With routing by SNI: the broker whose name the client has asked for, known or not."""
+        if self._names is None:
+            return bound_port
+        node_id = self._names.node(client.server_name)
+        if node_id is None:
+            return bound_port
+        return self.bound_ports.get(node_id) or self._named_port(node_id)
 
     async def ask_for_brokers(self) -> None:
         """Ask the cluster, and give each broker its port. A cluster with SASL or TLS does not answer."""
@@ -139,9 +224,7 @@ class Listener:
         try:
             metadata = await self.cluster.ask_metadata()
         except NotReached as error:
-            log.warning(
-                "cluster %r: %s: check the address; retried on each client connection", self.cluster.name, error
-            )
+            log.warning("cluster %r: %s; retried on each client connection", self.cluster.name, error)
             return
         except NotLearned as error:
             log.info(
@@ -219,8 +302,11 @@ class Listener:
         try:
             async with trio.open_nursery() as self._serving:
                 async with trio.open_nursery() as self._accepting:
+                    self.reception.tasks = self._accepting
                     for bound_port in self.bound_ports.values():
-                        self._accepting.start_soon(bound_port.accept, self._welcome)
+                        self._accepting.start_soon(bound_port.accept, self.reception.welcome)
+                    if self.login is not None:
+                        self._accepting.start_soon(self.login.prepare)
                     await self._draining.wait()
                     self._accepting.cancel_scope.cancel()
                 self._accepting = None
@@ -239,7 +325,7 @@ class Listener:
 
     def _close_ports(self) -> None:
         for bound_port in self.bound_ports.values():
-            bound_port.sock.close()
+            bound_port.close()
 
     def close(self) -> None:
         """All connections are closed."""
@@ -251,33 +337,37 @@ class Listener:
         assert self._serving is not None
         self._serving.start_soon(task)
 
-    def _welcome(self, bound_port: BoundPort, client: socket.socket) -> None:
+    def _begin(self, bound_port: BoundPort, client: Client, guest: Guest) -> None:
+        """Serve a client from its first request on."""
         assert self._serving is not None
         number = next(self.numbers)
-        try:
-            tune(client, self.limits)
-            if self.raw_capture is not None:
-                client = self.raw_capture.tap(client, number, bound_port.node_id, f"listener {self.name}: {bound_port}")
-            connection = Connection(client, bound_port, self, number)
-        except OSError:  # the client has left already
-            client.close()
-            return
-        self.tally.opened += 1
-        self.connections.add(connection)
-        if len(self.connections) > self.settings.max_connections:
-            self.complain(
-                f"more than {self.settings.max_connections} connections (max_connections): further ones are closed"
+        bound_port = self._asked_for(bound_port, client)
+        if self.raw_capture is not None:
+            about = f"listener {self.name}: {bound_port}"
+            client = replace(
+                client, transport=self.raw_capture.tap(client.transport, number, bound_port.node_id, about)
             )
-            client.close()
-            self.ended(connection, CloseCause.REFUSED)
-            return
+        connection = Connection(client, bound_port, self, number, guest)
+        self.connections.add(connection)
         self._serving.start_soon(connection.run)
 
     def ended(self, connection: Connection, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""
         self.connections.discard(connection)
+        connection.guest.ended(trio.current_time(), by_broker=cause is CloseCause.UPSTREAM_UNREACHABLE)
+        if cause in REFUSALS:
+            self.reception.refused(cause, f"{connection.peer} ({connection.detail})")
         self.tally.closed[cause] += 1
         self.tally.traffic.add(connection.traffic())
+
+    def demands_login(self) -> bool:
+        """True if a client must log in before its first ordinary request: here, or at the brokers."""
+        return self.settings.sasl is not None or self.cluster.demands_login
+
+    def tick(self, now: float) -> None:
+        """Called every second."""
+        self.path.tick(now)
+        self.reception.tick(now)
 
     def complain(self, what: str) -> None:
         """Log an error that may recur with every connection."""
@@ -295,7 +385,7 @@ class Listener:
             active=self.tally.active,
             closed=dict(self.tally.closed),
             traffic=traffic,
-            ports={node_id: bound_port.port for node_id, bound_port in self.bound_ports.items() if node_id is not None},
+            ports={node_id: port.port for node_id, port in self.bound_ports.items() if node_id is not None},
             in_flight=sum(connection.unanswered for connection in self.connections),
             state_errors=self.tally.state_errors,
             path=self.path.statistics(),
@@ -312,6 +402,15 @@ def _resolve(settings: ListenerSettings) -> tuple[int, str]:
         raise OperatorError.of(f"listener {settings.name!r}", f"host {settings.host!r}: {error.strerror}") from error
     family, _, _, _, address = found[0]
     return family, str(address[0])
+
+
+def _context(name: str, tls: ListenerTls, names: ServerNames | None) -> TlsContext:
+    """Raises OperatorError."""
+    from shoal.proxy.net.tls.contexts import TlsContext
+    from shoal.proxy.net.tls.handshake import note_asked_name
+
+    prepare = note_asked_name if names is None else partial(note_asked_name, is_known=names.knows)
+    return TlsContext(tls, f"listener {name!r}", prepare=prepare)
 
 
 def _raise(error: OperatorError) -> None:

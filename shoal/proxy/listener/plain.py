@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from shoal.protocol.messages.api_versions import intersect, unsupported
 from shoal.protocol.messages.produce import peek_acks
 from shoal.protocol.messages.produce_shortcuts import names_no_broker, usual_acks
+from shoal.protocol.sasl.answers import accepted_token
+from shoal.protocol.sasl.client import TOKEN_ROUNDS
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import SIZE_BYTES, read_request_header, read_request_prefix, read_size, response_body
 from shoal.protocol.transform.addresses import ADDRESS_RESPONSES, rewrite_endpoints
 from shoal.protocol.transform.skim import FetchSkimmer
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.sasl import TOKEN_ROUNDS
 from shoal.protocol.wire.types import read_string
 from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, table
@@ -56,6 +57,8 @@ class PlainPath:
 
 
 def _addresses(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
+    if connection.guest.is_stranger:
+        connection.served_without_login()
     return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
 
 
@@ -110,23 +113,25 @@ async def _refuse_versions(connection: Connection, frame: bytearray, header: Req
 
 
 def _decide_handshake(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | None:
-    """Only v0 matters: v1 is followed by SaslAuthenticate requests, which are frames like any other.
+    """After v0, tokens without a Kafka header follow; after v1, SaslAuthenticate requests.
 
     Tokens follow only if the broker accepts, and after its answer: a refused client continues with ordinary requests.
     """
-    if _version(first) > 0:
-        return None
     if len(first) < SIZE_BYTES + read_size(first)[0]:
         return Decision.MORE
     mechanism, _ = read_string(first, read_request_header(first).body, len(first))
     return Edit(partial(_handshake_answered, mechanism or ""))
 
 
-def _handshake_answered(mechanism: str, connection: Connection, _: PendingAnswer, frame: Buffer) -> Buffer:
-    error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, 0)
+def _handshake_answered(mechanism: str, connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
+    error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, entry.api_version)
     if any(frame[error_at : error_at + 2]):
         return frame
+    connection.cluster.demands_login = True
     rounds = TOKEN_ROUNDS.get(mechanism)
+    if entry.api_version > 0:
+        connection.login_rounds = rounds or 1  # GSSAPI has no fixed number, and the first one shows a valid ticket
+        return frame
     if rounds is None:
         raise RemoteProtocolError(
             f"SASL mechanism {mechanism} after SaslHandshake v0 cannot be followed (only {', '.join(TOKEN_ROUNDS)}): "
@@ -135,6 +140,18 @@ def _handshake_answered(mechanism: str, connection: Connection, _: PendingAnswer
     connection.requests.expect_tokens(rounds)
     if connection.tap is not None:
         connection.tap.expect_tokens(rounds)
+    return frame
+
+
+def _authenticate_answered(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer:
+    """A client has logged in when the broker has accepted its last token."""
+    if not connection.guest.is_stranger:
+        return frame
+    token = accepted_token(frame, entry.api_version)
+    if token is not None and not token.startswith(b"{"):  # OAUTHBEARER's error (RFC 7628, 3.2.2): its login goes on
+        connection.login_rounds -= 1
+        if connection.login_rounds <= 0:
+            connection.logged_in_at_broker()
     return frame
 
 
@@ -148,4 +165,5 @@ PLAIN_ROUTES: RouteTable[Connection] = {
     ApiKey.SHARE_ACKNOWLEDGE: Route(answer=ADDRESSES),
     ApiKey.API_VERSIONS: Route(decide=_decide_versions, handle=_refuse_versions),
     ApiKey.SASL_HANDSHAKE: Route(decide=_decide_handshake),
+    ApiKey.SASL_AUTHENTICATE: Route(answer=Edit(_authenticate_answered)),
 }

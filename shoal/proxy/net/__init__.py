@@ -1,7 +1,10 @@
 """Sockets to clients and brokers. Nothing here knows a Kafka message.
 
-    connect         every address of a broker in turn, each within a timeout
+    upstream        a broker of a cluster, over any of its addresses, ready for requests
+    connect         TCP to one address
+    client          a client that is ready to send requests
     transport       a socket as the pumps use it, and the one receive buffer of the process
+    tls             certificates and contexts of OpenSSL, for both sides
     fast_lane       steps a pump inside trio's own wait, so that small requests need no task switch
     broker_client   a connection of Shoal's own to a broker: one request, one answer
 

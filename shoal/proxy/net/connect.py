@@ -1,4 +1,4 @@
-"""Connecting to a broker: every given address in turn, each within the connect timeout."""
+"""A TCP connection to a broker: every address of its name in turn."""
 
 from __future__ import annotations
 
@@ -13,33 +13,14 @@ from trio.lowlevel import wait_writable
 from shoal.proxy.net.transport import tune
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shoal.proxy.config.settings import Address, Limits
 
-__all__ = ["UpstreamUnreachable", "connect"]
+__all__ = ["connect", "require_host"]
 
 
-class UpstreamUnreachable(Exception):
-    """No address accepted a connection; the message has all addresses and their errors."""
-
-
-async def connect(addresses: Sequence[Address], limits: Limits) -> socket.socket:
-    """-> a connected, tuned socket. Raises UpstreamUnreachable."""
-    failures = []
-    for address in addresses:
-        try:
-            with trio.fail_after(limits.connect_timeout):
-                return await _connect_any(address, limits)
-        except trio.TooSlowError:
-            failures.append(f"{address}: no answer within {limits.connect_timeout:g} s (limits.connect_timeout)")
-        except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}")
-    raise UpstreamUnreachable("cannot reach the broker: " + "; ".join(failures or ["no address is known"]))
-
-
-async def _connect_any(address: Address, limits: Limits) -> socket.socket:
-    """Try the addresses of the name, in the resolver's order."""
+async def connect(address: Address, limits: Limits) -> socket.socket:
+    """-> a connected, tuned socket. Tries the addresses of the name, in the resolver's order. Raises OSError."""
+    require_host(address.host)
     last = OSError(errno.EADDRNOTAVAIL, "the name resolves to no address")
     for family, kind, protocol, _, sockaddr in await trio.socket.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM
@@ -57,6 +38,16 @@ async def _connect_any(address: Address, limits: Limits) -> socket.socket:
         else:
             return sock
     raise last
+
+
+def require_host(host: str) -> None:
+    """A broker may advertise anything, and `socket` and `ssl` have several errors for it. Raises OSError."""
+    try:
+        is_host = bool(host.encode("idna")) and "\0" not in host
+    except UnicodeError:
+        is_host = False
+    if not is_host:
+        raise OSError(errno.EINVAL, f"{host!r} is not the name of a host")
 
 
 async def _connect_one(sock: socket.socket, sockaddr: object) -> None:

@@ -28,6 +28,9 @@ or the time passed in the lane, the lane arms its alarm: a descriptor in trio's 
 event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte through a socket
 pair and one more task to wake.)
 
+A TLS transport may hold bytes that were read from the descriptor and that no epoll reports. `Watch.buffered` says so;
+then the step is called again, before anything waits. Plaintext pays one comparison.
+
 trio's epoll descriptor and run queue are not public; `_Internals` reads them from the release to which the package is
 pinned. If they are missing (another release, another system) there is no lane, and `until` is a loop around
 `trio.lowlevel.wait_readable`: the same behaviour at trio's cost. trio's test clock and idle detection also work.
@@ -80,12 +83,16 @@ class _Internals(NamedTuple):
 
 
 class Watch:
-    """An open descriptor that one task at a time waits for. `close` it right before or after the descriptor."""
+    """An open descriptor that one task at a time waits for. `close` it right before or after the descriptor.
 
-    __slots__ = ("_lane", "_step", "_task", "fd")
+    `buffered` says whether bytes have been read from the descriptor that no step has had yet (TLS); None: never.
+    """
 
-    def __init__(self, fd: int) -> None:
+    __slots__ = ("_lane", "_step", "_task", "buffered", "fd")
+
+    def __init__(self, fd: int, buffered: Callable[[], bool] | None = None) -> None:
         self.fd = fd
+        self.buffered = buffered
         self._lane: FastLane | None = None  # where it is registered
         self._step: Callable[[], bool] | None = None  # of the waiting task
         self._task: trio.lowlevel.Task | None = None
@@ -218,7 +225,7 @@ class FastLane(trio.abc.Instrument):
                 continue
             self.steps += 1
             try:
-                if step():
+                if step() and (watch.buffered is None or _settle(watch, step)):
                     continue
             except BaseException as error:
                 self._wake(watch, outcome.Error(error))
@@ -239,10 +246,27 @@ _lane: trio.lowlevel.RunVar[FastLane | None] = trio.lowlevel.RunVar("shoal fast 
 
 async def until(watch: Watch, step: Callable[[], bool]) -> None:
     """Call `step` each time the descriptor is readable, until it returns False. Raises what `step` raises."""
+    if watch.buffered is not None and watch.buffered():
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not _settle(watch, step):
+            return
     lane = _lane.get()
     if lane is not None:
         await lane.until(watch, step)
         return
     await wait_readable(watch.fd)
-    while step():
+    while step() and (watch.buffered is None or _settle(watch, step)):
         await wait_readable(watch.fd)
+
+
+def _settle(watch: Watch, step: Callable[[], bool]) -> bool:
+    """Call `step` while there are buffered bytes; -> whether to wait for more.
+
+    Each step takes buffered bytes first: the number of steps is bounded by what one read has brought.
+    """
+    assert watch.buffered is not None
+    waiting = watch._step
+    while watch.buffered() and watch._step is waiting:  # else a step has cancelled its own task
+        if not step():
+            return False
+    return True

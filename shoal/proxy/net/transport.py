@@ -4,7 +4,7 @@ A pump reads into `VIEW` and sends from it without awaiting in between, so one b
 connections. With a buffer per connection and direction, 1,000 idle connections would take half a gigabyte. Bytes that
 the kernel does not accept are copied before anything awaits.
 
-`Transport` is a pump's interface to a socket; a plain non-blocking `socket.socket` has it.
+`Transport` is a pump's interface to a socket, `SocketTransport` that of the others.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import errno
 import socket
 from contextlib import suppress
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
-from trio.lowlevel import wait_writable
+from trio.lowlevel import wait_readable, wait_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.proxy.config.settings import Limits
 
@@ -27,12 +27,16 @@ __all__ = [
     "VIEW",
     "Buffer",
     "PeerLost",
+    "PeerRefused",
     "SendSide",
+    "SocketTransport",
     "Transport",
-    "has_nothing_to_say",
+    "buffered_by",
     "make_reset",
     "peer_has_left",
+    "says_something",
     "tune",
+    "until_readable",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -56,12 +60,28 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+class SocketTransport(Transport, Protocol):
+    """A transport to a peer. A plain non-blocking `socket.socket` has this interface."""
+
+    def recv(self, size: int, flags: int, /) -> bytes: ...
+    @overload
+    def getsockopt(self, level: int, option: int, /) -> int: ...
+    @overload
+    def getsockopt(self, level: int, option: int, length: int, /) -> bytes: ...
+    def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None: ...
+
+
+class PeerRefused(OSError):
+    """The peer has ended the connection with a reason, as in a TLS alert; `strerror` has the words."""
+
+
 class PeerLost(Exception):
     """A peer reset its connection, or is unreachable. `side` is the socket."""
 
     def __init__(self, side: Transport, error: OSError) -> None:
         super().__init__(error.strerror or str(error))
         self.side = side
+        self.is_refusal = isinstance(error, PeerRefused)
         self.is_reset = error.errno in (errno.ECONNRESET, errno.EPIPE)
 
 
@@ -75,23 +95,40 @@ def tune(sock: socket.socket, limits: Limits) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, limits.keepalive_count)
 
 
-def peer_has_left(sock: socket.socket) -> bool:
+def peer_has_left(transport: SocketTransport) -> bool:
     """True if the peer has closed or reset the connection, even if its earlier bytes are not all read (Linux)."""
-    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+    return transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 
-def make_reset(sock: socket.socket) -> None:
+def make_reset(transport: SocketTransport) -> None:
     """Make the close a reset, not a FIN: unsent bytes, and bytes that the peer has not read, are discarded."""
     with suppress(OSError):  # already closed
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+        transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
 
 
-def has_nothing_to_say(sock: socket.socket) -> bool:
-    """For a readable socket: True if the peer has closed or reset the connection."""
-    try:
-        return not sock.recv(1, socket.MSG_PEEK)
-    except OSError:
-        return True
+def buffered_by(transport: Transport) -> Callable[[], bool] | None:
+    """What says whether `recv_into` may return something although the socket is not readable; None: it never does."""
+    buffered: Callable[[], bool] | None = getattr(transport, "buffered", None)
+    return buffered
+
+
+async def until_readable(transport: Transport) -> None:
+    """Wait until `recv_into` may return something."""
+    buffered = buffered_by(transport)
+    if buffered is None or not buffered():
+        await wait_readable(transport.fileno())
+
+
+async def says_something(transport: SocketTransport) -> bool:
+    """Wait for the first byte. False: the peer has closed or reset the connection."""
+    while True:
+        await until_readable(transport)
+        try:
+            return bool(transport.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            continue
+        except OSError:
+            return False
 
 
 class SendSide:

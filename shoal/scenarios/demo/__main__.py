@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,14 @@ from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TA
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
+_TLS = "TLS on every connection: the brokers' only listeners, MirrorMaker 2, and both sides of Shoal."
 RECORDS_AT_LEAST = 1_000  # fewer are no measurement
 
 
@@ -33,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     what = f"version of the brokers (default: {DEFAULT_VERSION})"
     arguments.add_argument("--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help=what)
     arguments.add_argument("--small", action="store_true", help="batches of three records")
+    what = "TLS everywhere: brokers with SSL only, from and to Shoal, certificates made on the fly"
+    arguments.add_argument("--tls", action="store_true", help=what)
     what = f"number of records (default: {LARGE.records:,}; with --small {SMALL.records:,})"
     arguments.add_argument("--records", type=_records, help=what)
     what = "directory for report.json, logs and temporary data (default: in build)"
@@ -50,8 +55,14 @@ def _records(text: str) -> int:
 def main() -> int:
     options = parser().parse_args()
     demo = SMALL if options.small else LARGE
-    out = options.out or BUILD / demo.folder
-    plan = Plan(comparison=demo, kafka=options.kafka, records=options.records or demo.records, work=out / "work")
+    out = options.out or BUILD / (f"{demo.folder}-tls" if options.tls else demo.folder)
+    plan = Plan(
+        comparison=demo,
+        kafka=options.kafka,
+        records=options.records or demo.records,
+        work=out / "work",
+        authority=_authority(out / "certificates") if options.tls else None,
+    )
     progress = Progress(sys.stdout)
     phases = Phases(progress, phases_of(demo))
     progress.say(_opening(plan))
@@ -69,6 +80,11 @@ def main() -> int:
     return OK if report.good else NOT_EQUAL
 
 
+def _authority(home: Path) -> Authority:
+    shutil.rmtree(home, ignore_errors=True)  # of an earlier demo
+    return Authority.create(home)
+
+
 def _opening(plan: Plan) -> str:
     return (
         f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on "
@@ -83,6 +99,7 @@ def _closing(plan: Plan, report: Report, target: Path) -> str:
         f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
         f"Alone: {_listed(alone_only(plan.comparison))}, so that the copy is compressed as the source is.",
         *(_description(run, run.shoal) for run in plan.comparison.runs.values() if run.shoal is not None),
+        *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
     )
     differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]

@@ -53,7 +53,7 @@ async def run_demo(plan: Plan, phases: Phases) -> Report:
         with phases.phase("fill the source topic") as phase:
             filled = await _filled(plan, source, phase)
         with phases.phase("read the source topic") as phase:
-            original = await read_copy(source.bootstrap, TOPIC)
+            original = await read_copy(source.bootstrap, TOPIC, login=source.login)
             phase.done(f"{original.records:,} records, a fingerprint of each kept")
         mirror = MirrorRun(plan=plan, phases=phases, source=source, targets=targets, original=original)
         runs = {name: await mirror.run(name, how) for name, how in plan.comparison.runs.items()}
@@ -81,7 +81,11 @@ def _named(targets: dict[bool, Cluster]) -> str:
 
 
 async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
-    topics, topic, count = Topics(target.bootstrap), "warm-up", min(plan.records, plan.comparison.warm_up)
+    topics, topic, count = (
+        Topics(target.bootstrap, login=target.login),
+        "warm-up",
+        min(plan.records, plan.comparison.warm_up),
+    )
     await topics.create(topic, PARTITIONS)
     await _fill(plan.comparison, target, topic, count, phase)
     await topics.delete(topic)
@@ -89,7 +93,7 @@ async def _warmed(plan: Plan, target: Cluster, phase: Phase) -> None:
 
 
 async def _envelopes(clusters: list[Cluster], phase: Phase) -> int:
-    scanners = [Scanner(cluster.bootstrap) for cluster in clusters]
+    scanners = [Scanner(cluster.bootstrap, login=cluster.login) for cluster in clusters]
     found = [finding for scanner in scanners for finding in await scanner.scan()]
     looked_at = sum(scanner.records for scanner in scanners)
     phase.done(f"{len(found)} in {looked_at:,} records of all topics of all clusters")
@@ -102,6 +106,7 @@ async def _fill(comparison: Comparison, cluster: Cluster, topic: str, count: int
         topic,
         orders(count),
         layout=comparison.layout,
+        login=cluster.login,
         progress=lambda done: phase.now(f"{done:,} of {count:,} records"),
         compression_type=comparison.codec,
         enable_idempotence=True,
@@ -109,7 +114,7 @@ async def _fill(comparison: Comparison, cluster: Cluster, topic: str, count: int
 
 
 async def _filled(plan: Plan, source: Cluster, phase: Phase) -> SegmentContents:
-    await Topics(source.bootstrap).create(TOPIC, PARTITIONS)
+    await Topics(source.bootstrap, login=source.login).create(TOPIC, PARTITIONS)
     await _fill(plan.comparison, source, TOPIC, plan.records, phase)
     found = segment_contents(only_node(source).data, TOPIC)
     batches = f"{found.batches:,} batches of {found.batch_size / _KB:,.1f} kB"

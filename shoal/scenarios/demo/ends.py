@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from shoal.protocol.wire.error_codes import ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 __all__ = ["EndOffsets", "read_ends", "request"]
 
@@ -56,10 +59,11 @@ def read_ends(answer: bytes) -> dict[int, int]:
 class EndOffsets:
     """Polls the single broker of a cluster. Blocking, for less than a millisecond."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, tls: SSLContext | None = None) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._request = request(topic, partitions)
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        plain = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
         self._answers = self._socket.makefile("rb")
 
     def __enter__(self) -> Self:

@@ -67,12 +67,13 @@ class MirrorRun:
         async with AsyncExitStack() as stack:
             shoal = None
             if how.shoal is not None:
-                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, how.shoal)
+                options = (*how.shoal, *self.plan.shoal_options())
+                starting = running_shoal(work, self.source.bootstrap, target.bootstrap, options)
                 shoal = await stack.enter_async_context(starting)
             spec = mirror_spec(self.plan, how, self.source, target, name, shoal)
             topic = spec.remote_topic(TOPIC)
             mirror = await stack.enter_async_context(running_mirror(work, spec))
-            ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS))
+            ends = stack.enter_context(EndOffsets(target.bootstrap, topic, PARTITIONS, target.login.ssl_context()))
             cast = self._cast(mirror, target, shoal)
             measured = await measure(cast, ends.total, self.original.records, self._show(phase))
         rate = self.original.records / measured.wall_s
@@ -92,7 +93,7 @@ class MirrorRun:
 
     async def _compared(self, target: Cluster, topic: str, phase: Phase) -> str | None:
         """The first difference, in words."""
-        copy = await read_copy(target.bootstrap, topic)
+        copy = await read_copy(target.bootstrap, topic, login=target.login)
         difference = await first_difference(self.original, copy, offsets=True)
         phase.done("NOT EQUAL" if difference else f"{copy.records:,} records equal, at equal offsets")
         return difference

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, Node
 from shoal.scenarios.kafka.content.traffic import Layout
 from shoal.scenarios.kafka.mirror import MirrorSpec
+from shoal.scenarios.kafka.security.listeners import BrokerTls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from shoal.scenarios.demo.shoal_mirror import Shoal
+    from shoal.scenarios.kafka.security.certificates import Authority
 
 __all__ = [
     "ALONE",
@@ -82,10 +84,21 @@ class Plan:
     kafka: str
     records: int
     work: Path
+    authority: Authority | None = None
+    """Issues all certificates; None: no TLS."""
 
     def cluster(self, *, agent: bool = False) -> ClusterSpec:
         counts = self.comparison.counts_requests
-        return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent)
+        tls = None if self.authority is None else BrokerTls(authority=self.authority, only=True)
+        return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent, tls=tls)
+
+    def shoal_options(self) -> tuple[str, ...]:
+        """Options of `shoal mirror` in all runs: with TLS, Shoal encrypts to clients and to brokers."""
+        if self.authority is None:
+            return ()
+        own, ca = self.authority.server(name="shoal"), str(self.authority.certificate)
+        listen = ("--listen-tls-cert", str(own.certificate), "--listen-tls-key", str(own.key))
+        return ("--source-tls-ca", ca, "--target-tls-ca", ca, *listen)
 
 
 # The first records are not wrapped, until the mirror's wiring is proven: Shoal compresses those.
@@ -158,7 +171,13 @@ def mirror_spec(
         version=plan.kafka,
         heap=MIRROR_HEAP,
         quick=False,
-        extra={**TUNING, **how.mirror, **({} if shoal else alone_only(plan.comparison))},
+        extra={
+            **TUNING,
+            **how.mirror,
+            **({} if shoal else alone_only(plan.comparison)),
+            **(source.login.java(f"{alias}.") if plan.authority else {}),
+            **(target.login.java("B.") if plan.authority else {}),
+        },
     )
 
 

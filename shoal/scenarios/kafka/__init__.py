@@ -1,6 +1,7 @@
 """Real brokers and real mirrors on one machine, for the demo, the tests and the benchmarks.
 
     java/     Kafka from Maven Central, Java processes, Kafka's command line tools
+    security/ TLS, SASL, certificates, tokens
     broker    KRaft clusters (settings): start, kill, restart, add
     mirror    MirrorMaker 2; connect: the same in a Connect cluster; tasks: which tasks run
     content/  fill topics, read them, compare source and target

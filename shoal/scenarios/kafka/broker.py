@@ -7,7 +7,7 @@ keep ports and data across restarts, under one work directory: `node-<id>/{serve
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import trio
@@ -20,6 +20,11 @@ from .java.jars import DEFAULT_VERSION, jars
 from .java.jvm import Jvm, agent_option, jmx_options, write_properties
 from .ports import LOOPBACK
 from .process import Process, Usage, together, until
+from .security.certificates import LOCAL_NAMES, Identity
+from .security.clients import ANYBODY, ClientSecurity
+from .security.kdc import Kdc
+from .security.listeners import BrokerSecurity, BrokerTls
+from .security.tokens import TokenIssuer
 from .settings import NodeSettings, Ports, new_cluster_id, scram_arguments
 
 START_TIMEOUT_S = 90.0
@@ -35,9 +40,17 @@ class ClusterSpec:
     """Broker properties that override those of `settings.py`."""
     users: Mapping[str, str] = field(default_factory=dict)
     """Passwords by name, for SASL PLAIN and SCRAM on `Cluster.sasl_bootstrap`."""
+    tls: BrokerTls | None = None
+    """With it, `Cluster.ssl_bootstrap`, and with users or tokens `Cluster.sasl_ssl_bootstrap`."""
+    tokens: TokenIssuer | None = None
+    """With it, SASL OAUTHBEARER."""
+    kdc: Kdc | None = None
+    """With it, SASL GSSAPI; clients of secured listeners know the brokers as localhost."""
+    reauthenticate_ms: Mapping[str, int] = field(default_factory=dict)
+    """How long a SASL session lasts (KIP-368), by mechanism; without an entry it does not end."""
     proxied_as: str | None = None
-    """A host name, `{}` for the node id: brokers get a listener that advertises it (`Node.proxied_address`), and SASL
-    can advertise it. A name that only a proxy resolves is unreachable for a client without the proxy."""
+    """A host name, `{}` for the node id: brokers get a listener that advertises it (`Node.proxied_address`), and the
+    secured listeners advertise it. A name that only a proxy resolves is unreachable for a client without the proxy."""
     relayed_as: Mapping[str, str] = field(default_factory=dict)
     """More plaintext listeners: by name in capitals, the host that each advertises (`Ports.relayed`)."""
     jmx: bool = False
@@ -57,21 +70,38 @@ class Node:
     agent: bool
     """Start with the Java agent of `agent/` (`make agent` builds it). Can change between a stop and a start."""
 
-    def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path, *, agent: bool) -> None:
+    def __init__(self, settings: NodeSettings, jvm: Jvm, home: Path, *, agent: bool, login: ClientSecurity) -> None:
         self.settings = settings
         self.home = home
         self.agent = agent
         self._jvm = jvm
+        self._login = login
         self._config = write_properties(home / "server.properties", settings.properties())
         self._process: Process | None = None
 
     @property
     def address(self) -> str:
-        return f"{LOOPBACK}:{self.settings.ports.plaintext}"
+        """Without TLS and SASL, if the broker has such a listener."""
+        ports = self.settings.ports
+        return f"{LOOPBACK}:{ports.secured['SSL'] if self.settings.security.only_tls else ports.plaintext}"
 
     @property
     def sasl_address(self) -> str:
-        return f"{LOOPBACK}:{self.settings.ports.sasl}"
+        return self.secured_address("SASL")
+
+    @property
+    def ssl_address(self) -> str:
+        return self.secured_address("SSL")
+
+    @property
+    def sasl_ssl_address(self) -> str:
+        return self.secured_address("SASL_SSL")
+
+    def secured_address(self, listener: str) -> str:
+        """Raises HarnessError when the broker has no such listener."""
+        if listener not in self.settings.security.listeners:
+            raise HarnessError(f"node {self.settings.node_id} has no listener {listener}: see ClusterSpec")
+        return f"{self.settings.security.host}:{self.settings.ports.secured[listener]}"
 
     @property
     def proxied_address(self) -> str:
@@ -98,7 +128,14 @@ class Node:
         return self.settings.data
 
     async def format(self, cluster_id: str) -> None:
-        arguments = ["format", "-t", cluster_id, "-c", str(self._config), *scram_arguments(self.settings.users)]
+        arguments = [
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            str(self._config),
+            *scram_arguments(self.settings.security.users),
+        ]
         argv = self._jvm.argv("kafka.tools.StorageTool", *arguments)
         formatter = Process(argv, log=self.home / "format.log", name=f"format {self.settings.node_id}")
         await until(lambda: not formatter.running, within=START_TIMEOUT_S, what="format")
@@ -117,10 +154,14 @@ class Node:
         self._process = Process(argv, log=self.log, name=f"broker {self.settings.node_id}")
         try:
             await self._process.until_printed("Kafka Server started", within=START_TIMEOUT_S)
-            await wait_for_brokers(self.address, {self.settings.node_id}, process=self._process)
+            await self.wait_for_brokers({self.settings.node_id})
         except BaseException:
             self._process.kill()
             raise
+
+    async def wait_for_brokers(self, wanted: set[int]) -> None:
+        """Wait until this node lists all `wanted` node ids. Raises NotReady."""
+        await wait_for_brokers(self.address, wanted, process=self._process, login=self._login)
 
     async def become(self, version: str) -> None:
         """The next start uses this version. metadata.version is kept, so a downgrade works. Raises SetupError."""
@@ -135,10 +176,15 @@ class Node:
 
 
 async def wait_for_brokers(
-    bootstrap: str, wanted: set[int], *, within: float = START_TIMEOUT_S, process: Process | None = None
+    bootstrap: str,
+    wanted: set[int],
+    *,
+    within: float = START_TIMEOUT_S,
+    process: Process | None = None,
+    login: ClientSecurity = ANYBODY,
 ) -> None:
     """Wait until the metadata of `bootstrap` lists all `wanted` node ids. Raises NotReady."""
-    admin = AdminClient(client_config(bootstrap))
+    admin = AdminClient(client_config(bootstrap, login))
 
     def named() -> bool:
         try:
@@ -184,6 +230,24 @@ class Cluster:
     def sasl_bootstrap(self) -> str:
         return ",".join(node.sasl_address for node in self.nodes.values())
 
+    @property
+    def ssl_bootstrap(self) -> str:
+        return ",".join(node.ssl_address for node in self.nodes.values())
+
+    @property
+    def sasl_ssl_bootstrap(self) -> str:
+        return ",".join(node.sasl_ssl_address for node in self.nodes.values())
+
+    @cached_property
+    def login(self) -> ClientSecurity:
+        """How a client of `bootstrap` connects: without TLS, unless the cluster has only TLS."""
+        tls = self.spec.tls
+        if tls is None or not tls.only:
+            return ANYBODY
+        needs_identity = tls.client_auth == "required" and tls.client_ca is None
+        identity = tls.authority.client("harness") if needs_identity else None
+        return ClientSecurity(ca=tls.authority.certificate, identity=identity)
+
     async def add_broker(self) -> Node:
         """A new node with the next id, broker only. Returns once the whole cluster knows it."""
         node_id = max(self.nodes) + 1
@@ -202,7 +266,7 @@ class Cluster:
         """Wait until every running node lists every running node. Raises NotReady."""
         running = {node_id for node_id, node in self.nodes.items() if node.running}
         nodes = [self.nodes[node_id] for node_id in running]
-        await together(*(partial(wait_for_brokers, node.address, running, process=node.process) for node in nodes))
+        await together(*(partial(node.wait_for_brokers, running) for node in nodes))
 
     def usage(self) -> Usage:
         """Sum over all running nodes."""
@@ -228,14 +292,29 @@ class Cluster:
             voters=self._voters,
             data=home / "data",
             replication=min(self.spec.nodes, _MAX_REPLICATION),
-            users=self.spec.users,
+            security=BrokerSecurity(
+                users=self.spec.users,
+                tls=self.spec.tls,
+                identity=self._identity(node_id),
+                tokens=self.spec.tokens,
+                kdc=self.spec.kdc,
+                reauthenticate_ms=self.spec.reauthenticate_ms,
+            ),
             proxied_as=self.spec.proxied_as,
             relayed_as=self.spec.relayed_as,
             overrides=self.spec.properties,
         )
         jmx = jmx_options(ports.jmx) if self.spec.jmx else ()
-        jvm = replace(self._jvm, options=(*self._jvm.options, *jmx, *self.spec.jvm_options))
-        self.nodes[node_id] = Node(settings, jvm, home, agent=self.spec.agent)
+        options = (*self._jvm.options, *jmx, *settings.security.jvm_options, *self.spec.jvm_options)
+        jvm = replace(self._jvm, options=options)
+        self.nodes[node_id] = Node(settings, jvm, home, agent=self.spec.agent, login=self.login)
+
+    def _identity(self, node_id: int) -> Identity | None:
+        tls, spec = self.spec.tls, self.spec
+        if tls is None or tls.identity is not None:
+            return None if tls is None else tls.identity
+        names = [spec.proxied_as.format(node_id)] if spec.proxied_as else []
+        return tls.authority.server(*names, *LOCAL_NAMES, *spec.relayed_as.values(), name=f"broker-{node_id}")
 
     async def _bring_up(self, *node_ids: int) -> None:
         nodes = [self.nodes[node_id] for node_id in node_ids]

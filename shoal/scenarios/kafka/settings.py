@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .ports import LOOPBACK, free_ports
-
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+from .security.listeners import SCRAM_MECHANISMS, SECURITY_PROTOCOLS, BrokerSecurity
 
 # Broker defaults are for production clusters; these differ for one small machine.
 _SMALL: Mapping[str, str] = {
@@ -35,7 +32,8 @@ _SMALL: Mapping[str, str] = {
 class Ports:
     plaintext: int
     controller: int
-    sasl: int
+    secured: Mapping[str, int]
+    """Ports of `BrokerSecurity.listeners`."""
     proxied: int
     jmx: int
     relayed: Mapping[str, int]
@@ -44,14 +42,15 @@ class Ports:
     @classmethod
     def draw(cls, relayed: Iterable[str] = ()) -> "Ports":
         names = list(relayed)
-        plaintext, controller, sasl, proxied, jmx, *others = free_ports(5 + len(names))
+        plaintext, controller, proxied, jmx, *others = free_ports(4 + len(SECURITY_PROTOCOLS) + len(names))
+        ports = dict(zip((*SECURITY_PROTOCOLS, *names), others, strict=True))
         return cls(
             plaintext=plaintext,
             controller=controller,
-            sasl=sasl,
+            secured={name: ports[name] for name in SECURITY_PROTOCOLS},
             proxied=proxied,
             jmx=jmx,
-            relayed=dict(zip(names, others, strict=True)),
+            relayed={name: ports[name] for name in names},
         )
 
 
@@ -63,10 +62,10 @@ class NodeSettings:
     """Controller port by node id; other nodes are brokers only."""
     data: Path
     replication: int
-    users: Mapping[str, str]
-    """Passwords by name; with any, a second listener accepts SASL PLAIN and SCRAM."""
+    security: BrokerSecurity
     proxied_as: str | None
-    """The host, `{}` for the node id, that PROXIED and SASL advertise; None: no PROXIED, SASL on loopback."""
+    """The host, `{}` for the node id, that PROXIED and the secured listeners advertise; None: no PROXIED, the others
+    on loopback."""
     relayed_as: Mapping[str, str]
     """More listeners, and the host that each advertises."""
     overrides: Mapping[str, str]
@@ -77,7 +76,7 @@ class NodeSettings:
             **self._listeners(),
             **_SMALL,
             **self._replication(),
-            **self._sasl(),
+            **self.security.properties(),
             **self.overrides,
         }
 
@@ -91,30 +90,36 @@ class NodeSettings:
             "process.roles": "broker,controller" if self.is_controller else "broker",
             "controller.quorum.voters": ",".join(f"{i}@{LOOPBACK}:{port}" for i, port in self.voters.items()),
             "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
+            "inter.broker.listener.name": "SSL" if self.security.only_tls else "PLAINTEXT",
             "log.dirs": str(self.data),
         }
 
+    @property
+    def proxied_host(self) -> str:
+        return self.security.host if self.proxied_as is None else self.proxied_as.format(self.node_id)
+
     def _listeners(self) -> dict[str, str]:
-        outer = {"SASL": self.ports.sasl} if self.users else {}
-        if self.proxied_as is not None:
+        only_tls = self.security.only_tls
+        outer = {name: self.ports.secured[name] for name in self.security.listeners}
+        if self.proxied_as is not None and not only_tls:
             outer["PROXIED"] = self.ports.proxied
-        inner = {"PLAINTEXT": self.ports.plaintext}
+        inner = {} if only_tls else {"PLAINTEXT": self.ports.plaintext}
         controller = {"CONTROLLER": self.ports.controller} if self.is_controller else {}
-        host = LOOPBACK if self.proxied_as is None else self.proxied_as.format(self.node_id)
         relayed = [(name, {name: port}) for name, port in self.ports.relayed.items()]
         advertised = [
             _endpoints(inner),
-            _endpoints(outer, host),
+            _endpoints(outer, self.proxied_host),
             *(_endpoints(listener, self.relayed_as[name]) for name, listener in relayed),
         ]
-        protocols = ["CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "PROXIED:PLAINTEXT", "SASL:SASL_PLAINTEXT"]
+        protocols = {
+            "CONTROLLER": "SSL" if only_tls else "PLAINTEXT",
+            **dict.fromkeys(("PLAINTEXT", "PROXIED", *self.relayed_as), "PLAINTEXT"),
+            **SECURITY_PROTOCOLS,
+        }
         return {
             "listeners": _endpoints({**inner, **outer, **self.ports.relayed, **controller}),
             "advertised.listeners": ",".join(filter(None, advertised)),
-            "listener.security.protocol.map": ",".join(
-                [*protocols, *(f"{name}:PLAINTEXT" for name in self.relayed_as)]
-            ),
+            "listener.security.protocol.map": ",".join(f"{name}:{value}" for name, value in protocols.items()),
         }
 
     def _replication(self) -> dict[str, str]:
@@ -123,17 +128,6 @@ class NodeSettings:
         return {
             **{f"{topic}.replication.factor": str(self.replication) for topic in topics},
             **dict.fromkeys(minima, "1"),
-        }
-
-    def _sasl(self) -> dict[str, str]:
-        if not self.users:
-            return {}
-        plain = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
-        jaas = {"plain": f"{_PLAIN} required {plain};"}
-        jaas |= {mechanism.lower(): f"{_SCRAM} required;" for mechanism in SCRAM_MECHANISMS}
-        return {
-            "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS)),
-            **{f"listener.name.sasl.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
         }
 
 

@@ -6,28 +6,38 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shoal.scenarios.cluster_toml import security_lines
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec, running_cluster
 from shoal.scenarios.kafka.content.scan import Scanner
+from shoal.scenarios.shoal_run import running_shoal_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from shoal.proxy.config.settings import ClusterSettings
 
 __all__ = ["Brokers", "Site"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A cluster; `cluster` is None when we did not start its brokers."""
+    """A cluster; `cluster` is None when we did not start its brokers.
+
+    `bootstrap`: for clients without TLS and logins: the brokers, or a Shoal in front of them. `brokers` and `security`
+    (lines of shoal.toml): how Shoal reaches the brokers.
+    """
 
     bootstrap: str
-    cluster: Cluster | None
+    brokers: str
+    security: str = ""
+    cluster: Cluster | None = None
     scanner: Scanner
 
 
 class Brokers:
-    """`target`: bootstrap servers to use instead of a temporary cluster. Use it as an async context manager."""
+    """`target`: brokers to use instead of a temporary cluster. Use it as an async context manager."""
 
-    def __init__(self, work: Path, kafka: str, target: str | None = None) -> None:
+    def __init__(self, work: Path, kafka: str, target: ClusterSettings | None = None) -> None:
         self._work = work
         self._kafka = kafka
         self._target = target
@@ -46,8 +56,17 @@ class Brokers:
 
     async def target(self) -> Site:
         if self._target is not None and "target" not in self._sites:
-            self._sites["target"] = Site(bootstrap=self._target, cluster=None, scanner=Scanner(self._target))
+            self._sites["target"] = await self._given(self._target)
         return await self._site("target")
+
+    async def _given(self, target: ClusterSettings) -> Site:
+        """The run's own clients know neither TLS nor logins: a plain Shoal of their own has both."""
+        brokers, security = ",".join(map(str, target.bootstrap)), security_lines(target)
+        bootstrap = brokers
+        if security:
+            bridge = running_shoal_run(self._work / "bridge", brokers, cluster=security)
+            bootstrap = (await self._stack.enter_async_context(bridge)).bootstrap
+        return Site(bootstrap=bootstrap, brokers=brokers, security=security, scanner=Scanner(bootstrap))
 
     async def source(self) -> Site:
         """The source cluster of a mirror, always temporary."""
@@ -58,5 +77,7 @@ class Brokers:
             spec = ClusterSpec(version=self._kafka, jmx=True)
             cluster = await self._stack.enter_async_context(running_cluster(self._work / role, spec))
             bootstrap = cluster.bootstrap
-            self._sites[role] = Site(bootstrap=bootstrap, cluster=cluster, scanner=Scanner(bootstrap))
+            self._sites[role] = Site(
+                bootstrap=bootstrap, brokers=bootstrap, cluster=cluster, scanner=Scanner(bootstrap)
+            )
         return self._sites[role]

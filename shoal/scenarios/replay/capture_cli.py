@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.cli.probe_arguments import credentials
+from shoal.proxy.cli.cluster_flags import as_cluster_flag
+from shoal.proxy.cluster.cluster import Cluster, NotLearned
+from shoal.proxy.config.settings import Limits
 from shoal.proxy.errors import OperatorError
 from shoal.scenarios.capture.files import RAW
 from shoal.scenarios.progress import Progress
@@ -31,36 +33,53 @@ from shoal.scenarios.replay.trace import (
 if TYPE_CHECKING:
     import argparse
 
+    from shoal.proxy.config.settings import ClusterSettings
     from shoal.scenarios.replay.index.source import Recorded
 
-__all__ = ["SUFFIXES", "replay_capture"]
+__all__ = ["SUFFIXES", "replay_capture", "require_usable"]
 
 SUFFIXES = (".kxb", ".pcapng")
 OK, FAILED = 0, 1
 
 
-def replay_capture(flags: argparse.Namespace, speed: float) -> int:
+def replay_capture(flags: argparse.Namespace, target: ClusterSettings | None, speed: float) -> int:
     """The exit code. Raises OperatorError; ModuleNotFoundError when pyarrow is not installed."""
     if len(flags.what) > 1:
         raise OperatorError.of("shoal replay", "takes one capture, or scenarios, not both")
-    settings = TraceSettings(
-        speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics, credentials=credentials(flags)
-    )
+    settings = TraceSettings(speed=speed, listener=_listener(flags), keep_topics=flags.keep_topics)
     recorded = _recorded(Path(flags.what[0]), flags)
-    report = _run(recorded, flags, settings)
+    require_usable(target)
+    report = _run(recorded, flags, target, settings)
     print(as_trace_table(report))
-    target: Path = flags.out / "replay.json"
-    write_figures(target, report)
-    print(f"figures: {target}")
+    figures: Path = flags.out / "replay.json"
+    write_figures(figures, report)
+    print(f"figures: {figures}")
     return OK if is_good(report) else FAILED
 
 
-def _run(recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: TraceSettings) -> dict[str, Any]:
-    """Raises OperatorError when the brokers, or authentication, do not allow the replay."""
+def require_usable(target: ClusterSettings | None) -> None:
+    """Raises OperatorError if the brokers cannot be used with these settings, before a Shoal is started with them."""
+    if target is None:
+        return
+    try:
+        trio.run(Cluster(target, Limits()).ask_metadata)
+    except OperatorError as error:
+        raise OperatorError(tuple(map(as_cluster_flag, error.problems))) from None
+    except NotLearned as error:
+        raise OperatorError.of(",".join(map(str, target.bootstrap)), str(error)) from None
+
+
+def _run(
+    recorded: Recorded | RawRecorded,
+    flags: argparse.Namespace,
+    target: ClusterSettings | None,
+    settings: TraceSettings,
+) -> dict[str, Any]:
+    """Raises OperatorError when the brokers do not allow the replay."""
     failed: list[BaseException] = []
     report: dict[str, Any] = {}
     try:
-        report = trio.run(partial(_replay, recorded, flags, settings))
+        report = trio.run(partial(_replay, recorded, flags, target, settings))
     except* FAILURES as group:
         failed.append(group)
     if failed:
@@ -97,14 +116,17 @@ def _listener(flags: argparse.Namespace) -> str:
 
 
 async def _replay(
-    recorded: Recorded | RawRecorded, flags: argparse.Namespace, settings: TraceSettings
+    recorded: Recorded | RawRecorded,
+    flags: argparse.Namespace,
+    target: ClusterSettings | None,
+    settings: TraceSettings,
 ) -> dict[str, Any]:
     progress = Progress(sys.stderr)
     work: Path = flags.out / "work"
     shutil.rmtree(work, ignore_errors=True)
     what = f"{recorded.batches:,} batches in {recorded.seconds:,.1f} s"
     progress.say(f"{flags.what[0]}: {what}, to {len(recorded.partitions)} topics, at {flags.speed}")
-    async with Brokers(work / "brokers", flags.kafka, flags.target) as brokers:
+    async with Brokers(work / "brokers", flags.kafka, target) as brokers:
         site = await brokers.target()
         if isinstance(recorded, RawRecorded):
             return await replay_raw(recorded, flags.topic_prefix, site, work / "shoal", settings)

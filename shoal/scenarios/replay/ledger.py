@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
@@ -74,16 +74,14 @@ class ReplayLedger:
             totals[at] += count
         return {partition: totals[at] for partition, at in self._index_of.items()}
 
-    async def audit(
-        self, bootstrap: str, before: Mapping[str, Mapping[int, OffsetRange]], client: Mapping[str, Any]
-    ) -> Findings:
-        """`before`: the spans of each topic before the replay. `client`: librdkafka settings. Raises TrafficFailed."""
+    async def audit(self, bootstrap: str, before: Mapping[str, Mapping[int, OffsetRange]]) -> Findings:
+        """`before`: the spans of each topic before the replay. Raises TrafficFailed."""
         starts = [
             TopicPartition(topic, partition, before[topic][partition].end)
             for topic, partition in sorted(self._index_of)
         ]
         reader = _Reader(self._records, self._indexes, self._connections, self._index_of, self._epoch)
-        await read_from(bootstrap, starts, reader.take, **client)
+        await read_from(bootstrap, starts, reader.take)
         return reader.findings()
 
 

@@ -86,7 +86,13 @@ async def _play(case: Case, stage: Stage) -> None:
     async with AsyncExitStack() as stack:
         if not case.given.mirror:
             index = stage.work / "capture" if case.given.capture else None
-            starting = running_shoal_run(stage.work, stage.site.bootstrap, listener=case.given.listener, capture=index)
+            starting = running_shoal_run(
+                stage.work,
+                stage.site.brokers,
+                listener=case.given.listener,
+                cluster=stage.site.security,
+                capture=index,
+            )
             stage.shoal = await stack.enter_async_context(starting)
         stage.clock.restart()
         async with trio.open_nursery() as nursery:

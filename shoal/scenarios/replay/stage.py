@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,10 +22,9 @@ from shoal.scenarios.replay.sending.leaders import find_leaders
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable
     from pathlib import Path
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.kafka.broker import Node
     from shoal.scenarios.kafka.mirror import Mirror
     from shoal.scenarios.replay.arrivals import Arrival
@@ -137,23 +135,21 @@ async def play_and_audit(
     seen: Seen,
     *,
     batches: int = 0,
-    credentials: Credentials | None = None,
-    client: Mapping[str, Any] = MappingProxyType({}),
 ) -> ReplayStatistics:
     """Replay through `shoal` to existing `topics`, then read them from `brokers`.
 
     Records "audit" (Findings, "clean" if each batch occurs once and in order), "errors", "requests" and the rest of
-    `ReplayStatistics`. `client`: librdkafka settings for `brokers`. `batches`: the maximum number; their timestamps end
+    `ReplayStatistics`. `batches`: the maximum number; their timestamps end
     about now.
     """
-    admin = Topics(brokers, **client)
+    admin = Topics(brokers)
     before = {topic: await admin.spans(topic) for topic in topics}
-    leaders = await find_leaders(shoal, sorted(topics), credentials)
+    leaders = await find_leaders(shoal, sorted(topics))
     epoch = time.time_ns() // 1_000_000 - batches
     ledger = ReplayLedger(epoch)
     clock.restart()
-    played = await Player(leaders, Maker(epoch), ledger, credentials=credentials).play(arrivals, clock)
-    findings = await ledger.audit(brokers, before, client)
+    played = await Player(leaders, Maker(epoch), ledger).play(arrivals, clock)
+    findings = await ledger.audit(brokers, before)
     seen["findings"] = findings
     seen["audit"] = "clean" if findings.clean else str(findings)
     seen["errors"] = sum(played.errors.values())

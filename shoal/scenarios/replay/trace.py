@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.replay.brokers import Site
     from shoal.scenarios.replay.frames.source import RawRecorded
     from shoal.scenarios.replay.index.source import Recorded
@@ -40,19 +39,6 @@ class TraceSettings:
     speed: float = 1.0
     listener: str = ""
     keep_topics: bool = False
-    credentials: Credentials | None = None
-
-    @property
-    def client(self) -> dict[str, Any]:
-        """librdkafka's settings for these credentials."""
-        if self.credentials is None:
-            return {}
-        return {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": self.credentials.mechanism,
-            "sasl_username": self.credentials.username,
-            "sasl_password": self.credentials.password,
-        }
 
 
 def coalescing_lines(settings: Mapping[str, str]) -> str:
@@ -79,7 +65,7 @@ async def _staged(
     partitions: Mapping[str, int], site: Site, work: Path, settings: TraceSettings
 ) -> AsyncIterator[_Run]:
     """Shoal in front of the brokers, and the topics; those that the replay creates are deleted at the end."""
-    admin = Topics(site.bootstrap, **settings.client)
+    admin = Topics(site.bootstrap)
     there = await admin.all_partitions()
     if small := [topic for topic, count in partitions.items() if 0 < there.get(topic, 0) < count]:
         raise TrafficFailed(f"{small[0]} has {there[small[0]]} partitions, the capture {partitions[small[0]]}")
@@ -87,7 +73,7 @@ async def _staged(
     for topic in made:
         await admin.create(topic, partitions[topic])
     try:
-        async with running_shoal_run(work, site.bootstrap, listener=settings.listener) as shoal:
+        async with running_shoal_run(work, site.brokers, listener=settings.listener, cluster=site.security) as shoal:
             run = _Run(shoal=shoal.address)
             before = await _produce_requests(site)
             yield run
@@ -111,8 +97,6 @@ async def replay_index(recorded: Recorded, site: Site, work: Path, settings: Tra
             Clock(settings.speed),
             seen,
             batches=recorded.batches,
-            credentials=settings.credentials,
-            client=settings.client,
         )
     captured = {
         "requests": recorded.requests,
@@ -129,15 +113,15 @@ async def replay_raw(
 ) -> dict[str, Any]:
     """`replay_index` for a raw capture, including its fetches."""
     partitions = {prefix + topic: count for topic, count in recorded.partitions.items()}
-    admin, ledger = Topics(site.bootstrap, **settings.client), RawLedger()
+    admin, ledger = Topics(site.bootstrap), RawLedger()
     async with _staged(partitions, site, work, settings) as run:
-        leaders = await find_leaders(run.shoal, sorted(partitions), settings.credentials)
+        leaders = await find_leaders(run.shoal, sorted(partitions))
         before = {topic: await admin.spans(topic) for topic in partitions}
         where = ReplayTarget(bootstrap=run.shoal, leaders=leaders, spans=before, prefix=prefix)
-        player = RawPlayer(where, ledger, settings.credentials)
+        player = RawPlayer(where, ledger)
         await player.play(recorded.redos(), recorded.first_ns, Clock(settings.speed))
         after = {topic: await admin.spans(topic) for topic in partitions}
-        findings = await ledger.audit(leaders, before, after, settings.credentials)
+        findings = await ledger.audit(leaders, before, after)
     captured = {
         "requests": recorded.requests["Produce"],
         "batches": recorded.batches,

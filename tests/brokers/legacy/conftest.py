@@ -18,7 +18,7 @@ from tests.support.kafka.relay import RELAY_HOST
 from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.brokers.legacy.old_clients.client import OldClient
@@ -43,10 +43,15 @@ class Route:
 
 
 def legacy_shoal(
-    cluster: Cluster, work: Path, bootstrap: str | None = None, /, **options: object
+    cluster: Cluster,
+    work: Path,
+    bootstrap: str | None = None,
+    /,
+    sasl: Mapping[str, object] | None = None,
+    **options: object,
 ) -> tuple[ShoalProcess, str]:
     """A Shoal, not started, and the address of its listener for old clients; `options`: `legacy-options`. `bootstrap`:
-    of the cluster, if not the one without SASL."""
+    of the cluster, if not the one without SASL; `sasl`: clients log in at Shoal."""
     port = free_port_block(_PORTS + 1)
     listener = {
         "name": "old",
@@ -54,6 +59,7 @@ def legacy_shoal(
         "listen": f"{LOOPBACK}:{port}",
         "ports": f"{port + 1}-{port + _PORTS}",
         "legacy": True,
+        **({"sasl": sasl} if sasl else {}),
         **({"legacy-options": options} if options else {}),
     }
     document = {
@@ -79,7 +85,7 @@ def shoals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shoals]:
         name: str, cluster: Cluster, bootstrap: str | None = None, /, **options: object
     ) -> tuple[ShoalProcess, str]:
         if name not in made:
-            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), bootstrap, **options)
+            made[name] = legacy_shoal(cluster, tmp_path_factory.mktemp(name), bootstrap, **options)  # type: ignore[arg-type]
         shoal, bootstrap = made[name]
         if not shoal.running:
             trio.run(shoal.start)

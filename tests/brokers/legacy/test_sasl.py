@@ -1,4 +1,5 @@
-"""Old clients that authenticate at the broker, through Shoal: SaslHandshake v0, then tokens without a Kafka header."""
+"""Old clients that authenticate, at the broker through Shoal or at Shoal: SaslHandshake v0, then tokens without a
+Kafka header."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from tests.brokers.legacy.old_clients.client import Record
 from tests.brokers.legacy.old_clients.kinds import KINDS, Kind
 from tests.brokers.legacy.old_clients.traffic import as_seen, consumer, various, write
 from tests.brokers.proxy.rig.data import read as read_modern
+from tests.proxy.login.test_login import users_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,7 @@ def _sasl(kind: Kind, mechanism: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.parametrize("where", ["broker", "shoal"])
 @pytest.mark.parametrize(("kind", "mechanism"), _CASES, ids=[f"{kind.name}-{how}" for kind, how in _CASES])
 def test_old_clients_that_authenticate(
     old_clients: Callable[[Kind], OldClient],
@@ -59,10 +62,17 @@ def test_old_clients_that_authenticate(
     topic: str,
     kind: Kind,
     mechanism: str,
+    where: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """They write, and read in a group, with brokers, coordinators and offsets over authenticated connections."""
     client = old_clients(kind)
-    shoal, bootstrap = shoals("sasl", sasl_cluster, sasl_cluster.sasl_bootstrap)
+    if where == "broker":
+        shoal, bootstrap = shoals("sasl", sasl_cluster, sasl_cluster.sasl_bootstrap)
+    else:
+        users = users_file(tmp_path_factory.getbasetemp() / "legacy-users", {USER: PASSWORD})
+        sasl = {"mechanisms": ["PLAIN", "SCRAM-SHA-512"], "users": str(users)}
+        shoal, bootstrap = shoals("sasl-at-shoal", sasl_cluster, sasl_cluster.bootstrap, sasl=sasl)
     trio.run(Topics(sasl_cluster.bootstrap).create, topic)
     settings, written = _sasl(kind, mechanism), various(50, kind)
     outcomes = write(client, kind, bootstrap, topic, written, "gzip", settings=settings)

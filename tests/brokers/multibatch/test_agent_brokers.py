@@ -12,6 +12,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import Upstream
 from shoal.scenarios.kafka.broker import ClusterSpec, running_cluster
 from tests.brokers.multibatch.test_real_brokers import probe, proxied, topics
 from tests.proxy.cluster.test_multi_batch import ASK, LOOK
@@ -43,14 +44,14 @@ async def test_a_broker_that_comes_back_is_proven_again_and_without_its_agent_it
         node = cluster.nodes[1]
         async with proxied(cluster.bootstrap) as (server, broker):
             for agent in (True, False):
-                with open_client([broker], Limits()) as client:
+                with open_client(Upstream(Limits()), [broker]) as client:
                     assert await says(client, ASK)
                     node.kill()
                     with pytest.raises(PeerLost):  # for the broker itself
                         await client.exchange(request(ApiKey.API_VERSIONS, 0, 8))
                 node.agent = agent
                 await node.start()
-                with open_client([broker], Limits()) as client:
+                with open_client(Upstream(Limits()), [broker]) as client:
                     assert not await says(client, LOOK)
                     assert await says(client, ASK) is agent
             (known,) = server.clusters["c"].proofs.proofs().values()

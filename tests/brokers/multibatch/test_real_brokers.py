@@ -20,23 +20,26 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from shoal.protocol.multibatch.login import login
 from shoal.protocol.multibatch.proof import Result
 from shoal.protocol.multibatch.trial import SCRATCH_PREFIX
-from shoal.protocol.wire.sasl import MECHANISMS, Credentials
-from shoal.proxy.cli.probe import ClusterReport, converse, probe_cluster
+from shoal.protocol.sasl.client import MECHANISMS
+from shoal.proxy.cli.probe import ClusterReport, probe_cluster
+from shoal.proxy.cluster.cluster import Cluster as UpstreamCluster
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, Mode, Settings
+from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.server import Server
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
 from tests.proxy.cluster.test_multi_batch import ASK, ProvingPath
 from tests.support.rig import free_range, request
+from tests.support.secrets import password_login
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from shoal.proxy.config.security import SaslSettings
     from tests.support.kafka.clusters import Pair, SharedClusters
 
 ALICE, BOB = "alice", "bob"
@@ -49,21 +52,25 @@ AUTHORIZED = ClusterSpec(
 )
 
 
-async def probe(bootstrap: str, topic: str | None = None, credentials: Credentials | None = None) -> ClusterReport:
-    return await probe_cluster(parse_addresses(bootstrap), topic=topic, credentials=credentials, seconds=60)
+def settings(bootstrap: str, sasl: SaslSettings | None = None) -> ClusterSettings:
+    return ClusterSettings(name="c", bootstrap=parse_addresses(bootstrap), sasl=sasl)
+
+
+async def probe(bootstrap: str, topic: str | None = None, sasl: SaslSettings | None = None) -> ClusterReport:
+    return await probe_cluster(settings(bootstrap, sasl), Limits(), topic=topic, seconds=60)
 
 
 def topics(cluster: Cluster) -> set[str]:
     return set(AdminClient(client_config(cluster.bootstrap)).list_topics(timeout=10).topics)
 
 
-def alice(mechanism: str = "PLAIN", password: str = "right") -> Credentials:
+def alice(mechanism: str = "PLAIN", password: str = "right") -> SaslSettings:
     """She has no rights."""
-    return Credentials(mechanism=mechanism, username=ALICE, password=password)
+    return password_login(ALICE, password, mechanism)
 
 
-def bob(mechanism: str = "PLAIN") -> Credentials:
-    return Credentials(mechanism=mechanism, username=BOB, password="right")
+def bob(mechanism: str = "PLAIN") -> SaslSettings:
+    return password_login(BOB, "right", mechanism)
 
 
 @pytest.fixture
@@ -115,7 +122,7 @@ async def test_librdkafka_s_mock_cluster_loses_records_and_is_unsafe() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_it_logs_in_and_says_which_rights_are_missing(guarded: Cluster, mechanism: str) -> None:
-    proof = (await probe(guarded.sasl_bootstrap, credentials=alice(mechanism))).brokers[0].proof
+    proof = (await probe(guarded.sasl_bootstrap, sasl=alice(mechanism))).brokers[0].proof
     assert proof.result is Result.UNKNOWN
     assert "cannot create the scratch topic" in proof.why
     assert "AUTHORIZATION_FAILED" in proof.why
@@ -124,9 +131,8 @@ async def test_it_logs_in_and_says_which_rights_are_missing(guarded: Cluster, me
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_wrong_password_is_told(guarded: Cluster, mechanism: str) -> None:
-    proof = (await probe(guarded.sasl_bootstrap, credentials=alice(mechanism, "wrong"))).brokers[0].proof
-    assert proof.result is Result.UNKNOWN
-    assert "the broker does not let the user in: error 58" in proof.why
+    with pytest.raises(OperatorError, match="error 58"):
+        await probe(guarded.sasl_bootstrap, sasl=alice(mechanism, "wrong"))
 
 
 async def test_without_a_log_in_a_sasl_port_is_recognised(guarded: Cluster) -> None:
@@ -139,7 +145,7 @@ async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: st
     admin = AdminClient(client_config(guarded.bootstrap))
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
     allow_bob(guarded, ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
-    report = await probe(guarded.sasl_bootstrap, topic=topic, credentials=bob())
+    report = await probe(guarded.sasl_bootstrap, topic=topic, sasl=bob())
     assert report.brokers[0].proof.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"
 
 
@@ -147,11 +153,11 @@ async def test_rights_for_one_named_topic_are_enough(guarded: Cluster, topic: st
 async def proxied(address: str) -> AsyncIterator[tuple[Server, Address]]:
     """A Shoal in this process whose clients make it prove broker 1; -> its address of that broker."""
     bootstrap = parse_addresses(address)
-    settings = Settings(
-        clusters=(ClusterSettings(name="c", bootstrap=bootstrap),),
+    given = Settings(
+        clusters=(settings(address),),
         listeners=(ListenerSettings(name="test", cluster="c", port=0, nodes=free_range()),),
     )
-    server = Server(settings, {Mode.PLAIN: ProvingPath}, learn=False)
+    server = Server(given, {Mode.PLAIN: ProvingPath}, learn=False)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)
         host, port = server.listeners["test"].advertise(bootstrap[0], 1, "127.0.0.1")
@@ -163,8 +169,8 @@ async def test_a_proxy_proves_with_the_rights_of_its_client(guarded: Cluster) ->
     """The client's own authenticated connection creates the scratch topic."""
     allow_bob(guarded, ResourceType.TOPIC, SCRATCH_PREFIX, ResourcePatternType.PREFIXED)
     async with proxied(guarded.sasl_bootstrap) as (server, broker):
-        with open_client([broker], Limits()) as client:
-            await converse(client, login(bob("SCRAM-SHA-512"), "nonce"))
+        bobs = UpstreamCluster(settings(str(broker), bob("SCRAM-SHA-512")), Limits()).upstream
+        with open_client(bobs, [broker]) as client:
             assert (await client.exchange(request(ASK, 0, 7)))[8:] == b"0"
         (known,) = server.clusters["c"].proofs.proofs().values()
         assert known.why == "the broker answers 2 batches (uncompressed) with error 87 (INVALID_RECORD)"

@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.framing import SUSPICIOUS_SIZE, check_frame_size
+from shoal.protocol.wire.framing import SUSPICIOUS_SIZE, ForeignProtocol, Sender, check_frame_size
 
 DEFAULT_FRAME_LIMIT = 104_857_600
 INT32_MAX = (1 << 31) - 1
 
 
-def check(first: bytes, limit: int = DEFAULT_FRAME_LIMIT) -> None:
-    check_frame_size(int.from_bytes(first[:4], signed=True), first, limit)
+def check(first: bytes, limit: int = DEFAULT_FRAME_LIMIT, sender: Sender = Sender.CLIENT) -> None:
+    check_frame_size(int.from_bytes(first[:4], signed=True), first, limit, sender)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def check(first: bytes, limit: int = DEFAULT_FRAME_LIMIT) -> None:
         (b"GET / HTTP/1.1\r\n", "speaks HTTP"),
         (b"POST /", "speaks HTTP"),
         (b"CONNECT host:9092", "speaks HTTP"),
-        (b"PRI * HTTP/2.0", "HTTP/2"),
+        (b"PRI * HTTP/2.0", "speaks HTTP"),
         (b"HTTP/1.1 400 Bad Request", "an HTTP answer"),
         (b"SSH-2.0-OpenSSH_9.2", "speaks SSH"),
         (b"PROXY TCP4 10.0.0.1", "PROXY protocol"),
@@ -35,6 +35,20 @@ def test_other_protocols_are_named_whatever_the_limit(first: bytes, message: str
         check(first, limit)
     with pytest.raises(RemoteProtocolError, match=message):
         check(first[:4], limit)
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        (bytes.fromhex("15030300020250"), "the broker answers with a TLS alert.*cluster.tls"),
+        (bytes.fromhex("16030300020250"), "the broker uses TLS.*cluster.tls"),
+        (b"HTTP/1.1 400 Bad Request", "web server"),
+        (b"SSH-2.0-OpenSSH_9.2", "SSH server"),
+    ],
+)
+def test_a_broker_of_another_protocol(first: bytes, message: str) -> None:
+    with pytest.raises(ForeignProtocol, match=message):
+        check(first, INT32_MAX, Sender.BROKER)
 
 
 @given(st.integers(0, SUSPICIOUS_SIZE - 1), st.integers(0, INT32_MAX))

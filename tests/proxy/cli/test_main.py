@@ -70,7 +70,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "shoal: error: the following arguments are required: {mirror,run,check,probe,capture,replay,spark}"),
+        ([], "shoal: error: the following arguments are required: {mirror,run,check,probe,capture,replay,spark,users}"),
         (["miror"], "invalid choice: 'miror'"),
         (["mirror"], "shoal mirror: error: the following arguments are required: --source, --target"),
         (["mirror", *CLUSTERS, "--advertize", "x"], 'unknown argument --advertize; did you mean "--advertise"?'),
@@ -96,10 +96,13 @@ def test_the_version_is_told() -> None:
         (["run", "-c", "none.toml"], "shoal: error: none.toml: cannot be read: No such file or directory"),
         (["check"], "give the file to check, or -c shoal.toml, or both"),
         (["check", "none.properties"], "shoal: error: none.properties: cannot be read: No such file or directory"),
-        (["probe"], "the following arguments are required: HOST:PORT[,..]"),
+        (["probe"], "shoal probe: give HOST:PORT, or -c shoal.toml"),
+        (["probe", "--tls"], "--tls and --sasl flags: need HOST:PORT"),
+        (["probe", "b1:9092", "--cluster", "x"], "--cluster: needs -c shoal.toml"),
+        (["probe", "b1:9092", "--tls-key", "x"], "--tls-key: needs certificate"),
         (["probe", "127.0.0.1:1"], "127.0.0.1:1: cannot reach the broker: 127.0.0.1:1: Connection refused"),
         (["probe", "b1:9092", "--topic", "a b"], "argument --topic: 'a b' cannot be the name of a topic"),
-        (["probe", "b1:9092", "--sasl-username", "x"], "log-in: needs all three: --sasl-mechanism, --sasl-username"),
+        (["probe", "b1:9092", "--sasl-username", "x"], "--sasl-mechanism: is missing: give one of PLAIN, SCRAM"),
         (["check", "-"], "standard input: is not a MirrorMaker 2 configuration"),
     ],
 )

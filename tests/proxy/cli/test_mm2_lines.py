@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal.proxy.cli.arguments import parse_arguments
 from shoal.proxy.cli.doctor import ShoalListeners, check_mirror, read_mirror
 from shoal.proxy.cli.main import main
-from shoal.proxy.cli.mirror_flags import mirror_listeners
+from shoal.proxy.cli.mirror_flags import mirror_clusters, mirror_listeners
 from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
 from shoal.proxy.config.settings import Address
 from tests.support.mirror_configs import BYTES, grave
@@ -147,6 +147,21 @@ RUN_LIMITS = st.one_of(
 ADDRESSES = st.sampled_from(("127.0.0.1", "0.0.0.0", "[::1]", "shoal"))
 
 
+SECURE: tuple[list[str], ...] = (
+    [],
+    ["--{}-tls"],
+    ["--{}-tls-ca=ca.pem", "--{}-tls-cert=shoal.pem"],
+    ["--{}-sasl-mechanism=PLAIN", "--{}-sasl-username=x", "--{}-sasl-password-file=x"],
+    ["--{}-tls", "--{}-sasl-mechanism=GSSAPI", "--{}-sasl-keytab=x", "--{}-sasl-principal=x"],
+)
+
+
+def at_brokers(flags: list[str], side: str) -> str:
+    """The protocol of the mirror's clients that go to the brokers."""
+    tls, sasl = (any(flag.startswith(f"--{side}-{kind}") for flag in flags) for kind in ("tls", "sasl"))
+    return f"SASL_{'SSL' if tls else 'PLAINTEXT'}" if sasl else "SSL" if tls else "PLAINTEXT"
+
+
 @st.composite
 def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     """The flags of `shoal mirror`, and those that `shoal check` shares."""
@@ -156,21 +171,35 @@ def flags(draw: st.DrawFn) -> tuple[list[str], list[str]]:
         f"--run-limit={draw(RUN_LIMITS)}",
         *draw(st.sampled_from(([], ["--advertise=shoal.example"]))),
         *draw(st.sampled_from(([], ["--deep-topics=^audit$"]))),
+        *draw(
+            st.sampled_from(([], ["--listen-tls-cert=s.pem"], ["--listen-tls-cert=s.pem", "--listen-tls-client-ca=c"]))
+        ),
+        *(
+            flag
+            for side in ("source", "target")
+            for flag in draw(st.sampled_from(SECURE))
+            for flag in [flag.format(side)]
+        ),
     ]
     own = [*draw(st.sampled_from(([], ["--min-batch-bytes=0"]))), *draw(st.sampled_from(([], ["--tag=a=b"])))]
     return ["mirror", *CLUSTERS, *shared, *own, "--print-only"], ["check", *shared]
 
 
-def as_file(form: str, printed: str) -> str:
-    """Together with the operator's existing settings."""
+def as_file(form: str, printed: str, source: str, target: str) -> str:
+    """Together with the operator's existing settings. `source`, `target`: the protocols of the brokers."""
     if form == "dedicated":
         written = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a1:9092\nB.bootstrap.servers = b1:9092\n"
-        return written + printed
+        return f"{written}A.security.protocol = {source}\nB.security.protocol = {target}\n{printed}"
     config = json.loads(printed) if form == "connect" else strimzi_connector(printed)
     if form == "strimzi":  # Strimzi sets the converters
         config |= {f"{one}.converter": BYTES for one in ("key", "value", "header")}
     names = {"source.cluster.alias": "A", "target.cluster.alias": "B"}
-    return json.dumps({**CONNECTOR, **config, **names})
+    brokers = {"source.cluster.bootstrap.servers": "a1:9092", "target.cluster.bootstrap.servers": "b1:9092"}
+    for side, protocol in (("source", source), ("target", target)):
+        brokers[f"{side}.cluster.security.protocol"] = protocol
+        if form == "strimzi" and protocol.endswith("SSL"):  # from tls.trustedCertificates
+            brokers[f"{side}.cluster.ssl.truststore.location"] = f"/tmp/kafka/clusters/{side}.truststore.p12"
+    return json.dumps({**CONNECTOR, **brokers, **config, **names})
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -178,11 +207,12 @@ def as_file(form: str, printed: str) -> str:
 @given(flags())
 def test_what_mirror_prints_passes_the_check_with_the_same_flags(form: str, given: tuple[list[str], list[str]]) -> None:
     mirror, check = given
-    text = as_file(form, printed([*mirror, "--form", form]))
+    text = as_file(form, printed([*mirror, "--form", form]), at_brokers(check, "source"), at_brokers(check, "target"))
     parsed = parse_arguments([*check, "-"])
     wrap, unwrap = mirror_listeners(parsed)
-    report = check_mirror(read_mirror(text), ShoalListeners(wrap=wrap, unwrap=unwrap))
-    assert [finding.at for finding in report.findings] == ["compression.type of topics on B"], "a note for everybody"
+    report = check_mirror(read_mirror(text), ShoalListeners(wrap=wrap, unwrap=unwrap, clusters=mirror_clusters(parsed)))
+    notes = [str(finding.at) for finding in report.findings if "truststore must also hold" not in finding.why]
+    assert notes == ["compression.type of topics on B"], "a note for everybody"
     assert not grave(report)
 
 

@@ -13,20 +13,22 @@ from kio.schema.errors import ErrorCode
 
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.protocol.schema.api import ApiKey
-from shoal.protocol.wire.sasl import Credentials
 from shoal.proxy.cli.probe import EXIT_CODES, BrokerReport, ClusterReport, probe_cluster, to_json, to_text
-from shoal.proxy.config.settings import Address
+from shoal.proxy.config.settings import Address, ClusterSettings, Limits
 from shoal.proxy.errors import OperatorError
 from tests.support.multibatch.broker import BatchBroker, Habits
 from tests.support.multibatch.brokers import Behind
 from tests.support.rig import FakeBroker, api_key, correlation_id, response
+from tests.support.secrets import password_login
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from shoal.proxy.config.security import SaslSettings
     from tests.support.rig import BrokerSide
 
-ALICE = Credentials(mechanism="PLAIN", username="alice", password="right")
+
+ALICE = password_login("alice", "right")
 
 
 @dataclass
@@ -34,9 +36,9 @@ class Cluster:
     behind: Behind
     fake: FakeBroker
 
-    async def probe(self, **options: Any) -> ClusterReport:
-        given = {"topic": None, "credentials": None, "seconds": 20.0, **options}
-        return await probe_cluster([self.fake.address], **given)
+    async def probe(self, sasl: SaslSettings | None = None, **options: Any) -> ClusterReport:
+        settings = ClusterSettings(name="brokers", bootstrap=(self.fake.address,), sasl=sasl)
+        return await probe_cluster(settings, Limits(), **{"topic": None, "seconds": 20.0, **options})
 
     async def proof(self, **options: Any) -> Proof:
         (broker,) = (await self.probe(**options)).brokers
@@ -122,31 +124,29 @@ async def test_a_broker_that_wants_sasl_is_told() -> None:
         report = await here.probe()
         assert report.result is Result.UNKNOWN
         assert report.brokers[0].node_id is None
-        assert "remedy: the port may require SASL (--sasl-mechanism)" in to_text(report)
+        assert "remedy: the port may require TLS (--tls) or a login (--sasl-mechanism)" in to_text(report)
 
 
 async def test_with_credentials_it_logs_in_on_every_connection() -> None:
     guarded = Guarded(sasl=True)
     async with cluster(guarded) as here:
-        assert (await here.proof(credentials=ALICE)).proven
+        assert (await here.proof(sasl=ALICE)).proven
         assert len(guarded.tokens) == 2
 
 
 async def test_a_wrong_password_is_the_broker_s_own_words() -> None:
     async with cluster(Guarded(sasl=True)) as here:
-        wrong = Credentials(mechanism="PLAIN", username="alice", password="wrong")
-        proof = await here.proof(credentials=wrong)
-        assert proof.result is Result.UNKNOWN
-        assert proof.why == "the broker does not let the user in: error 58 (SASL_AUTHENTICATION_FAILED): wrong"
+        with pytest.raises(OperatorError) as raised:
+            await here.probe(sasl=password_login("alice", "wrong"))
+        assert "error 58 (SASL_AUTHENTICATION_FAILED): wrong" in str(raised.value)
 
 
 async def test_another_mechanism_is_told_with_what_there_is() -> None:
     async with cluster(Guarded(sasl=True)) as here:
-        scram = Credentials(mechanism="SCRAM-SHA-256", username="alice", password="right")
-        assert (
-            "does not take SASL SCRAM-SHA-256 here: error 33 (UNSUPPORTED_SASL_MECHANISM); it offers PLAIN"
-            in (await here.proof(credentials=scram)).why
-        )
+        with pytest.raises(OperatorError) as raised:
+            await here.probe(sasl=password_login("alice", "right", "SCRAM-SHA-256"))
+        assert "does not take SASL SCRAM-SHA-256 here: error 33 (UNSUPPORTED_SASL_MECHANISM)" in str(raised.value)
+        assert "it offers PLAIN" in str(raised.value)
 
 
 async def test_a_broker_that_says_nothing_is_given_up() -> None:
@@ -163,14 +163,16 @@ async def test_answers_that_are_none_end_the_probe() -> None:
     fake = FakeBroker(http)
     async with trio.open_nursery() as nursery:
         await nursery.start(fake.run)
-        report = await probe_cluster([fake.address], topic=None, credentials=None, seconds=20)
+        settings = ClusterSettings(name="brokers", bootstrap=(fake.address,))
+        report = await probe_cluster(settings, Limits(), topic=None, seconds=20)
         assert report.result is Result.UNKNOWN
         nursery.cancel_scope.cancel()
 
 
 async def test_nobody_there_is_an_operator_s_error() -> None:
+    settings = ClusterSettings(name="brokers", bootstrap=(Address("127.0.0.1", 1),))
     with pytest.raises(OperatorError, match="cannot reach the broker"):
-        await probe_cluster([Address("127.0.0.1", 1)], topic=None, credentials=None, seconds=5)
+        await probe_cluster(settings, Limits(), topic=None, seconds=5)
 
 
 @pytest.mark.parametrize("worst", Result)

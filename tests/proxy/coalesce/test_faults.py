@@ -140,7 +140,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody() -> None:
         connections = r.server.listeners["test"].connections
         await until(lambda: len(connections) == 2)
         for connection in connections:
-            connection.client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            connection.client.transport.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         deaf.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         frame = deaf.request({(ORDERS, partition): batch("v") for partition in range(100)})
         async with trio.open_nursery() as nursery:
@@ -239,7 +239,7 @@ async def test_a_keep_alive_that_finds_its_broker_lost_ends_that_connection_only
         await client.send_only({0: batch("v")})
         await client.answers()
         (connection,) = r.server.listeners["test"].connections
-        connection.upstream.shutdown(socket.SHUT_WR)  # sends fail, as after a reset that no task has noticed
+        connection.upstream.transport.shutdown(socket.SHUT_WR)  # sends fail, as after a reset that no task has noticed
         for now in (0.0, 120.0):
             r.path.tick(now)
         assert await r.closed() == {CloseCause.UPSTREAM_LOST: 1}

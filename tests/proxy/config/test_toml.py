@@ -10,6 +10,7 @@ import pytest
 
 from shoal.proxy.config.parse import parse_size
 from shoal.proxy.config.schema import keys_of
+from shoal.proxy.config.security import AccessSettings, ClusterTls, ListenerSasl, ListenerTls, SaslSettings
 from shoal.proxy.config.settings import (
     Address,
     CaptureSettings,
@@ -137,6 +138,11 @@ def guide_rows(title: str) -> dict[str, str]:
     [
         ("Top level", Settings),
         ("[[cluster]]", ClusterSettings),
+        ("[cluster.tls]", ClusterTls),
+        ("[cluster.sasl]", SaslSettings),
+        ("[listener.tls]", ListenerTls),
+        ("[listener.sasl]", ListenerSasl),
+        ("[listener.access]", AccessSettings),
         ("[[listener]]", ListenerSettings),
         ("[listener.shallow]", ShallowSettings),
         ("[listener.coalescing]", CoalesceSettings),

@@ -87,6 +87,8 @@ def connection(**more: Any) -> Any:
         in_flight=deque(),
         limits=Limits(),
         throttle=LogThrottle(),
+        guest=SimpleNamespace(is_stranger=False),
+        pace=None,
         requests=asker,
         client_id=None,
         **more,

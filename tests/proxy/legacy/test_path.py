@@ -14,12 +14,14 @@ from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
 from shoal.protocol.schema.headers import read_request_header, response_body
 from shoal.protocol.schema.tables import MESSAGES
+from shoal.proxy.config.security import Mechanism, NamedCredentials, Secret
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, FakeBroker, Peer, Rig, api_key, correlation_id, request, response, rig, until
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from shoal.proxy.listener.listener import Listener
     from tests.support.rig import Answer
@@ -166,6 +168,37 @@ async def test_offsets_of_zookeeper_are_with_any_broker(version: int, reachable:
             assert offsets == ([(7, 0), (-1, 3)] if is_found else [(-1, 16)] * 2)
             assert [read_request_header(frame).client_id for frame in coordinator.received] == ["somebody"] * is_found
         nursery.cancel_scope.cancel()
+
+
+async def test_a_coordinator_is_asked_with_the_credentials_of_the_client(tmp_path: Path) -> None:
+    """Not with those of [cluster.sasl], which may read more."""
+    password = tmp_path / "password"
+    password.write_text("a word")
+    password.chmod(0o600)
+    mine = NamedCredentials(name="mine", mechanism=Mechanism.PLAIN, username="alice", password=Secret(file=password))
+    names = []
+
+    def authenticated(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        names.append(bytes(values["AuthBytes"]))
+        return {}
+
+    login: Answers = {
+        ApiKey.API_VERSIONS: lambda *_: {"ApiKeys": [{"ApiKey": one, "MaxVersion": 1} for one in (17, 36)]},
+        ApiKey.SASL_HANDSHAKE: lambda *_: {"Mechanisms": ["PLAIN"]},
+        ApiKey.SASL_AUTHENTICATE: authenticated,
+    }
+    coordinator = FakeBroker(broker({**offset_fetch(), **login}))
+    found: Answers = {ApiKey.FIND_COORDINATOR: lambda *_: {"Host": "127.0.0.1", "Port": coordinator.port}}
+    async with trio.open_nursery() as nursery:
+        await nursery.start(coordinator.run)
+        answers = broker({**offset_fetch(16), **found, **login})
+        async with rig(answers, path=LegacyPath, credentials=[mine], principals={"*": "mine"}) as r:
+            client = await r.client()
+            await client.send(asked(9, 0, 1, OFFSETS))
+            (topic,) = (await told(client, 9, 0, 1))["Topics"]
+            assert topic["Partitions"][0]["CommittedOffset"] == 7
+        nursery.cancel_scope.cancel()
+    assert names == [b"\0alice\0a word"] * 2
 
 
 async def test_a_coordinator_that_is_still_coming() -> None:

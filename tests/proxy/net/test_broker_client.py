@@ -12,8 +12,8 @@ import trio.testing
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.net.broker_client import BrokerClient, open_client
-from shoal.proxy.net.connect import UpstreamUnreachable
 from shoal.proxy.net.transport import PeerLost
+from shoal.proxy.net.upstream import Upstream, UpstreamUnreachable
 from tests.support.rig import DEADLINE, Answer, FakeBroker, echo, request, response, until
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def client_of(answer: Answer = echo) -> AsyncIterator[tuple[BrokerClient, 
     broker = FakeBroker(answer)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
-        with open_client([broker.address], LIMITS) as client, trio.fail_after(DEADLINE):
+        with open_client(Upstream(LIMITS), [broker.address]) as client, trio.fail_after(DEADLINE):
             yield client, broker
         nursery.cancel_scope.cancel()
 
@@ -63,10 +63,11 @@ async def test_an_answer_may_arrive_byte_by_byte() -> None:
     [
         (response(6), "an answer of 4 bytes to 6 where 7 was due"),
         (response(7) + b"more", "4 bytes after an answer"),
-        (b"HTTP", "an answer of 1213486160 bytes"),
+        (b"HTTP", "web server"),
+        (bytes.fromhex("15030300020250"), "the broker answers with a TLS alert"),
         (b"\0\0\0\3abc", "an answer of 3 bytes"),
-        (b"\xff\xff\xff\xff", "an answer of -1 bytes"),
-        (((1 << 20) + 1).to_bytes(4, "big"), "an answer of 1048577 bytes"),
+        (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+        (((1 << 20) + 1).to_bytes(4, "big"), "a frame of 1048577 bytes"),
     ],
 )
 async def test_what_is_not_its_answer_is_refused(frame: bytes, why: str) -> None:
@@ -105,5 +106,5 @@ async def test_a_lost_connection_is_not_replaced_until_it_is_closed() -> None:
 async def test_without_a_broker_it_is_unreachable() -> None:
     async with client_of() as (_, broker):
         gone = broker.address
-    with open_client([gone], LIMITS) as client, pytest.raises(UpstreamUnreachable):
+    with open_client(Upstream(LIMITS), [gone]) as client, pytest.raises(UpstreamUnreachable):
         await client.exchange(request(3, 0, 1))

@@ -166,6 +166,7 @@ def test_a_replay_logs_in_as_it_is_told(sasl_cluster: Cluster, tmp_path: Path, n
     encoder = Encoder(PROXY)
     (tmp_path / "short.pcapng").write_bytes(b"".join(map(encoder.frame, short_recording(fetching=1).frames)))
     (tmp_path / "password").write_text("right\n")
+    (tmp_path / "password").chmod(0o600)
     login = ("--sasl-mechanism", "SCRAM-SHA-256", "--sasl-username", "alice")
 
     target = ("--target", sasl_cluster.sasl_bootstrap, "--out", str(tmp_path))

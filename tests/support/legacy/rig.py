@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.legacy.budget import BudgetStatistics
     from shoal.proxy.listener.listener import Listener
+    from tests.support.tls import TlsStream
 
 FETCH = 1
 Place = tuple[str, int]
@@ -308,7 +309,7 @@ class OldConsumer(Peer):
 
     version = 2
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream | TlsStream) -> None:
         super().__init__(stream)
         self._numbers = count(1)
         self.port: int = stream.socket.getsockname()[1]

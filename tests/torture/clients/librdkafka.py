@@ -46,7 +46,7 @@ class Librdkafka(Writer):
             kind["transactional.id"] = f"{self.topic}-{self.plan.number}"
         codec = {"compression.type": self.plan.codec}
         batches = {"batch.num.messages": max(self.plan.run, 1)}
-        producer = Producer({**client_config(self.bootstrap), **_SETTINGS, **kind, **codec, **batches})
+        producer = Producer({**client_config(self.bootstrap, self.login), **_SETTINGS, **kind, **codec, **batches})
         if self.plan.kind == "transactional":
             producer.init_transactions(_END_S)
             self._transactions(producer)

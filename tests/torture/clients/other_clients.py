@@ -4,15 +4,19 @@ VerifiableProducer."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from shoal.scenarios.kafka.java.tools import tool_argv
+from shoal.scenarios.kafka.security.clients import ANYBODY
 from tests.support.kafka_python import KafkaProducer
 
 from .ledger import Entry, Fate
@@ -40,6 +44,7 @@ class KafkaPython(Writer):
             linger_ms=5,
             delivery_timeout_ms=120_000,
             max_request_size=4 * 1024 * 1024,
+            **self.login.kafka_python(),
         )
         try:
             while not self.stopped.is_set():
@@ -76,10 +81,17 @@ class Java(Writer):
         await trio.to_thread.run_sync(self._all, argv, limiter=trio.CapacityLimiter(1))
 
     def _arguments(self) -> list[str]:
+        secured = [] if self.login == ANYBODY else ["--command-config", str(self._properties())]
         return [
+            *secured,
             *("--bootstrap-server", self.bootstrap, "--topic", self.topic, "--acks", "-1"),
             *("--throughput", str(min(self.plan.rate, 300)), "--value-prefix", str(self.plan.number)),
         ]
+
+    def _properties(self) -> Path:
+        handle, name = tempfile.mkstemp(suffix=".properties")
+        os.close(handle)
+        return self.login.write(Path(name))
 
     def _all(self, argv: list[str]) -> None:
         plan = self.plan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 from tests.torture.environment.mirrors import DROPPED
 
 from .ledger import Entry, Ledger
@@ -36,6 +37,7 @@ class Writer:
     ledger: Ledger
     said: Callable[[str], None]
     filtered: bool = False
+    login: ClientSecurity = ANYBODY
     stopped: threading.Event = field(default_factory=threading.Event)
     draw: random.Random = field(default_factory=random.Random)
     _number: int = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.mirror import Mirror, MirrorSpec
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 from tests.torture.plan import TARGET
 
 if TYPE_CHECKING:
@@ -56,7 +57,13 @@ def alias(cluster: str, run: str) -> str:
 
 
 def mirror_spec(
-    plan: Plan, mirror: MirrorPlan, run: str, brokers: Mapping[str, str], ports: Mapping[str, int], work: Path
+    plan: Plan,
+    mirror: MirrorPlan,
+    run: str,
+    brokers: Mapping[str, str],
+    ports: Mapping[str, int],
+    work: Path,
+    login: ClientSecurity = ANYBODY,
 ) -> MirrorSpec:
     """`brokers`: bootstrap servers by cluster; `ports`: of Shoal's listeners for this mirror, by side."""
     source, target = alias(mirror.source, run), alias(TARGET, run)
@@ -76,6 +83,9 @@ def mirror_spec(
         extra |= {f"{flow}.transaction.boundary": "interval", f"{flow}.transaction.boundary.interval.ms": "1500"}
     if any(topic.filtered for topic in topics):
         extra |= {f"{source}->{target}.{name}": value for name, value in _FILTER.items()}
+    if login != ANYBODY and not mirror.connect:
+        producer = f"{target}." if mirror.exactly_once else f"{target}.producer."
+        extra |= {**login.java(f"{source}.consumer."), **login.java(producer)}
     return MirrorSpec(
         source=brokers[mirror.source],
         target=brokers[TARGET],
@@ -95,6 +105,8 @@ def mirror_spec(
 class Worker(ConnectMirror):
     """The connector that `spec` describes, on its own worker. `connected` creates it, once."""
 
+    login: ClientSecurity = ANYBODY
+
     def worker_properties(self) -> dict[str, str]:
         factor = self.spec.extra.get("replication.factor") or "1"
         stores = {f"{store}.storage.replication.factor": factor for store in ("config", "offset", "status")}
@@ -108,6 +120,8 @@ class Worker(ConnectMirror):
             "producer.override.bootstrap.servers": spec.producer or "",
             "producer.override.compression.type": "none",
         }
+        if self.login != ANYBODY:
+            wiring |= {**self.login.java("source.consumer."), **self.login.java("producer.override.")}
         plain = {name: value for name, value in spec.extra.items() if value is not None and "->" not in name}
         named = {name: value for name, value in plain.items() if not name.startswith(f"{spec.target_alias}.")}
         await self.configure(CONNECTOR, {**connector_config(spec), **wiring, **_CONVERTERS, **named})
@@ -116,11 +130,14 @@ class Worker(ConnectMirror):
         await self.put(f"/connectors/{CONNECTOR}/{'pause' if paused else 'resume'}")
 
 
-async def start_mirror(work: Path, plan: MirrorPlan, spec: MirrorSpec, environment: Mapping[str, str]) -> Mirror:
+async def start_mirror(
+    work: Path, plan: MirrorPlan, spec: MirrorSpec, environment: Mapping[str, str], login: ClientSecurity = ANYBODY
+) -> Mirror:
     """Returns once its tasks copy. Raises NotReady."""
     spec = replace(spec, environment=environment)
     if not plan.connect:
         return await Mirror.start(work, spec)
     worker = await Worker.start(work, spec)
+    worker.login = login
     await worker.connected()
     return worker

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.process import together
+from shoal.scenarios.kafka.security.certificates import Authority
+from shoal.scenarios.kafka.security.listeners import SCRAM_MECHANISMS, BrokerTls
+
+from .security import SESSION_MS, USERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +39,10 @@ _ROUNDS = 12  # topics of old rounds, and the mirrors' own, make a cluster slowe
 class Pool:
     """`end` kills the remaining clusters."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, *, secured: bool = False) -> None:
         self._work = work
+        self.authority = Authority.create(work / "ca") if secured else None
+        """With it, brokers also have the listeners SSL and SASL_SSL."""
         self._started = 0
         self._clusters: dict[str, tuple[ClusterPlan, Cluster]] = {}
         self._scanners: dict[str, Scanner] = {}
@@ -62,6 +68,9 @@ class Pool:
             relayed_as=RELAYED_AS,
             agent=plan.agent,
             properties={**_PROPERTIES, **(_THREE if plan.nodes >= 3 else {})},
+            tls=None if self.authority is None else BrokerTls(authority=self.authority),
+            users={} if self.authority is None else USERS,
+            reauthenticate_ms=dict.fromkeys(("PLAIN", *SCRAM_MECHANISMS), SESSION_MS),
         )
         cluster = await Cluster.start(self._work / f"{plan.name}-{self._started}", spec)
         self._clusters[plan.name] = plan, cluster

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.kafka.broker import Cluster
+    from shoal.scenarios.kafka.settings import Ports as BrokerPorts
     from tests.torture.plan import Plan
+
+    from .security import Security
 
 PORTS = 6
 """Ports of one listener: bootstrap and up to five brokers."""
@@ -50,9 +53,10 @@ def shoal_process(
     ports: Mapping[str, Ports],
     work: Path,
     environment: Mapping[str, str],
+    security: Security | None = None,
 ) -> ShoalProcess:
     """`ports` by the source of the mirror."""
-    config = write_toml(work / "shoal.toml", _document(plan, run, clusters, ports, work))
+    config = write_toml(work / "shoal.toml", _document(plan, run, clusters, ports, work, security))
     argv = ["run", "-c", str(config), "--log-format", "json", "--report-every", "1"]
     every = [port for one in ports.values() for port in one.values()]
     shoal = ShoalProcess(argv, work=work, ports=every, env=environment)
@@ -61,7 +65,12 @@ def shoal_process(
 
 
 def _document(
-    plan: Plan, run: str, clusters: Mapping[str, Cluster], ports: Mapping[str, Ports], work: Path
+    plan: Plan,
+    run: str,
+    clusters: Mapping[str, Cluster],
+    ports: Mapping[str, Ports],
+    work: Path,
+    security: Security | None,
 ) -> dict[str, object]:
     listeners = {
         listener["name"]: listener
@@ -72,8 +81,8 @@ def _document(
         index_directory(work).mkdir(exist_ok=True)
     return {
         "state-dir": str(work / "state"),
-        "cluster": [_cluster(plan, name, cluster) for name, cluster in clusters.items()],
-        "listener": list(listeners.values()),
+        "cluster": [_cluster(plan, name, cluster, security) for name, cluster in clusters.items()],
+        "listener": [{**one, **(security.listener() if security else {})} for one in listeners.values()],
         **({"capture": {"directory": str(index_directory(work))}} if plan.shoal.capture else {}),
     }
 
@@ -82,9 +91,20 @@ def index_directory(work: Path) -> Path:
     return work / "index"
 
 
-def _cluster(plan: Plan, name: str, cluster: Cluster) -> dict[str, object]:
-    bootstrap = [f"{RELAY}:{node.settings.ports.proxied}" for node in cluster.nodes.values()]
-    return {"name": name, "bootstrap": bootstrap, **({"multi-batch": plan.shoal.multi_batch} if name == TARGET else {})}
+def _cluster(plan: Plan, name: str, cluster: Cluster, security: Security | None) -> dict[str, object]:
+    bootstrap = [f"{RELAY}:{port_of(node.settings.ports, security)}" for node in cluster.nodes.values()]
+    more = security.cluster() if security else {}
+    return {
+        "name": name,
+        "bootstrap": bootstrap,
+        **more,
+        **({"multi-batch": plan.shoal.multi_batch} if name == TARGET else {}),
+    }
+
+
+def port_of(ports: BrokerPorts, security: Security | None) -> int:
+    """Where Shoal reaches a broker."""
+    return ports.secured[security.broker_listener] if security else ports.proxied
 
 
 def _listeners(plan: Plan, run: str, source: str, ports: Ports) -> list[dict[str, object]]:

@@ -20,6 +20,7 @@ import trio
 
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import TrafficFailed
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 from tests.torture.clients.ledger import Ledger
 from tests.torture.clients.librdkafka import Librdkafka
 from tests.torture.clients.other_clients import Java, KafkaPython
@@ -31,7 +32,8 @@ from .links import Link, relaying
 from .mirrors import SHOAL, alias, mirror_spec, start_mirror
 from .parts import Part
 from .pool import BETWEEN_BROKERS, FOR_PRODUCERS, RELAY, RELAYED_AS, Pool
-from .shoal_side import PORTS, draw_ports, shoal_process
+from .security import Security
+from .shoal_side import PORTS, draw_ports, port_of, shoal_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -77,8 +79,14 @@ class World:
     partitions: dict[tuple[str, str], int] = field(default_factory=dict)
     """Topics, by cluster and name in the plan."""
     recreated: set[tuple[str, str]] = field(default_factory=set)
+    security: Security | None = None
     slow_ends: list[str] = field(default_factory=list)
     """Parts that did not end in time after SIGTERM."""
+
+    @property
+    def login(self) -> ClientSecurity:
+        """How clients connect to Shoal."""
+        return self.security.client if self.security else ANYBODY
 
     def source_name(self, topic: TopicPlan) -> str:
         return f"{topic.name}-{self.run}"
@@ -114,19 +122,23 @@ async def running_world(
         if fault.kind == "step-clock"
     }
     environments = {name: environment for name, clock in clocks.items() if (environment := clock.environment())}
+    security = Security(plan.seed, pool.authority, work / "security") if plan.secured and pool.authority else None
     world = World(
         plan=plan,
         run=run,
         work=work,
         clusters=clusters,
         scanners={name: pool.scanner(name) for name in clusters},
-        shoal=shoal_process(plan, run, clusters, ports, work, environments.get("shoal", {})),
+        shoal=shoal_process(plan, run, clusters, ports, work, environments.get("shoal", {}), security),
+        security=security,
         ports=ports,
         said=said,
         clocks={name: clocks[name] for name in environments},
     )
     world.links = {f"link:{name}": Link(name) for name in link_names(plan)}
     async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
         if "full-disk" in plan.kinds() and small_disk(world.state):
             stack.callback(unmount, world.state)
         await stack.enter_async_context(relaying(_links(world)))
@@ -138,15 +150,17 @@ async def running_world(
         await world.shoal.start()
         for mirror in plan.mirrors:
             brokers = {name: _bootstrap(cluster, mirror.relayed) for name, cluster in clusters.items()}
-            spec = mirror_spec(plan, mirror, run, brokers, ports[mirror.source], work)
+            spec = mirror_spec(plan, mirror, run, brokers, ports[mirror.source], work, world.login)
             environment = environments.get(f"mirror:{mirror.source}", {})
             world.mirrors[mirror.source] = await start_mirror(
-                work / f"mirror-{mirror.source}", mirror, spec, environment
+                work / f"mirror-{mirror.source}", mirror, spec, environment, world.login
             )
         world.parts = dict(_parts(world))
         world.writers = list(_writers(world))
         for started in world.mirrors.values():
             await started.until_replicating(within=_REPLICATING_S)
+        if security:
+            nursery.start_soon(security.keep_renewing)
         yield world
 
 
@@ -160,7 +174,13 @@ def _links(world: World) -> list[tuple[Link, str, list[int]]]:
     links = []
     for name, cluster in world.clusters.items():
         every = [node.settings.ports for node in cluster.nodes.values()]
-        links.append((world.links[f"link:{name}"], RELAY, [ports.proxied for ports in every]))
+        links.append(
+            (
+                world.links[f"link:{name}"],
+                RELAY,
+                sorted({one for ports in every for one in (ports.proxied, port_of(ports, world.security))}),
+            )
+        )
         for listener, link in ((FOR_PRODUCERS, "producers"), (BETWEEN_BROKERS, f"{INSIDE}{name}")):
             if f"link:{link}" in world.links and (listener == BETWEEN_BROKERS or name != TARGET):
                 found = [ports.relayed[listener] for ports in every]
@@ -196,6 +216,7 @@ def _writers(world: World) -> list[Writer]:
             _WRITERS[plan.client](
                 plan=plan,
                 bootstrap=_for_producer(world, plan),
+                login=world.login if plan.coalesced else ANYBODY,
                 topic=world.source_name(topic),
                 partitions=partial(world.partitions.__getitem__, topic.key),
                 filtered=topic.filtered,

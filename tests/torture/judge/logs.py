@@ -43,6 +43,9 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"gets one batch per partition and request: unknown", _BROKER, _LINK, _SHOAL, _TOPIC),
     _expected(r"no longer takes several batches", _BROKER, _LINK, _TOPIC),
     _expected(r"check the address; retried on each", _BROKER, _LINK),
+    _expected(r"no answer within .*connect-timeout.*; retried on each", _BROKER, _LINK),
+    # A login at Shoal waits for the broker's API versions: the broker or the client is not reached.
+    _expected(r"no login in time: limits.login-timeout", _BROKER, _LINK, {"pause-mirror"}),
     # Errors of the target that are retried: its leaders move, its replicas are not in sync, its coordinators are away.
     _expected(r"error (6 \(NOT_LEADER|5 \(LEADER_NOT_AVAIL|3 \(UNKNOWN_TOPIC_OR_PART)", _BROKER, _LINK, _TOPIC),
     _expected(

@@ -10,10 +10,10 @@ from struct import Struct
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from shoal.protocol.messages.produce import peek_acks
+from shoal.protocol.sasl.client import TOKEN_ROUNDS
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.headers import RequestHeader, peek_correlation_id, read_request_header, response_body
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.protocol.wire.sasl import TOKEN_ROUNDS
 from shoal.protocol.wire.types import read_string
 
 __all__ = ["TOKEN", "UNREADABLE", "ExchangeRequest", "Exchanges"]

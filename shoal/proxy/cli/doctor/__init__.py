@@ -6,14 +6,16 @@
 """
 
 from shoal.proxy.cli.doctor.check import Report, check_mirror
+from shoal.proxy.cli.doctor.client_security import ClientSecurity, Needed, needed_security
 from shoal.proxy.cli.doctor.destinations import ShoalListeners, client_address
 from shoal.proxy.cli.doctor.finding import Finding, Severity
 from shoal.proxy.cli.doctor.mirror import Mirror, read_mirror
 from shoal.proxy.cli.doctor.properties import Unreadable
 from shoal.proxy.cli.doctor.render import render
-from shoal.proxy.cli.doctor.value_rules import Needed, needed
+from shoal.proxy.cli.doctor.value_rules import needed
 
 __all__ = [
+    "ClientSecurity",
     "Finding",
     "Mirror",
     "Needed",
@@ -24,6 +26,7 @@ __all__ = [
     "check_mirror",
     "client_address",
     "needed",
+    "needed_security",
     "read_mirror",
     "render",
 ]

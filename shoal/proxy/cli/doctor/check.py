@@ -18,6 +18,7 @@ from shoal.proxy.cli.doctor.mirror_rules import (
     check_topic_codec,
     check_transforms,
 )
+from shoal.proxy.cli.doctor.security_rules import check_security
 from shoal.proxy.cli.doctor.value_rules import check_numbers, check_spelling, check_values
 from shoal.proxy.cli.doctor.wiring_rules import check_wiring, is_beside_another, is_meant
 
@@ -29,6 +30,7 @@ __all__ = ["RULES", "Report", "check_mirror"]
 
 RULES = (
     check_wiring,
+    check_security,
     check_spelling,
     check_numbers,
     check_values,

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.config.parse import LOOPBACK, WILDCARDS, parse_address
 from shoal.proxy.config.settings import Address, ListenerSettings, PortRange
+from shoal.proxy.listener.server_names import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Container
+
+    from shoal.proxy.config.settings import ClusterSettings
 
 __all__ = ["Destination", "ShoalListeners", "client_address"]
 
@@ -28,11 +31,15 @@ class Destination(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShoalListeners:
-    """The pair of listeners for the mirror, and all other listeners."""
+    """The pair of listeners for the mirror, all other listeners, and the clusters, as far as known."""
 
     wrap: ListenerSettings
     unwrap: ListenerSettings
     others: tuple[ListenerSettings, ...] = ()
+    clusters: tuple[ClusterSettings, ...] = ()
+
+    def cluster_of(self, listener: ListenerSettings) -> ClusterSettings | None:
+        return next((cluster for cluster in self.clusters if cluster.name == listener.cluster), None)
 
     def destinations(self, bootstrap: str) -> dict[str, Destination]:
         """Entry of a bootstrap list -> its destination."""
@@ -49,8 +56,10 @@ class ShoalListeners:
 
 def _reaches(address: Address, listener: ListenerSettings) -> bool:
     hosts = {listener.host, listener.advertised_host or listener.host}
-    if address.port != listener.port and address.port not in _broker_ports(listener):
+    if address.port not in (listener.port, listener.advertised_port) and address.port not in _broker_ports(listener):
         return False
+    if (names := names_of(listener)) is not None and names.knows(address.host):
+        return True
     either_loopback = address.host in LOOPBACK and not hosts.isdisjoint(LOOPBACK)
     return address.host in hosts or either_loopback or listener.host in WILDCARDS
 
@@ -63,4 +72,4 @@ def _broker_ports(listener: ListenerSettings) -> Container[int]:
 def client_address(listener: ListenerSettings) -> str:
     """The listener's address for a bootstrap list: the advertised host, or its address on this machine."""
     host = listener.advertised_host or ("127.0.0.1" if listener.host in WILDCARDS else listener.host)
-    return str(Address(host, listener.port))
+    return str(Address(host, listener.advertised_port or listener.port))

@@ -63,12 +63,16 @@ DEDICATED = MirrorForm(
         "producer": "{t}.producer.{k}",
         "connector": "{k}",
         "worker": "{t}.{k}",
+        "source": "{s}.{k}",
+        "target": "{t}.{k}",
     },
     per_flow={
         "consumer": "{flow}.source.consumer.{k}",
         "producer": "{flow}.producer.override.{k}",
         "connector": "{flow}.{k}",
         "worker": "{t}.{k}",
+        "source": "{s}.{k}",
+        "target": "{t}.{k}",
     },
 )
 _CONNECT_KEYS = {
@@ -76,6 +80,8 @@ _CONNECT_KEYS = {
     "producer": "producer.override.{k}",
     "connector": "{k}",
     "worker": "{k}",
+    "source": "source.cluster.{k}",
+    "target": "target.cluster.{k}",
 }
 CONNECT = MirrorForm(
     name="MirrorMaker 2 on Kafka Connect",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Entry", "Unreadable", "read_connector", "read_properties"]
+__all__ = ["Entry", "Unreadable", "read_connector", "read_properties", "shown"]
 
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -24,7 +24,33 @@ class Entry(NamedTuple):
     line: int  # from 1; 0 = unknown
 
     def __str__(self) -> str:
-        return f"{self.key} = {self.value}"
+        return f"{self.key} = {shown(self.key, self.value)}"
+
+
+def shown(key: str, value: str) -> str:
+    """The value as a report shows it: no secret, but the ${...} of a config provider."""
+    is_secret = _SECRET.search(key) or _SECRET_INSIDE.search(value)
+    return "[hidden]" if is_secret and not _is_harmless(value) else value
+
+
+# Kafka's settings of type Password, and what names of further settings say (of interceptors, of a REST client).
+_SECRET = re.compile(
+    r"sasl\.jaas\.config|ssl\.(keystore\.key|keystore\.certificate\.chain|truststore\.certificates)\b"
+    r"|password|secret|token\Z|credential|api\.key|user\.info",
+    re.IGNORECASE,
+)
+_SECRET_INSIDE = re.compile(r"LoginModule|PRIVATE KEY")  # whatever the key is: it may be misspelt
+_PROVIDED = re.compile(r"\$\{[^}]*\}")
+_JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("[^"]*"|'[^']*'|[^\s;]*)""")
+_JAAS_NAMES = {"username", "serviceName", "principal", "keyTab", "useKeyTab", "storeKey", "awsProfileName"}
+
+
+def _is_harmless(value: str) -> bool:
+    """Nothing in it can be a secret but what a config provider inserts."""
+    texts = [value]
+    if "LoginModule" in value:
+        texts = [text.strip("\"'") for name, text in _JAAS_OPTION.findall(value) if name not in _JAAS_NAMES]
+    return all(_PROVIDED.fullmatch(text.strip()) for text in texts)
 
 
 class Unreadable(ValueError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.doctor.destinations import client_address
 from shoal.proxy.cli.doctor.finding import Finding, Severity
+from shoal.proxy.cli.doctor.properties import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,7 @@ def _separator(report: Report) -> str:
 
 
 def _setting(key: str, value: str, report: Report) -> str:
+    value = shown(key, value)
     return f"{json.dumps(key)}: {json.dumps(value)}" if _is_json(report) else f"{key} = {value}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.proxy.cli.doctor.client_security import SECURITY_KEYS, Needed
 from shoal.proxy.cli.doctor.finding import Case, Finding, Severity
 from shoal.proxy.config.settings import ENVELOPE_OVERHEAD
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.cli.doctor.destinations import ShoalListeners
 
-__all__ = ["VALUE_RULES", "Needed", "ValueRule", "check_numbers", "check_spelling", "check_values", "needed"]
+__all__ = ["VALUE_RULES", "ValueRule", "check_numbers", "check_spelling", "check_values", "needed"]
 
 MUST, SHOULD, NOTE = Severity.MUST, Severity.SHOULD, Severity.NOTE
 
@@ -31,14 +32,6 @@ class ValueRule(NamedTuple):
     value: str | Callable[[ShoalListeners], int] | None
     why: str
     default: str | None = None  # the client's default, if it may be wrong for this Shoal
-
-
-class Needed(NamedTuple):
-    """A line that the mirror needs because the client's default does not suffice."""
-
-    client: str
-    key: str
-    value: str
 
 
 def _is(*values: str) -> Callable[[str, Case], bool]:
@@ -85,11 +78,6 @@ def _timeout(shoal: ShoalListeners) -> int:
     return 30_000
 
 
-_NO_TLS = "this version of Shoal supports no TLS, neither to clients nor to brokers: use plaintext listeners"
-_SIGNS_THE_HOST = (
-    "this mechanism signs the host name that the client connects to, so it fails through a proxy; PLAIN, SCRAM and "
-    "OAUTHBEARER work"
-)
 _SEES_ENVELOPES = "an interceptor sees envelopes instead of records"
 
 VALUE_RULES = (
@@ -161,30 +149,6 @@ VALUE_RULES = (
         "consumer", "interceptor.classes", _any, SHOULD, None,
         _SEES_ENVELOPES,
     ),
-    ValueRule(
-        "consumer", "security.protocol", _is("ssl"), MUST, "PLAINTEXT",
-        _NO_TLS,
-    ),
-    ValueRule(
-        "consumer", "security.protocol", _is("sasl_ssl"), MUST, "SASL_PLAINTEXT",
-        _NO_TLS,
-    ),
-    ValueRule(
-        "producer", "security.protocol", _is("ssl"), MUST, "PLAINTEXT",
-        _NO_TLS,
-    ),
-    ValueRule(
-        "producer", "security.protocol", _is("sasl_ssl"), MUST, "SASL_PLAINTEXT",
-        _NO_TLS,
-    ),
-    ValueRule(
-        "consumer", "sasl.mechanism", _is("gssapi", "aws_msk_iam"), MUST, "",
-        _SIGNS_THE_HOST,
-    ),
-    ValueRule(
-        "producer", "sasl.mechanism", _is("gssapi", "aws_msk_iam"), MUST, "",
-        _SIGNS_THE_HOST,
-    ),
 )  # fmt: skip
 
 
@@ -226,7 +190,7 @@ def _number(least: int, default: str | None) -> str:
 def check_spelling(case: Case) -> Iterator[Finding]:
     """Misspelt keys: a Kafka client only warns about unknown keys."""
     for client in ("consumer", "producer"):
-        known = {"bootstrap.servers", *(rule.key for rule in VALUE_RULES if rule.client == client)}
+        known = {"bootstrap.servers", *SECURITY_KEYS, *(rule.key for rule in VALUE_RULES if rule.client == client)}
         for key, entry in case.flow.own(client):
             if key in known or not (meant := get_close_matches(key, known, n=1, cutoff=_ALIKE)):
                 continue

@@ -67,8 +67,9 @@ _PREDICTED: Final = "group long, policy string, " + ", ".join(f"{name} long" for
 
 
 def authenticated(rows: DataFrame) -> DataFrame:
-    """Connections that authenticate: `proxy`, `connection`."""
-    return rows.where(F.col("api_key").isin(*_SASL)).select("proxy", "connection").distinct()
+    """Connections whose clients, not Shoal, log in at the broker: `proxy`, `connection`."""
+    by_client = F.col("api_key").isin(*_SASL) & (F.coalesce("handling", F.lit("")) != "own")
+    return rows.where(by_client).select("proxy", "connection").distinct()
 
 
 def _sent(rows: DataFrame, slice_seconds: int) -> DataFrame:

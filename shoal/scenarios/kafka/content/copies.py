@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
+
 from .clients import Setting, in_thread
 from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, partition_of, read_all, read_one
 
@@ -34,6 +36,7 @@ class Copy:
     topic: str
     partitions: dict[int, PartitionCopy]
     timestamp_types: bool
+    login: ClientSecurity = ANYBODY
 
     @property
     def records(self) -> int:
@@ -42,7 +45,7 @@ class Copy:
     async def contents(self, partition: int, index: int) -> "Contents":
         """The record whose fingerprint has number `index`. Raises TrafficFailed when it is gone."""
         offset = self.partitions[partition].offsets[index]
-        message = await in_thread(partial(read_one, self.bootstrap, self.topic, partition, offset))
+        message = await in_thread(partial(read_one, self.bootstrap, self.topic, partition, offset, login=self.login))
         return Contents(*_parts(message, self.timestamp_types))
 
 
@@ -83,6 +86,7 @@ async def read_copy(
     isolation: str = READ_UNCOMMITTED,
     timestamp_types: bool = False,
     within: float = READ_TIMEOUT_S,
+    login: ClientSecurity = ANYBODY,
     **settings: Setting,
 ) -> Copy:
     """Read all of `topic` that exists now; with `timestamp_types`, the type counts too. Raises TrafficFailed."""
@@ -95,6 +99,6 @@ async def read_copy(
             copy.fingerprints.append(hash(_parts(message, timestamp_types)))
             copy.offsets.append(message.offset() or 0)
 
-    count = await read_all(bootstrap, topic, take, within=within, isolation_level=isolation, **settings)
+    count = await read_all(bootstrap, topic, take, within=within, isolation_level=isolation, login=login, **settings)
     whole = {partition: partitions.get(partition, PartitionCopy()) for partition in range(count)}
-    return Copy(bootstrap=bootstrap, topic=topic, partitions=whole, timestamp_types=timestamp_types)
+    return Copy(bootstrap=bootstrap, topic=topic, partitions=whole, timestamp_types=timestamp_types, login=login)

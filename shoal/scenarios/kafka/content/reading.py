@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from shoal.protocol.wire import types
 from shoal.scenarios.kafka.errors import TrafficFailed
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 
 from .clients import Setting, client_config, in_thread
 from .topics import Topics
@@ -34,8 +35,10 @@ Take = Callable[[list[Message]], None]
 
 
 @contextmanager
-def assigned(bootstrap: str, starts: Sequence[TopicPartition], **settings: Setting) -> Iterator[Consumer]:
-    consumer = Consumer({**_SETTINGS, **client_config(bootstrap, **settings)})
+def assigned(
+    bootstrap: str, starts: Sequence[TopicPartition], login: ClientSecurity = ANYBODY, **settings: Setting
+) -> Iterator[Consumer]:
+    consumer = Consumer({**_SETTINGS, **client_config(bootstrap, login, **settings)})
     try:
         consumer.assign(list(starts))
         yield consumer
@@ -44,12 +47,18 @@ def assigned(bootstrap: str, starts: Sequence[TopicPartition], **settings: Setti
 
 
 async def read_all(
-    bootstrap: str, topic: str, take: Take, *, within: float = READ_TIMEOUT_S, **settings: Setting
+    bootstrap: str,
+    topic: str,
+    take: Take,
+    *,
+    within: float = READ_TIMEOUT_S,
+    login: ClientSecurity = ANYBODY,
+    **settings: Setting,
 ) -> int:
     """`read_from` the beginning of every partition of `topic`; returns the number of partitions."""
-    count = await Topics(bootstrap).partitions(topic)
+    count = await Topics(bootstrap, login=login).partitions(topic)
     starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(count)]
-    await read_from(bootstrap, starts, take, within=within, **settings)
+    await read_from(bootstrap, starts, take, within=within, login=login, **settings)
     return count
 
 
@@ -59,6 +68,7 @@ async def read_from(
     take: Take,
     *,
     within: float = READ_TIMEOUT_S,
+    login: ClientSecurity = ANYBODY,
     **settings: Setting,
 ) -> None:
     """Pass every record from `starts` to the current end of each partition to `take`, on a thread.
@@ -67,7 +77,7 @@ async def read_from(
     when the ends are not reached `within` seconds.
     """
     unfinished = {types.TopicPartition(start.topic, start.partition) for start in starts}
-    with assigned(bootstrap, starts, **settings) as consumer, trio.move_on_after(within):
+    with assigned(bootstrap, starts, login, **settings) as consumer, trio.move_on_after(within):
         while unfinished:
             await in_thread(partial(_step, consumer, unfinished, take))
         return
@@ -95,9 +105,9 @@ def partition_of(message: Message) -> types.TopicPartition:
     return types.TopicPartition(message.topic() or "", message.partition() or 0)
 
 
-def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> Message:
+def read_one(bootstrap: str, topic: str, partition: int, offset: int, *, login: ClientSecurity = ANYBODY) -> Message:
     """The first record at or after `offset`; blocking. Raises TrafficFailed when there is none."""
-    with assigned(bootstrap, [TopicPartition(topic, partition, offset)]) as consumer:
+    with assigned(bootstrap, [TopicPartition(topic, partition, offset)], login) as consumer:
         message = consumer.poll(_ONE_RECORD_S)
     if message is None or message.error() is not None:
         raise TrafficFailed(f"no record at {topic}-{partition}@{offset}")

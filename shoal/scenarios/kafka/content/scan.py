@@ -6,6 +6,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
 from shoal.protocol.wire import types
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 
 from .reading import READ_TIMEOUT_S, READ_UNCOMMITTED, partition_of, read_from
 from .topics import Topics
@@ -31,8 +32,9 @@ def envelope_magic() -> bytes:
 class Scanner:
     """Searches keys and values for `magic`; each call continues where the last one ended."""
 
-    def __init__(self, bootstrap: str, *, magic: bytes | None = None) -> None:
+    def __init__(self, bootstrap: str, *, magic: bytes | None = None, login: ClientSecurity = ANYBODY) -> None:
         self._bootstrap = bootstrap
+        self._login = login
         self._magic = envelope_magic() if magic is None else magic
         self._next: dict[types.TopicPartition, int] = {}
         self._found: list[EnvelopeFound] = []
@@ -46,7 +48,7 @@ class Scanner:
 
         Raises TrafficFailed.
         """
-        every = await Topics(self._bootstrap).all_partitions()
+        every = await Topics(self._bootstrap, login=self._login).all_partitions()
         topics = {topic: count for topic, count in every.items() if only(topic)}
         starts = [
             TopicPartition(topic, partition, self._next.get(types.TopicPartition(topic, partition), OFFSET_BEGINNING))
@@ -54,8 +56,15 @@ class Scanner:
             for partition in range(count)
         ]
         # Retention may have moved the log start offset meanwhile: no error.
-        reading = {"isolation_level": READ_UNCOMMITTED, "auto_offset_reset": "earliest"}
-        await read_from(self._bootstrap, starts, self._look, within=within, **reading)
+        await read_from(
+            self._bootstrap,
+            starts,
+            self._look,
+            within=within,
+            login=self._login,
+            isolation_level=READ_UNCOMMITTED,
+            auto_offset_reset="earliest",
+        )
         return self._found
 
     def _look(self, messages: list[Message]) -> None:

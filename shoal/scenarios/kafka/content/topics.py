@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 
 from shoal.scenarios.kafka.errors import NotReady, TrafficFailed
 from shoal.scenarios.kafka.process import Process, until
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 
 from .clients import Setting, client_config, in_thread
 
@@ -43,8 +44,10 @@ class Topics:
     leader that it knows, even a dead one: a short timeout and a retry find the new one.)
     """
 
-    def __init__(self, bootstrap: str, *, within: float = _TIMEOUT_S, **settings: Setting) -> None:
-        self._admin = AdminClient(client_config(bootstrap, **settings))
+    def __init__(
+        self, bootstrap: str, *, within: float = _TIMEOUT_S, login: ClientSecurity = ANYBODY, **settings: Setting
+    ) -> None:
+        self._admin = AdminClient(client_config(bootstrap, login, **settings))
         self._within = within
 
     async def create(

@@ -13,6 +13,7 @@ from itertools import count as counting
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from shoal.scenarios.kafka.errors import TrafficFailed
+from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
 
 from .clients import Setting, client_config, in_thread
 from .records import Record, chunks
@@ -126,6 +127,7 @@ async def fill(
     *,
     layout: Layout = DEFAULT_LAYOUT,
     progress: Progress = lambda total: None,
+    login: ClientSecurity = ANYBODY,
     **settings: Setting,
 ) -> int:
     """Produce `records` and wait for all acknowledgements; returns their number. `progress` is called regularly.
@@ -133,7 +135,7 @@ async def fill(
     `settings` are librdkafka's with `_` for `.`: compression_type="zstd", enable_idempotence=True, acks=1, ...
     Raises TrafficFailed.
     """
-    filler = _Filler(bootstrap, topic, layout, client_config(bootstrap, **settings))
+    filler = _Filler(bootstrap, topic, layout, client_config(bootstrap, login, **settings))
     done = 0
     for chunk in chunks(records, max(_CHUNK - _CHUNK % layout.run, layout.run)):
         await in_thread(partial(filler.produce, chunk))

@@ -24,12 +24,13 @@ async def run_tool(
     version: str = DEFAULT_VERSION,
     stdin: bytes = b"",
     within: float = _TIMEOUT_S,
+    jvm_options: tuple[str, ...] = (),
 ) -> str:
     """The standard output of one tool, by its class's simple name, such as "DumpLogSegments" or "GetOffsetShell".
 
     Raises ToolFailed with all output when the tool fails or exceeds its time, SetupError when it does not exist.
     """
-    argv = await tool_argv(name, *args, version=version)
+    argv = await tool_argv(name, *args, version=version, jvm_options=jvm_options)
     with trio.move_on_after(within):
         done = await trio.run_process(argv, stdin=stdin, capture_stdout=True, capture_stderr=True, check=False)
         if done.returncode == 0:
@@ -38,10 +39,14 @@ async def run_tool(
     raise ToolFailed(f"{name} did not end within {within:g} s")
 
 
-async def tool_argv(name: str, *args: str, version: str = DEFAULT_VERSION) -> list[str]:
+async def tool_argv(
+    name: str, *args: str, version: str = DEFAULT_VERSION, jvm_options: tuple[str, ...] = ()
+) -> list[str]:
     """The command line of a tool that runs beside others. Raises SetupError when the tool does not exist."""
     lib = await jars(version)
-    return Jvm(lib=lib, heap="256m").argv(await trio.to_thread.run_sync(main_class, lib, name), *args)
+    return Jvm(lib=lib, heap="256m", options=jvm_options).argv(
+        await trio.to_thread.run_sync(main_class, lib, name), *args
+    )
 
 
 @cache

@@ -21,7 +21,6 @@ from shoal.scenarios.replay.sending.wire import open_wire
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.protocol.wire.types import TopicPartition
     from shoal.scenarios.kafka.content.topics import OffsetRange
     from shoal.scenarios.replay.frames.requests import RawBatch
@@ -60,14 +59,13 @@ class RawLedger:
         leaders: Mapping[TopicPartition, Address],
         before: Mapping[str, Mapping[int, OffsetRange]],
         after: Mapping[str, Mapping[int, OffsetRange]],
-        credentials: Credentials | None = None,
     ) -> Findings:
         """Read from the ends `before` to the ends `after` the replay. Raises TrafficFailed, OSError."""
         found = Findings()
         for partition, marks in self._sent.items():
             topic, number = partition
             begin, end = before[topic][number].end, after[topic][number].end
-            async with open_wire(leaders[partition], credentials) as wire:
+            async with open_wire(leaders[partition]) as wire:
                 _judge(await _read(wire, topic, number, begin, end), marks, found)
         return found
 

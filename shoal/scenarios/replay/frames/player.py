@@ -27,7 +27,6 @@ from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.kafka.content.topics import OffsetRange
     from shoal.scenarios.replay.clock import Clock
     from shoal.scenarios.replay.frames.ledger import RawLedger
@@ -62,17 +61,16 @@ class FetchStatistics:
 class RawPlayer:
     """`ledger` records every batch that is sent."""
 
-    def __init__(self, where: ReplayTarget, ledger: RawLedger, credentials: Credentials | None = None) -> None:
+    def __init__(self, where: ReplayTarget, ledger: RawLedger) -> None:
         self.where = where
         self.ledger = ledger
-        self.credentials = credentials
         self.played = ReplayStatistics()
         self.fetched = FetchStatistics()
         self._positions: dict[tuple[int, TopicPartition], int] = {}
 
     async def play(self, redos: Iterable[Redo], first_ns: int, clock: Clock) -> None:
         """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
-        async with open_connections(self.played, self.credentials) as connections:
+        async with open_connections(self.played) as connections:
             for redo in redos:
                 late = await clock.until((redo.time_ns - first_ns) / _SECOND)
                 await self._put(connections, redo, late, clock.speed)

@@ -12,7 +12,6 @@ from shoal.scenarios.replay.sending.statistics import ReplayStatistics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.protocol.wire.types import TopicPartition
     from shoal.scenarios.replay.arrivals import Arrival, ArrivedBatch
     from shoal.scenarios.replay.clock import Clock
@@ -33,18 +32,15 @@ class Player:
         leaders: Mapping[TopicPartition, Address],
         maker: Maker,
         ledger: ReplayLedger,
-        *,
-        credentials: Credentials | None = None,
     ) -> None:
         self.leaders = leaders
         self.maker = maker
         self.ledger = ledger
-        self.credentials = credentials
         self.played = ReplayStatistics()
 
     async def play(self, arrivals: Iterable[Arrival], clock: Clock) -> ReplayStatistics:
         """Returns when all is answered. Raises TrafficFailed if an answer is a minute late after the last request."""
-        async with open_connections(self.played, self.credentials) as connections:
+        async with open_connections(self.played) as connections:
             for arrival in arrivals:
                 late = await clock.until(arrival.at)
                 for address, parts in self._by_leader(arrival).items():

@@ -19,7 +19,6 @@ from shoal.scenarios.replay.sending.wire import open_wire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.replay.sending.statistics import ReplayStatistics
     from shoal.scenarios.replay.sending.wire import Address, Wire
 
@@ -51,9 +50,8 @@ class _Asked(NamedTuple):
 class Connections:
     """Use `open_connections`."""
 
-    def __init__(self, nursery: trio.Nursery, played: ReplayStatistics, credentials: Credentials | None) -> None:
+    def __init__(self, nursery: trio.Nursery, played: ReplayStatistics) -> None:
         self.played = played
-        self.credentials = credentials
         self._nursery = nursery
         self._connections: dict[tuple[int, Address], _QueuedConnection] = {}
 
@@ -74,10 +72,10 @@ class Connections:
 
 
 @asynccontextmanager
-async def open_connections(played: ReplayStatistics, credentials: Credentials | None) -> AsyncIterator[Connections]:
+async def open_connections(played: ReplayStatistics) -> AsyncIterator[Connections]:
     """At the end of the block, all is answered. Raises TrafficFailed if that takes more than a minute."""
     async with trio.open_nursery() as nursery:
-        connections = Connections(nursery, played, credentials)
+        connections = Connections(nursery, played)
         yield connections
         connections.close()
         nursery.cancel_scope.deadline = trio.current_time() + _FINISH_S
@@ -88,7 +86,6 @@ async def open_connections(played: ReplayStatistics, credentials: Credentials | 
 class _QueuedConnection:
     def __init__(self, connections: Connections, address: Address) -> None:
         self._played = connections.played
-        self._credentials = connections.credentials
         self._address = address
         self._in, self._out = trio.open_memory_channel[DueRequest](_QUEUED)
         self._asked: deque[_Asked] = deque()
@@ -110,7 +107,7 @@ class _QueuedConnection:
         """Returns when everything is answered, or the connection is lost."""
         with self._out:
             try:
-                async with open_wire(self._address, self._credentials) as wire, trio.open_nursery() as nursery:
+                async with open_wire(self._address) as wire, trio.open_nursery() as nursery:
                     nursery.start_soon(self._answers, wire)
                     await self._requests(wire)
             except* (trio.BrokenResourceError, OSError, RemoteProtocolError):

@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 
     from shoal.protocol.multibatch.dialogue import Talk
     from shoal.protocol.multibatch.messages import Metadata
-    from shoal.protocol.wire.sasl import Credentials
     from shoal.scenarios.replay.sending.wire import Address
 
 __all__ = ["find_leaders"]
 
 
-async def find_leaders(
-    bootstrap: Address, topics: Sequence[str], credentials: Credentials | None = None
-) -> dict[TopicPartition, Address]:
+async def find_leaders(bootstrap: Address, topics: Sequence[str]) -> dict[TopicPartition, Address]:
     """Partition -> its leader's address, as `bootstrap` reports it. Raises TrafficFailed, OSError."""
-    async with open_wire(bootstrap, credentials) as wire:
+    async with open_wire(bootstrap) as wire:
         answer = await converse(wire, _ask(topics))
     addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
     leaders = {TopicPartition(found.topic or "", found.partition): found.leader for found in answer.partitions}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from shoal.protocol.multibatch.dialogue import DialogueEnded
-from shoal.protocol.multibatch.login import login
 from shoal.scenarios.kafka.errors import TrafficFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from shoal.protocol.multibatch.dialogue import Ask, Talk
-    from shoal.protocol.wire.sasl import Credentials
 
 __all__ = ["Address", "Wire", "converse", "open_wire"]
 
@@ -62,18 +59,15 @@ class Wire:
 
 
 @asynccontextmanager
-async def open_wire(address: Address, credentials: Credentials | None = None) -> AsyncIterator[Wire]:
-    """Connected, and authenticated if there are credentials. Raises OSError, TrafficFailed."""
+async def open_wire(address: Address) -> AsyncIterator[Wire]:
+    """Connected, without TLS and login: Shoal has both. Raises OSError, TrafficFailed."""
     stream = None
     with trio.move_on_after(_CONNECT_S):
         stream = await trio.open_tcp_stream(*address)
     if stream is None:
         raise TrafficFailed(f"no connection to {address[0]}:{address[1]} within {_CONNECT_S:g} s")
     async with stream:
-        wire = Wire(stream)
-        if credentials is not None:
-            await converse(wire, login(credentials, os.urandom(18).hex()))
-        yield wire
+        yield Wire(stream)
 
 
 async def converse(wire: Wire, talk: Talk[T]) -> T:

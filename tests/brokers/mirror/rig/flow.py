@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.content.catchup import until_copied
@@ -52,6 +53,7 @@ class Wiring:
     second_source: str | None = None  # of a second wrapping listener of the same Shoal, for `Flow.second_port`
     separate: bool = False  # two processes of Shoal, one per side: `Flow.shoal` wraps, `Flow.target_shoal` unwraps
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
+    tables: Mapping[str, Mapping[str, object]] | None = None  # `shoal run` with more keys of "cluster", "listener"
     mirror: type[Mirror] = Mirror
     mismatches: tuple[str, ...] = ()  # the expected kinds of mismatches
 
@@ -92,6 +94,8 @@ class Flow:
         self.second_port = free_port_block(_PORTS) if wiring.second_source else 0
         if wiring.second_source:
             self.shoal = self.target_shoal = self._two_sources(wiring, wiring.second_source)
+        elif wiring.tables is not None:
+            self.shoal = self.target_shoal = self._in_file(wiring, wiring.tables)
         else:
             self.shoal, self.target_shoal = self._separate(wiring) if wiring.separate else self._together(wiring)
         self.spec = MirrorSpec(
@@ -122,6 +126,11 @@ class Flow:
         shoal = ShoalProcess([*argv, "--advertise", wiring.host, *wiring.shoal], work=self.work, ports=ports)
         return shoal, shoal
 
+    def _in_file(self, wiring: Wiring, tables: Mapping[str, Mapping[str, object]]) -> ShoalProcess:
+        modes = {"source": {"mode": "wrap", "pair": "target"}, "target": {"mode": "unwrap"}}
+        sides = self._sides(wiring)
+        return self._from_file(sides, modes, tables)
+
     def _two_sources(self, wiring: Wiring, second: str) -> ShoalProcess:
         sides = {**self._sides(wiring), "second": (second, self.second_port)}
         modes: dict[str, dict[str, object]] = {
@@ -129,9 +138,21 @@ class Flow:
             "second": {"mode": "wrap", "pair": "target"},
             "target": {"mode": "unwrap"},
         }
+        return self._from_file(sides, modes)
+
+    def _from_file(
+        self,
+        sides: Mapping[str, tuple[str, int]],
+        modes: Mapping[str, Mapping[str, object]],
+        tables: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+    ) -> ShoalProcess:
+        """`sides`: bootstrap and port by name; `tables`: further tables of every cluster and listener."""
         document = {
             "state-dir": str(self.work / "state"),
-            "cluster": [{"name": side, "bootstrap": bootstrap} for side, (bootstrap, _) in sides.items()],
+            "cluster": [
+                {"name": side, "bootstrap": bootstrap, **tables.get("cluster", {})}
+                for side, (bootstrap, _) in sides.items()
+            ],
             "listener": [
                 {
                     "name": side,
@@ -139,12 +160,13 @@ class Flow:
                     "listen": f"127.0.0.1:{port}",
                     "ports": f"{port + 1}-{port + _PORTS - 1}",
                     **modes[side],
+                    **tables.get("listener", {}),
                 }
                 for side, (_, port) in sides.items()
             ],
         }
         config = write_toml(self.work / "shoal.toml", document)
-        ports = [self.source_port, self.second_port, self.target_port]
+        ports = [port for _, port in sides.values()]
         return ShoalProcess(["run", "-c", str(config), *_LOGS], work=self.work, ports=ports)
 
     def _separate(self, wiring: Wiring) -> tuple[ShoalProcess, ShoalProcess]:

@@ -57,7 +57,8 @@ def own_shoal(
 
     `ranged` brokers get the next port of a range when first seen; otherwise the `mapped` node n has the n-th port after
     the bootstrap port. Other options: the tables `limits`, `log`, `capture`; `coalescing` (then the plain listener
-    coalesces); `legacy` (whether the plain listener serves old clients); and `state_dir`.
+    coalesces); `legacy` (whether the plain listener serves old clients); `access` of the plain listener; and
+    `state_dir`.
     """
     plain = free_port_block(2 * (NODE_PORTS + 1))
     sasl = plain + NODE_PORTS + 1
@@ -70,7 +71,8 @@ def own_shoal(
         "listener": [
             _listener("plain", plain, () if ranged else mapped)
             | ({"coalesce": True, "coalescing": options["coalescing"]} if "coalescing" in options else {})
-            | ({"legacy": True} if options.get("legacy") else {}),
+            | ({"legacy": True} if options.get("legacy") else {})
+            | ({"access": options["access"]} if "access" in options else {}),
             _listener("sasl", sasl, () if ranged else mapped),
         ],
         "limits": dict(options.get("limits", {})),

@@ -1,0 +1,68 @@
+"""PLAIN and SCRAM: the password is read for each login, so that a new one needs no restart."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from shoal.protocol.sasl.client import Credentials, tokens
+from shoal.protocol.sasl.scram import derive
+from shoal.proxy.auth.identity import digest
+from shoal.proxy.config.secret import read_secret
+
+if TYPE_CHECKING:
+    from shoal.protocol.sasl.login import LoginRefused
+    from shoal.protocol.sasl.scram import Exchange
+    from shoal.proxy.auth.identity import SaslTable
+    from shoal.proxy.config.security import SaslSettings
+    from shoal.proxy.config.settings import Address
+
+__all__ = ["PasswordIdentity", "SaltedPasswords"]
+
+_NONCE_BYTES = 18
+_MOST_SALTED = 8  # a salted password is the same on all brokers of a cluster until it is changed
+
+
+class SaltedPasswords:
+    """SCRAM's costly step, once per password and salt (RFC 5802, 9: the result may be kept)."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, bytes, int], bytes] = OrderedDict()
+
+    def __call__(self, algorithm: str, password: str, salt: bytes, iterations: int) -> bytes:
+        key = algorithm, password, salt, iterations
+        if key not in self._known:
+            self._known[key] = derive(algorithm, password, salt, iterations)
+            if len(self._known) > _MOST_SALTED:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+
+class PasswordIdentity:
+    """`where`: the settings, for errors."""
+
+    blocks = False
+
+    def __init__(self, settings: SaslSettings, where: SaslTable) -> None:
+        self.mechanism = settings.mechanism.value
+        self._settings = settings
+        self._where = where
+        self._salted = SaltedPasswords()
+
+    def material(self) -> bytes:
+        return digest(self._settings.username or "", self._password())
+
+    async def exchange(self, address: Address) -> Exchange:
+        credentials = Credentials(
+            mechanism=self.mechanism, username=self._settings.username or "", password=self._password()
+        )
+        return tokens(credentials, secrets.token_urlsafe(_NONCE_BYTES), self._salted)
+
+    def advice(self, error: LoginRefused) -> str:
+        return f"check {self._where.key('username')} ({self._settings.username}), and its password"
+
+    def _password(self) -> str:
+        """Raises OperatorError."""
+        assert self._settings.password is not None
+        return read_secret(self._settings.password, self._where.key("password"))

@@ -1,0 +1,75 @@
+"""Which clients may use a listener by their client id, and how fast (`client-ids` and `client-bytes-per-second`).
+
+The id is known with the first request, so a connection begins with routes that look at it, whatever the API: then it
+gets its own routes, or ends.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from shoal.protocol.schema.headers import REQUEST_PREFIX, SIZE_BYTES, peek_client_id, read_size
+from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait
+from shoal.proxy.statistics import CloseCause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.proxy.config.security import AccessSettings
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.routes import RouteTable
+
+__all__ = ["first_routes"]
+
+_LENGTH = Struct(">h")
+
+
+def first_routes(settings: AccessSettings) -> RouteTable[Connection] | None:
+    """The first routes of a connection. None: its client id does not matter."""
+    if not settings.client_ids and settings.client_bytes_per_second is None:
+        return None
+    return _Gate(_ClientIds(settings.client_ids or (".*",)))
+
+
+class _ClientIds:
+    def __init__(self, expressions: Sequence[str]) -> None:
+        self._allowed = re.compile("|".join(f"(?:{one})" for one in expressions), re.DOTALL)
+
+    def decide(self, connection: Connection, first: memoryview) -> Decision | Wait:
+        if not _has_client_id(first):
+            return Decision.MORE
+        client_id = connection.client_id = peek_client_id(first)
+        if not self._allowed.fullmatch(client_id or ""):
+            connection.note(CloseCause.CLIENT_ID_REFUSED, repr(client_id))
+            raise RemoteProtocolError(f"client id {client_id!r}")
+        if connection.pace is not None:
+            connection.pace.belongs_to(client_id)
+        connection.client_id_allowed()
+        return Wait(_at_once)  # then the request is scanned again
+
+
+def _has_client_id(first: memoryview) -> bool:
+    """Its bytes have arrived, or the request ends before it (ControlledShutdown v0)."""
+    start = REQUEST_PREFIX + _LENGTH.size
+    if len(first) < start:
+        return len(first) >= SIZE_BYTES + int(read_size(first)[0])
+    (length,) = _LENGTH.unpack_from(first, REQUEST_PREFIX)
+    return len(first) >= start + int(length)
+
+
+async def _at_once() -> None:
+    pass
+
+
+class _Gate(dict[int, Route[Any]]):
+    """The same route for every API."""
+
+    def __init__(self, client_ids: _ClientIds) -> None:
+        super().__init__()
+        self._route: Route[Any] = Route(since=ANY_VERSION, decide=client_ids.decide)
+
+    def get(self, key: int, default: object = None) -> Route[Any]:
+        return self._route

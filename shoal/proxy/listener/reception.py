@@ -1,0 +1,143 @@
+"""What happens to a new client before its first request.
+
+    accept ── admission ──> greeting ──> begin
+                  └─ reset     └─ closed, with a cause
+
+Without a header or a handshake to wait for there is no greeting: the connection begins at once, in the step that has
+accepted it. Otherwise a task of the listener greets the client; at most `limits.unauthenticated` of them exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.config.settings import Address
+from shoal.proxy.listener.admission import REFUSALS, Admission, Refusals
+from shoal.proxy.listener.greeting import Greeting, GreetingFailed
+from shoal.proxy.net.transport import make_reset
+from shoal.proxy.statistics import LOUD, CloseCause
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from shoal.proxy.cluster.bound_port import BoundPort
+    from shoal.proxy.config.settings import Limits, ListenerSettings
+    from shoal.proxy.listener.admission import Guest, Strangers
+    from shoal.proxy.logs import LogThrottle
+    from shoal.proxy.net.client import Client
+    from shoal.proxy.net.tls.contexts import TlsContext
+    from shoal.proxy.statistics import Tally
+
+__all__ = ["Reception"]
+
+log = logging.getLogger("shoal.listener")
+
+_QUIET_SECONDS = 10.0  # the same failure is logged at most this often
+
+
+class Reception:
+    """The new clients of one listener. `begin` serves a client from its first request on, and raises OSError if the
+    client has left already."""
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        limits: Limits,
+        strangers: Strangers,
+        *,
+        tally: Tally,
+        throttle: LogThrottle,
+        demands_login: Callable[[], bool],
+        begin: Callable[[BoundPort, Client, Guest], None],
+        tls: TlsContext | None = None,
+    ) -> None:
+        self._name = settings.name
+        self._limits = limits
+        self._admission = Admission(settings, strangers)
+        self._refusals = Refusals(settings, limits)
+        self._greeting = Greeting(settings, limits, tls)
+        self._tally = tally
+        self._throttle = throttle
+        self._demands_login = demands_login
+        self._begin = begin
+        self.tasks: trio.Nursery | None = None  # for greetings; cancelled at a drain
+
+    def welcome(self, bound_port: BoundPort, sock: socket.socket, host: str) -> None:
+        """A new client. One that is refused costs some microseconds."""
+        self._tally.opened += 1
+        now = trio.current_time()
+        has_header = self._greeting.begins_with_header(host)
+        waits = has_header or self._greeting.has_handshake
+        is_stranger = waits or self._demands_login()
+        guest = self._admission.admit(None if has_header else host, now, stranger=is_stranger)
+        if isinstance(guest, CloseCause):
+            make_reset(sock)  # a FIN would leave a TIME_WAIT, and perhaps unread bytes
+            sock.close()
+            self._tally.closed[guest] += 1
+            self.refused(guest, host)
+            return
+        if is_stranger:
+            guest.login_by = now + self._limits.login_timeout
+        if waits:
+            assert self.tasks is not None  # nothing is accepted before `run`
+            self.tasks.start_soon(self._greet, bound_port, sock, guest, Address(host, 0), has_header)
+            return
+        try:
+            self._begin(bound_port, self._greeting.now(sock), guest)
+        except OSError:  # the client has left already
+            self._end(sock, guest, GreetingFailed(CloseCause.CLIENT_CLOSED), Address(host, 0))
+
+    async def _greet(
+        self, bound_port: BoundPort, sock: socket.socket, guest: Guest, peer: Address, has_header: bool
+    ) -> None:
+        try:
+            client = await self._greeting.receive(sock, guest, has_header=has_header)
+            if not self._demands_login():
+                guest.logged_in()
+            self._begin(bound_port, client, guest)
+        except GreetingFailed as failure:
+            self._end(sock, guest, failure, peer)
+        except OSError as error:
+            self._end(sock, guest, GreetingFailed(CloseCause.CLIENT_LOST, error.strerror or str(error)), peer)
+        except trio.TooSlowError:
+            awaited = "PROXY protocol header" if has_header and not self._greeting.has_handshake else "TLS handshake"
+            what = f"no {awaited} within {self._limits.login_timeout:g} s (limits.login-timeout)"
+            self._end(sock, guest, GreetingFailed(CloseCause.LOGIN_TIMEOUT, what), peer)
+        except Exception as error:  # one client must not end the others
+            log.exception("listener %r: unexpected error with a new client at %s", self._name, peer.host)
+            self._end(sock, guest, GreetingFailed(CloseCause.INTERNAL, repr(error)), peer)
+        except trio.Cancelled:
+            self._end(sock, guest, GreetingFailed(CloseCause.DRAINED), peer)
+            raise
+
+    def _end(self, sock: socket.socket, guest: Guest, failure: GreetingFailed, peer: Address) -> None:
+        sock.close()
+        guest.ended(trio.current_time())
+        self._tally.closed[failure.cause] += 1
+        if failure.cause in REFUSALS:
+            self.refused(failure.cause, str(failure))
+            return
+        is_loud = failure.cause in LOUD and self._throttle.is_news(
+            f"{failure.cause} {failure}", _QUIET_SECONDS, (self._name, failure.cause)
+        )
+        log.log(
+            logging.WARNING if is_loud else logging.DEBUG,
+            "listener %r: connection of %s ended: %s%s",
+            self._name,
+            peer.host,
+            failure.cause,
+            f": {failure}" if str(failure) else "",
+        )
+
+    def refused(self, cause: CloseCause, peer: str) -> None:
+        """Log a refusal, which is counted already, now or with later ones."""
+        self._refusals.note(cause, peer)
+        self.tick(trio.current_time())
+
+    def tick(self, now: float) -> None:
+        for line in self._refusals.due(now):
+            log.warning("listener %r: %s", self._name, line)

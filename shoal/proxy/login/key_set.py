@@ -1,0 +1,207 @@
+"""The keys that an issuer signs tokens with (JWKS, RFC 7517), from a file or an endpoint.
+
+A file is read again when it changes. An endpoint is asked in a thread: at the start, when a token names an
+unknown key (but not more often than every `RETRY_SECONDS`), and when the keys are old, so that withdrawn ones go. While
+the endpoint fails, the keys from before stay.
+
+Only public keys of asymmetric signatures are taken: a key of a shared secret (`oct`) is none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from shoal.proxy.errors import OperatorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shoal.proxy.config.security import ListenerSasl
+
+__all__ = ["ALGORITHMS", "RETRY_SECONDS", "Key", "KeySet", "read_keys"]
+
+log = logging.getLogger("shoal.login")
+
+RETRY_SECONDS: Final = 30.0
+_OLD_SECONDS: Final = 3600.0
+_CHECK_SECONDS: Final = 1.0
+_ENDPOINT_SECONDS: Final = 5.0
+_MOST_BYTES: Final = 1024 * 1024
+_MOST_KEYS: Final = 100
+_OK: Final = 200
+
+_CURVES: Final = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+ALGORITHMS: Final = frozenset({*_RSA, *(one for of_curve in _CURVES.values() for one in of_curve), "EdDSA"})
+_LEAST_RSA_BITS: Final = 2048
+
+
+class Key(NamedTuple):
+    kid: str | None
+    algorithms: tuple[str, ...]
+    key: Any  # of cryptography
+
+
+class Unusable(Exception):
+    """Why there are no new keys."""
+
+
+def read_keys(text: str | bytes) -> tuple[Key, ...]:
+    """Keys that Shoal cannot use are left out. Raises Unusable if there is no other."""
+    try:
+        written = json.loads(text)["keys"]
+        keys = tuple(key for one in written[:_MOST_KEYS] if (key := _read_key(one)) is not None)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise Unusable("it is not a JSON Web Key Set") from None
+    if not keys:
+        raise Unusable("it has no public key for signatures (RSA of 2048 bits or more, EC, Ed25519)")
+    return keys
+
+
+def _read_key(written: dict[str, Any]) -> Key | None:
+    from jwt import PyJWK, PyJWKError  # loads slowly
+    from jwt.exceptions import PyJWTError
+
+    kinds = {"RSA": _RSA, "OKP": ("EdDSA",), "EC": _CURVES.get(written.get("crv", ""), ())}
+    algorithms = kinds.get(written.get("kty", ""), ())
+    if "alg" in written:
+        algorithms = tuple(one for one in algorithms if one == written["alg"])
+    if not algorithms or written.get("use", "sig") != "sig":
+        return None
+    try:
+        key = PyJWK({name: part for name, part in written.items() if name != "d"}, algorithms[0]).key
+    except (PyJWKError, PyJWTError, ValueError, TypeError, LookupError):
+        return None
+    if getattr(key, "key_size", _LEAST_RSA_BITS) < _LEAST_RSA_BITS and written["kty"] == "RSA":
+        return None
+    kid = written.get("kid")
+    return Key(kid if isinstance(kid, str) else None, algorithms, key)
+
+
+class KeySet:
+    """`fetch` runs in a thread, and returns the JWKS of the endpoint. Raises OperatorError if a file is unusable."""
+
+    def __init__(
+        self,
+        settings: ListenerSasl,
+        listener: str,
+        *,
+        clock: Callable[[], float] = trio.current_time,
+        fetch: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._listener = listener
+        self._file = settings.jwks
+        self._where = str(settings.jwks or settings.jwks_endpoint)
+        self._now = clock
+        self._fetch = fetch or _fetcher(settings)
+        self._keys: tuple[Key, ...] = ()
+        self._lock = trio.Lock()
+        self._tried_at = self._fresh_at = -math.inf
+        self._mark: tuple[int, int, int] | None = None
+        self._failed = False
+        if self._file is not None:
+            try:
+                self._keys = self._read(self._file)
+            except Unusable as error:
+                raise OperatorError.of(f"listener {listener!r}: jwks", f"{self._file}: {error}") from None
+
+    async def prepare(self) -> None:
+        """Ask the endpoint for the first time."""
+        if self._file is None:
+            await self._ask()
+
+    async def find(self, kid: str | None, algorithm: str) -> Key | None:
+        """The key that a token must be signed with. A token without key id needs an issuer with one such key."""
+        found = self._find(kid, algorithm)
+        if self._file is None:
+            age = self._now() - self._fresh_at
+            if found is None or age > _OLD_SECONDS:
+                await self._ask()
+        elif self._now() >= self._tried_at + _CHECK_SECONDS:
+            self._tried_at = self._now()
+            self._reload(self._file)
+        return self._find(kid, algorithm)
+
+    def _find(self, kid: str | None, algorithm: str) -> Key | None:
+        fitting = [one for one in self._keys if algorithm in one.algorithms]
+        if kid is None:
+            return fitting[0] if len(fitting) == 1 else None
+        return next((one for one in fitting if one.kid == kid), None)
+
+    async def _ask(self) -> None:
+        """One question at a time; who waited for it does not ask again."""
+        async with self._lock:
+            if self._now() < self._tried_at + RETRY_SECONDS:
+                return
+            self._tried_at = self._now()
+            try:
+                with trio.move_on_after(2 * _ENDPOINT_SECONDS) as waiting:
+                    self._take(read_keys(await trio.to_thread.run_sync(self._fetch, abandon_on_cancel=True)))
+                    self._fresh_at = self._now()
+                if waiting.cancelled_caught:
+                    raise Unusable("no answer in time")
+            except Unusable as error:
+                self._complain(str(error))
+            except Exception as error:  # of urllib, ssl, http.client
+                self._complain(f"{type(error).__name__}: {error}")
+
+    def _take(self, keys: tuple[Key, ...]) -> None:
+        if self._failed or not self._keys:
+            log.info("listener %r: %s has %d keys", self._listener, self._where, len(keys))
+        self._keys, self._failed = keys, False
+
+    def _complain(self, what: str) -> None:
+        if not self._failed:
+            stay = "the keys from before stay" if self._keys else "no client can log in with OAUTHBEARER"
+            log.error("listener %r: %s cannot be used: %s: %s", self._listener, self._where, what, stay)
+        self._failed = True
+
+    def _reload(self, file: Path) -> None:
+        before = self._mark
+        try:
+            if _mark_of(file) != before:
+                self._take(self._read(file))
+                log.info("listener %r: %s has changed: %d keys", self._listener, file, len(self._keys))
+        except Unusable as error:
+            self._complain(str(error))
+
+    def _read(self, file: Path) -> tuple[Key, ...]:
+        self._mark = _mark_of(file)
+        try:
+            return read_keys(file.read_bytes())
+        except OSError as error:
+            raise Unusable(f"it cannot be read: {error.strerror}") from None
+
+
+def _mark_of(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise Unusable(f"it cannot be read: {error.strerror}") from None
+    return found.st_ino, found.st_ctime_ns, found.st_size
+
+
+def _fetcher(settings: ListenerSasl) -> Callable[[], bytes]:
+    def fetch() -> bytes:
+        """In a thread. A redirect is not followed: it could lead to plain HTTP."""
+        import ssl
+
+        from shoal.proxy.net.web import exchange
+
+        assert settings.jwks_endpoint is not None
+        ca = settings.jwks_endpoint_ca
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        status, content = exchange(settings.jwks_endpoint, context, seconds=_ENDPOINT_SECONDS, most=_MOST_BYTES)
+        if status != _OK:
+            raise Unusable(f"HTTP status {status}")
+        if len(content) > _MOST_BYTES:
+            raise Unusable(f"an answer of more than {_MOST_BYTES} bytes")
+        return content
+
+    return fetch

@@ -1,0 +1,274 @@
+"""Settings of TLS -> `ssl.SSLContext`.
+
+`TlsContext` holds the current one; new connections use `context`, and a reload replaces it as a whole. What is read
+belongs together: files that change while they are read are read again, so certificate and key are of one generation.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.proxy.config.secret import read_file, read_private_file, read_secret
+from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
+from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.tls.certificates import time_problem
+from shoal.proxy.net.tls.shown import keep_shown_certificates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shoal.proxy.config.security import Secret
+    from shoal.proxy.config.settings import Settings
+    from shoal.proxy.errors import Problem
+    from shoal.proxy.net.tls.certificates import Certificate
+
+__all__ = ["Loaded", "TlsContext", "UsedCertificate", "require_files"]
+
+_ATTEMPTS = 5  # to read files that change at the same time
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+Generation = tuple[object, ...]
+"""Which contents the files have: path without symlinks, inode, time and size of each."""
+
+
+class UsedCertificate(NamedTuple):
+    setting: str  # "tls.certificate", "tls.ca"
+    file: Path
+    certificate: Certificate
+
+
+class Loaded(NamedTuple):
+    context: ssl.SSLContext
+    own: UsedCertificate | None  # the certificate that is shown to the other side
+    trusted: tuple[UsedCertificate, ...]  # empty: the system's CAs, or no certificate is asked for
+
+
+class TlsContext:
+    """The context of one listener (`settings` is a ListenerTls) or of one cluster (ClusterTls).
+
+    `where` names it in errors. `prepare` is applied to each new context. Raises OperatorError.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerTls | ClusterTls,
+        where: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        prepare: Callable[[ssl.SSLContext], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.where = where
+        self._clock = clock
+        self._prepare = prepare
+        self._files = _files_of(settings)
+        self.generation: Generation = ()
+        self.loaded = self._load()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self.loaded.context
+
+    @property
+    def server_name(self) -> str | None:
+        """For a cluster: what is expected in the brokers' certificates instead of their host."""
+        return self.settings.server_name if isinstance(self.settings, ClusterTls) else None
+
+    def current_generation(self) -> Generation:
+        """Differs from `generation` when a file has changed."""
+        return tuple(map(_identity, self._files))
+
+    def reload(self) -> None:
+        """Read all files again. Raises OperatorError: then the former context stays."""
+        self.loaded = self._load()
+
+    def unverified(self) -> ssl.SSLContext:
+        """For a second look at a broker whose certificate is refused: it verifies nothing, so nothing is sent with it.
+
+        Raises OSError (ssl.SSLError too).
+        """
+        assert isinstance(self.settings, ClusterTls)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _tune(context, self.settings, self.where)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _load(self) -> Loaded:
+        for attempt in range(_ATTEMPTS):
+            generation = self.current_generation()
+            try:
+                loaded = self._read()
+            except OperatorError:
+                if generation == self.current_generation() or attempt == _ATTEMPTS - 1:
+                    self.generation = generation  # the same error is not found again
+                    raise
+                continue
+            if generation == self.current_generation():
+                if self._prepare is not None:
+                    self._prepare(loaded.context)
+                self.generation = generation
+                return loaded
+        raise OperatorError.of(f"{self.where}: tls", "its files change again and again while they are read")
+
+    def _read(self) -> Loaded:
+        if isinstance(self.settings, ListenerTls):
+            return _server(self.settings, self.where, self._clock())
+        return _client(self.settings, self.where, self._clock())
+
+
+def require_files(settings: Settings) -> None:
+    """Read all files of TLS, as a start does. Raises OperatorError with the problems of all clusters and listeners."""
+    problems: list[Problem] = []
+    for kind, sides in (("cluster", settings.clusters), ("listener", settings.listeners)):
+        for side in sides:
+            if side.tls is not None:
+                try:
+                    TlsContext(side.tls, f"{kind} {side.name!r}")
+                except OperatorError as error:
+                    problems += error.problems
+    if problems:
+        raise OperatorError(tuple(problems))
+
+
+def _files_of(settings: ListenerTls | ClusterTls) -> tuple[Path, ...]:
+    ca = settings.client_ca if isinstance(settings, ListenerTls) else settings.ca
+    password = settings.key_password.file if settings.key_password is not None else None
+    return tuple(path for path in (settings.certificate, settings.key, password, ca) if path is not None)
+
+
+def _identity(path: Path) -> object:
+    resolved = os.path.realpath(path)
+    try:
+        status = os.stat(resolved)
+    except OSError as error:
+        return resolved, error.errno
+    return resolved, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
+
+def _server(settings: ListenerTls, where: str, now: float) -> Loaded:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _tune(context, settings, where)
+    own = _own(context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "server", now)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    trusted: tuple[UsedCertificate, ...] = ()
+    if settings.client_ca is not None:
+        trusted = _trust(context, settings.client_ca, f"{where}: tls.client-ca", now)
+    if settings.client_auth is not ClientAuth.NONE:
+        keep_shown_certificates(context)
+    return Loaded(context, own, trusted)
+
+
+def _client(settings: ClusterTls, where: str, now: float) -> Loaded:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _tune(context, settings, where)
+    context.check_hostname = settings.verify_host_name
+    own = None
+    if settings.certificate is not None:
+        own = _own(context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "client", now)
+    trusted: tuple[UsedCertificate, ...] = ()
+    if settings.ca is not None:
+        trusted = _trust(context, settings.ca, f"{where}: tls.ca", now)
+    else:
+        _trust_system(context, f"{where}: tls.ca")
+    return Loaded(context, own, trusted)
+
+
+def _tune(context: ssl.SSLContext, settings: ListenerTls | ClusterTls, where: str) -> None:
+    context.minimum_version = _VERSIONS[settings.min_version]
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    if settings.ciphers is not None:
+        try:
+            context.set_ciphers(settings.ciphers)
+        except ssl.SSLError:
+            raise OperatorError.of(
+                f"{where}: tls.ciphers",
+                f'OpenSSL knows no cipher in "{settings.ciphers}": write names as `openssl ciphers` lists them, for '
+                "example ECDHE+AESGCM:ECDHE+CHACHA20",
+            ) from None
+
+
+def _own(
+    context: ssl.SSLContext,
+    certificate: Path,
+    key: Path | None,
+    key_password: Secret | None,
+    where: str,
+    purpose: str,
+    now: float,
+) -> UsedCertificate:
+    """Check certificate and key, then have OpenSSL load them."""
+    from shoal.proxy.net.tls.pem import BadPem, check_pair, private_key, read_certificates
+
+    key_setting = "certificate" if key is None else "key"
+    try:
+        chain = read_certificates(read_file(certificate, f"{where}.certificate"))
+    except BadPem as problem:
+        raise OperatorError.of(f"{where}.certificate", f"{certificate} {problem}") from None
+    password = None if key_password is None else read_secret(key_password, f"{where}.key-password")
+    try:
+        parsed = private_key(read_private_file(key or certificate, f"{where}.{key_setting}"), password)
+    except BadPem as problem:
+        raise OperatorError.of(f"{where}.{key_setting}", f"{key or certificate} {problem}") from None
+    try:
+        check_pair(chain, parsed, purpose)
+    except BadPem as problem:
+        files = certificate if key is None else f"{certificate} and {key}"
+        raise OperatorError.of(f"{where}.{key_setting}", f"{files}: {problem}") from None
+    if out_of_date := time_problem(chain[0], now):
+        raise OperatorError.of(f"{where}.certificate", f"{certificate}: {out_of_date}")
+    try:
+        context.load_cert_chain(certificate, key, lambda: password or "")  # without a function, OpenSSL asks a terminal
+    except ssl.SSLError as error:
+        raise OperatorError.of(f"{where}.certificate", f"{certificate}: {_refusal(chain[0], error)}") from None
+    return UsedCertificate(f"{where}.certificate", certificate, chain[0])
+
+
+_REFUSALS = {
+    "EE_KEY_TOO_SMALL": "its key is too short: make one with RSA of at least 2048 bits, or ECDSA P-256",
+    "CA_KEY_TOO_SMALL": "the key of a CA in its chain is too short: RSA needs at least 2048 bits",
+    "CA_MD_TOO_WEAK": "a signature in its chain is too weak (MD5 or SHA-1): sign with SHA-256",
+    "KEY_VALUES_MISMATCH": "the key does not fit: they are not a pair",
+}
+
+
+def _refusal(certificate: Certificate, error: ssl.SSLError) -> str:
+    reason = getattr(error, "reason", None) or "it cannot be loaded"
+    return f"OpenSSL refuses {certificate.subject}: {_REFUSALS.get(reason, reason)}"
+
+
+def _trust(context: ssl.SSLContext, file: Path, setting: str, now: float) -> tuple[UsedCertificate, ...]:
+    """An intermediate CA, or a self-signed certificate of a broker, may also be trusted, as Java does."""
+    from shoal.proxy.net.tls.pem import BadPem, read_certificates
+
+    try:
+        found = read_certificates(read_file(file, setting))
+    except BadPem as problem:
+        raise OperatorError.of(setting, f"{file} {problem}") from None
+    problems = [time_problem(certificate, now) for certificate in found]
+    if all(problems):
+        raise OperatorError.of(setting, f"{file}: {problems[0]}")
+    try:
+        context.load_verify_locations(cadata=b"".join(certificate.der for certificate in found))
+    except ssl.SSLError as error:
+        raise OperatorError.of(setting, f"{file}: OpenSSL cannot load it: {error}") from None
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    return tuple(UsedCertificate(setting, file, certificate) for certificate in found)
+
+
+def _trust_system(context: ssl.SSLContext, setting: str) -> None:
+    paths = ssl.get_default_verify_paths()
+    if not (paths.cafile or paths.capath):
+        raise OperatorError.of(
+            setting, "is missing, and this system has no CA certificates: install ca-certificates, or set ca"
+        )
+    context.load_default_certs()

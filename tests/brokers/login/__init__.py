@@ -1,0 +1,1 @@
+"""Shoal logs in at real brokers, and its clients need no credentials."""

@@ -1,0 +1,169 @@
+"""SASL passes through a listener, and so do the logins with which clients renew their sessions, in the midst of
+traffic.
+
+The sessions are short, and each client's traffic lasts for more than three of them. The broker cuts a connection that
+is used after its session. That happens to clients that are late, with and without Shoal: they renew a session only in
+its last tenth. So tests count these.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from confluent_kafka import Consumer, TopicPartition
+
+from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
+from shoal.scenarios.kafka.content.clients import client_config
+from shoal.scenarios.kafka.java.jars import jars
+from shoal.scenarios.kafka.java.jvm import Jvm
+from shoal.scenarios.kafka.metrics import attribute
+from shoal.scenarios.kafka.process import Process, until
+from shoal.scenarios.kafka.security.clients import ClientSecurity
+from shoal.scenarios.kafka.security.listeners import BrokerTls
+from tests.brokers.proxy.reauthentication.clients import Outcome, kafka_python, librdkafka, values
+from tests.brokers.proxy.rig.data import new_topic, read
+from tests.support.shoal_process import (
+    ShoalProcess,
+    connected_to,
+    free_port_block,
+    running_shoal,
+    socket_inodes,
+    write_toml,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.scenarios.kafka.security.certificates import Authority
+    from shoal.scenarios.kafka.security.tokens import TokenIssuer
+
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("forgotten_sockets")]
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PYTHON = {"librdkafka": librdkafka, "kafka-python": kafka_python}
+SESSION_S, SESSIONS = 3.0, 3.5
+START_S = 60.0
+
+
+@pytest.fixture
+def cluster(issuer: TokenIssuer, authority: Authority, tmp_path: Path) -> Iterator[Cluster]:
+    sessions = dict.fromkeys(MECHANISMS, int(SESSION_S * 1000))
+    tls = BrokerTls(authority=authority)
+    spec = ClusterSpec(users={"alice": "right"}, tls=tls, tokens=issuer, reauthenticate_ms=sessions, jmx=True)
+    cluster = trio.run(Cluster.start, tmp_path / "cluster", spec)
+    yield cluster
+    cluster.kill_all()
+
+
+@pytest.mark.parametrize("listener", ["SASL", pytest.param("SASL_SSL", marks=pytest.mark.slow)])
+async def test_clients_renew_their_sessions_through_shoal(
+    cluster: Cluster, issuer: TokenIssuer, authority: Authority, tmp_path: Path, listener: str
+) -> None:
+    """With SASL_SSL, both sides of Shoal encrypt."""
+    ca = authority.certificate if listener == "SASL_SSL" else None
+    logins = {mechanism: _login(mechanism, issuer, ca) for mechanism in MECHANISMS}
+    address = cluster.nodes[1].secured_address(listener)
+    topics = {(kind, mechanism): new_topic(cluster, [[1]]) for kind in (*PYTHON, "java") for mechanism in MECHANISMS}
+    outcomes: dict[str, Outcome] = {}
+    stop, stop_file = Event(), tmp_path / "stop"
+
+    async with running_shoal(_shoal(address, authority if ca else None, tmp_path)) as shoal:
+        bootstrap = f"127.0.0.1:{shoal.ports[0]}"
+
+        async def run(kind: str, mechanism: str) -> None:
+            topic = topics[kind, mechanism]
+            call = partial(PYTHON[kind], bootstrap, topic, logins[mechanism], stop)
+            outcomes[topic] = await trio.to_thread.run_sync(call)
+
+        java = await _java(bootstrap, {topics["java", name]: login for name, login in logins.items()}, stop_file)
+        async with trio.open_nursery() as nursery:
+            for kind in PYTHON:
+                for mechanism in MECHANISMS:
+                    nursery.start_soon(run, kind, mechanism)
+            try:
+                await until(
+                    partial(_all_begun, cluster, set(topics.values())), within=START_S, what="traffic", poll_s=0.5
+                )
+                before = _connections(address, shoal)
+                await trio.sleep(SESSIONS * SESSION_S)
+                after = _connections(address, shoal)
+            finally:
+                stop.set()
+                stop_file.touch()
+        await until(lambda: not java.running, within=START_S, what="Java's clients to end")
+
+    assert java.exit_code == 0, java.tail()
+    told = [line.split()[1:] for line in java.output().splitlines() if line.startswith("outcome ")]
+    sent = {topic: int(count) for topic, count, _ in told} | {topic: one.sent for topic, one in outcomes.items()}
+    assert {topic for topic, one in outcomes.items() if one.received != values(one.sent)} == set()
+    assert {topic: [record.value for record in read(cluster.bootstrap, topic)[0]] for topic in topics.values()} == {
+        topic: values(sent[topic]) for topic in topics.values()
+    }
+    assert min(sent.values()) > 50
+    metrics = partial(attribute, cluster.nodes[1], f"kafka.server:type=socket-server-metrics,listener={listener},*")
+    renewed, refused, late = [
+        sum(map(float, await metrics(name)))
+        for name in (
+            "successful-reauthentication-total",
+            "failed-reauthentication-total",
+            "expired-connections-killed-count",
+        )
+    ]
+    errors = [error for one in outcomes.values() for error in one.errors]
+    assert refused == 0
+    assert late or not errors, errors
+    assert len(before - after) <= late, "no other connection that was used all the time was lost"
+    assert len(before) >= 2 * len(topics), "a producer's and a consumer's for each topic"
+    assert renewed >= 3 * (2 * len(topics) - late)
+    assert min(int(renewals) for _, _, renewals in told) >= 3 - late, told
+
+
+def _login(mechanism: str, issuer: TokenIssuer, ca: Path | None) -> ClientSecurity:
+    tokens = issuer if mechanism == "OAUTHBEARER" else None
+    return ClientSecurity(ca=ca, mechanism=mechanism, user="alice", password="right", tokens=tokens)
+
+
+def _shoal(brokers: str, authority: Authority | None, work: Path) -> ShoalProcess:
+    port = free_port_block(2)
+    cluster: dict[str, object] = {"name": "c", "bootstrap": brokers}
+    listener: dict[str, object] = {"name": "l", "cluster": "c", "listen": f"127.0.0.1:{port}", "ports": {1: port + 1}}
+    if authority is not None:
+        own = authority.server()
+        cluster["tls"] = {"ca": str(authority.certificate)}
+        listener["tls"] = {"certificate": str(own.certificate), "key": str(own.key)}
+    document = {"cluster": [cluster], "listener": [listener]}
+    config = write_toml(work / "shoal.toml", document)
+    return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port])
+
+
+async def _java(bootstrap: str, logins: dict[str, ClientSecurity], stop: Path) -> Process:
+    """`LongLived.java` with a producer and a consumer for each topic."""
+    assert shutil.which("javac"), "Java runs a source file only with a compiler"
+    work, arguments = stop.parent, [str(stop)]
+    for topic, login in logins.items():
+        config = login.write(work / f"{topic}.properties")
+        config.write_text(f"{config.read_text()}bootstrap.servers={bootstrap}\n")
+        arguments += [topic, str(config)]
+    options = tuple({option for login in logins.values() for option in login.jvm_options})
+    source = Path(__file__).with_name("LongLived.java")
+    argv = Jvm(lib=await jars("4.3.0"), options=options).argv(str(source), *arguments)
+    return Process(argv, log=work / "java.log", name="Java's clients")
+
+
+def _all_begun(cluster: Cluster, topics: set[str]) -> bool:
+    consumer = Consumer(client_config(cluster.bootstrap, group_id="unused"))
+    try:
+        return all(consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1] > 0 for topic in topics)
+    finally:
+        consumer.close()
+
+
+def _connections(address: str, shoal: ShoalProcess) -> set[str]:
+    """Shoal's connections to the broker."""
+    port = int(address.rpartition(":")[2])
+    return connected_to({port}) & socket_inodes(shoal.pid)

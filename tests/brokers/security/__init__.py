@@ -1,0 +1,1 @@
+"""Operators' tools and secrets on a secured cluster."""

@@ -1,0 +1,143 @@
+"""Shoal between a client and a broker that speak TLS, or one of them."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+import trio
+import trio.testing
+
+from shoal.proxy.config.settings import MIB, Limits
+from shoal.proxy.statistics import CloseCause
+from tests.support.rig import DEADLINE, BrokerSide, Tls, correlation_id, request, response, rig, until
+
+UNKNOWN_KEY = 99
+
+
+@pytest.mark.parametrize("tls", [*list(Tls), Tls.BOTH])
+async def test_frames_of_every_size_pass_both_ways(tls: Tls) -> None:
+    async with rig(tls=tls) as r:
+        client = await r.client()
+        rng = random.Random(1)
+        for number, size in enumerate((0, 1, 100, 16_384, 16_385, 300_000, 5 * MIB)):
+            body = rng.randbytes(size)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.send_in_chunks, request(UNKNOWN_KEY, 0, number, body), rng)
+                assert (await client.frame()) == response(number, b"\0\4test" + body)
+
+
+async def test_a_client_that_does_not_read_pauses_its_broker() -> None:
+    """And when it reads again, it gets every byte, in order."""
+    size = 32 * MIB
+    payload = random.Random(1).randbytes(MIB)
+
+    async def answer(broker: BrokerSide, frame: bytes) -> None:
+        await broker.send(struct.pack(">ii", 4 + size, correlation_id(frame)))
+        for _ in range(size // MIB):
+            await broker.stream.send_all(payload)
+
+    async with rig(answer, tls=Tls.BOTH) as r:
+        client = await r.client()
+        await client.send(request(UNKNOWN_KEY, 0, 1))
+        await until(lambda: bool(r.listener.connections) and r.connection.connected and r.connection.client_out.blocked)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert r.connection.responses.received < size // 2
+        assert await client.read(8) == struct.pack(">ii", 4 + size, 1)
+        for _ in range(size // MIB):
+            assert await client.read(MIB) == payload
+
+
+async def test_requests_and_answers_at_the_same_time() -> None:
+    """Both directions are full: no write waits for a read, and no read for a write."""
+    count, body = 40, bytes(range(256)) * 1024
+
+    async with rig(tls=Tls.BOTH) as r:
+        client = await r.client()
+
+        async def send() -> None:
+            for number in range(count):
+                await client.send(request(UNKNOWN_KEY, 0, number, body))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            for number in range(count):
+                assert await client.frame() == response(number, b"\0\4test" + body)
+
+
+async def test_a_client_that_never_greets_is_closed_after_the_login_timeout() -> None:
+    async with rig(tls=Tls.BOTH, limits=Limits(login_timeout=0.1)) as r:
+        stream = await trio.open_tcp_stream("127.0.0.1", r.listener.port)
+        async with stream:
+            with trio.fail_after(DEADLINE):
+                assert await stream.receive_some() == b""
+        assert await r.closed() == {CloseCause.LOGIN_TIMEOUT: 1}
+        assert not r.broker.sides
+        assert not r.listener.tally.active
+
+
+async def test_a_drain_does_not_wait_for_handshakes() -> None:
+    async with rig(tls=Tls.BOTH, limits=Limits(drain_seconds=1000)) as r:
+        stream = await trio.open_tcp_stream("127.0.0.1", r.listener.port)
+        async with stream:
+            await stream.send_all(b"\x16\x03\x01")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            r.server.drain()
+            with trio.fail_after(DEADLINE):
+                assert await stream.receive_some() == b""
+
+
+@pytest.mark.parametrize("first", [b"\0\0\0\x10" + bytes(16), b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-x\r\n"])
+async def test_a_client_without_tls_is_refused_in_words(first: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(tls=Tls.BOTH) as r:
+        stream = await trio.open_tcp_stream("127.0.0.1", r.listener.port)
+        async with stream:
+            await stream.send_all(first)
+            with trio.fail_after(DEADLINE):
+                while await stream.receive_some():  # an alert
+                    pass
+        assert await r.closed() == {CloseCause.HANDSHAKE_FAILED: 1}
+    assert "TLS handshake failed: the client" in caplog.text
+
+
+async def test_a_port_scan_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(tls=Tls.BOTH) as r:
+        await (await trio.open_tcp_stream("127.0.0.1", r.listener.port)).aclose()
+        assert await r.closed() == {CloseCause.CLIENT_CLOSED: 1}
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_a_broker_that_closes_in_the_middle_of_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig(tls=Tls.TO_BROKER) as r:
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        (cluster,) = r.server.clusters.values()
+        cluster.bootstrap = (cluster.bootstrap[0]._replace(port=listener.socket.getsockname()[1]),)
+
+        async def close(stream: trio.SocketStream) -> None:
+            await stream.receive_some()
+            await stream.send_all(b"\x16\x03\x03")
+            await stream.aclose()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, close, [listener])
+            client = await r.client()
+            await client.send(request(UNKNOWN_KEY, 0, 1))
+            assert await client.at_end()
+            assert await r.closed() == {CloseCause.UPSTREAM_UNREACHABLE: 1}
+            nursery.cancel_scope.cancel()
+    assert "handshake" in caplog.text
+
+
+async def test_a_client_that_leaves_during_the_handshake_with_the_broker() -> None:
+    """The handshake with the broker is given up when Shoal ends; nothing is left behind."""
+    async with rig(tls=Tls.TO_BROKER) as r:
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        async with listener:
+            (cluster,) = r.server.clusters.values()
+            cluster.bootstrap = (cluster.bootstrap[0]._replace(port=listener.socket.getsockname()[1]),)
+            client = await r.client()
+            await client.send(request(UNKNOWN_KEY, 0, 1))
+            await until(lambda: bool(r.listener.connections))
+            r.server.drain()
+            assert await r.closed() == {CloseCause.DRAINED: 1}
