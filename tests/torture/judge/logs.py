@@ -45,7 +45,9 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"check the address; retried on each", _BROKER, _LINK),
     _expected(r"no answer within .*connect-timeout.*; retried on each", _BROKER, _LINK),
     # A login at Shoal waits for the broker's API versions: the broker or the client is not reached.
-    _expected(r"no login in time: limits.login-timeout", _BROKER, _LINK, {"pause-mirror"}),
+    _expected(r"no login in time: limits.login-timeout", _BROKER, _LINK, {"pause-mirror", "pause-shoal"}),
+    # The client has ended, or has waited for longer than its own limit.
+    _expected(r"the client closed the connection in the middle of the TLS handshake", _LINK, _MIRROR, {"pause-shoal"}),
     # Errors of the target that are retried: its leaders move, its replicas are not in sync, its coordinators are away.
     _expected(r"error (6 \(NOT_LEADER|5 \(LEADER_NOT_AVAIL|3 \(UNKNOWN_TOPIC_OR_PART)", _BROKER, _LINK, _TOPIC),
     _expected(
