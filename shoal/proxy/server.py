@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from shoal.proxy.config.settings import Mode, Settings
-    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.errors import OperatorError
 
 __all__ = ["Server", "serve"]
 
 log = logging.getLogger("shoal.server")
 
-Paths = "Mapping[Mode, Callable[[Listener], Path]]"
+Paths = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
 """The path of each mode; a missing mode is served as plain."""
 
 
@@ -55,7 +56,7 @@ class Server:
     def __init__(
         self,
         settings: Settings,
-        paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
+        paths: Mapping[Mode, Callable[[Listener], Path[Connection]]] | None = None,
         *,
         learn: bool = True,
         check_seconds: float = CHECK_SECONDS,
@@ -176,7 +177,7 @@ def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | 
 async def serve(
     settings: Settings,
     *,
-    paths: Mapping[Mode, Callable[[Listener], Path]] | None = None,
+    paths: Mapping[Mode, Callable[[Listener], Path[Connection]]] | None = None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file."""

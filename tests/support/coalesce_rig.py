@@ -46,7 +46,8 @@ from tests.support.shoal_process import free_port_block
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
     from tests.support.rig import Answer, BrokerSide
 
@@ -219,7 +220,7 @@ async def coalesce_rig(
     limits: Limits | None = None,
     takes_sets: bool = False,
     capture: CaptureSettings | None = None,
-    path: Callable[[Listener], Path] = CoalescePath,
+    path: Callable[[Listener], Path[Connection]] = CoalescePath,
     answer: Answer | None = None,
     proofs: Callable[[ClusterSettings], MultiBatchProofs] = MultiBatchProofs,
     **coalescing: Any,

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import NamedCredentials, SaslSettings
     from shoal.proxy.config.settings import RawCaptureSettings
-    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import CloseCause
 
@@ -243,7 +244,7 @@ async def rig(
     *,
     limits: Limits | None = None,
     nodes: NodePorts | None = None,
-    path: Callable[[Listener], Path] | None = None,
+    path: Callable[[Listener], Path[Connection]] | None = None,
     max_connections: int = 100,
     broker: FakeBroker | None = None,
     raw_capture: RawCaptureSettings | None = None,

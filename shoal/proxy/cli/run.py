@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.proxy.config.settings import ListenerSettings, Settings
-    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.server import Server
 
@@ -77,8 +78,8 @@ async def _serve(
     everything.cancel()
 
 
-def _plain_path(listener: Listener) -> Path:
-    path: Path = CoalescePath(listener) if listener.settings.coalesce else PlainPath(listener)
+def _plain_path(listener: Listener) -> Path[Connection]:
+    path: Path[Connection] = CoalescePath(listener) if listener.settings.coalesce else PlainPath(listener)
     return LegacyPath(listener, path) if listener.settings.legacy else path
 
 

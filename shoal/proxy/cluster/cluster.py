@@ -68,7 +68,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
         self.first_question: trio.Event | None = None  # set when the first metadata request is answered or has failed
-        self.demands_login = False  # clients must log in at the brokers, as far as it is known
+        self._demands_login = False
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
         self.capture: Capture | None = None  # the traffic index
@@ -93,6 +93,14 @@ class Cluster:
     def upstream_with(self, credentials: str | None) -> Upstream:
         """The way to the brokers with named credentials; None: those of `[cluster.sasl]`, or none."""
         return self.upstream if credentials is None else self._upstreams[credentials]
+
+    @property
+    def demands_login(self) -> bool:
+        """Clients must log in at the brokers, as far as it is known."""
+        return self._demands_login
+
+    def note_login(self, *, is_demanded: bool) -> None:
+        self._demands_login = is_demanded
 
     def watched(
         self, upstream: Transport, listener: str, node_id: int | None, number: int
@@ -188,13 +196,13 @@ class Cluster:
                 raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
             if await self._has_tls():
                 raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {TLS_BROKER}") from error
-            self.demands_login = not self.logs_in  # without TLS or SASL, brokers answer
+            self.note_login(is_demanded=not self.logs_in)  # without TLS or SASL, brokers answer
             raise NotLearned(f"{error}: does it want SASL or TLS?") from error
         except ForeignProtocol as error:
             raise NotReached(f"{', '.join(map(str, self.bootstrap))}: {error}") from error
         except RemoteProtocolError as error:
             raise NotLearned(str(error)) from error
-        self.demands_login = False
+        self.note_login(is_demanded=False)
         self.learn(metadata)
         return metadata
 

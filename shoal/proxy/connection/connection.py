@@ -26,7 +26,7 @@ import math
 import socket
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -36,7 +36,8 @@ from shoal.protocol.wire.framing import FIRST_BYTES, check_frame_size
 from shoal.proxy.capture.annotations import OWN
 from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
-from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
+from shoal.proxy.connection.broker_session import SessionRenewal
+from shoal.proxy.connection.client_session import ClientSession, LoginAtBroker, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
@@ -53,7 +54,7 @@ from shoal.proxy.net.transport import (
     says_something,
     until_readable,
 )
-from shoal.proxy.net.upstream import LoginFailed, UpstreamRefused, UpstreamUnreachable
+from shoal.proxy.net.upstream import UpstreamRefused, UpstreamUnreachable
 from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
 
 if TYPE_CHECKING:
@@ -61,19 +62,16 @@ if TYPE_CHECKING:
 
     from shoal.protocol.capture.index.pending import RequestAnnotation
     from shoal.proxy.cluster.bound_port import BoundPort
-    from shoal.proxy.cluster.cluster import Cluster
-    from shoal.proxy.config.settings import Limits, ListenerSettings
-    from shoal.proxy.connection.pace import Pace, Pacing
+    from shoal.proxy.connection.client_session import Guest
+    from shoal.proxy.connection.listener_api import ListenerApi
+    from shoal.proxy.connection.pace import Pace
     from shoal.proxy.connection.pending import Answer, Backlog, Gate
     from shoal.proxy.connection.pump import Pump
-    from shoal.proxy.connection.routes import RouteTable
-    from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.client import Client
-    from shoal.proxy.net.transport import Buffer, SocketTransport
-    from shoal.proxy.net.upstream import BrokerConnection, Session
-    from shoal.proxy.statistics import PathStatistics
+    from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.net.upstream import BrokerConnection
 
-__all__ = ["COMPLAINT_SECONDS", "Connection", "ListenerApi", "Path"]
+__all__ = ["COMPLAINT_SECONDS", "Connection"]
 
 log = logging.getLogger("shoal.connection")
 
@@ -83,10 +81,15 @@ COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most t
 class Connection:
     """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path."""
 
-    def __init__(self, client: Client, bound_port: BoundPort, listener: ListenerApi, number: int, guest: Guest) -> None:
+    def __init__(
+        self, client: Client, bound_port: BoundPort, listener: ListenerApi[Connection], number: int, guest: Guest
+    ) -> None:
         self.client = client
         self.number = number
         self.guest = guest
+        self.login_at_broker = LoginAtBroker(
+            guest, listener.cluster, listener.limits, follows=listener.login is None, done=self._let_large_frames_pass
+        )
         self.bound_port = bound_port
         self.node_id = bound_port.node_id
         self.listener = listener
@@ -104,8 +107,6 @@ class Connection:
         self.backlog: Backlog | None = None  # requests that the path takes and answers itself
         self.in_flight: deque[int | PendingAnswer] = deque()
         self.asked = 0
-        self.login_rounds = 1  # SaslAuthenticate answers until the client has logged in at the broker
-        self.login_tokens = 0  # answers to tokens without a Kafka header
         self.state = State.SILENT
         self.handling = False  # a route's handler runs
         self.connected = False  # the two pumps exist
@@ -116,7 +117,6 @@ class Connection:
         self.timeouts = Timeouts()
         self.scope = trio.CancelScope()
         self._request_scope = trio.CancelScope()
-        self._renewal = trio.Lock()
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer} ({self.client_id}) -> {self.bound_port}>"
@@ -201,6 +201,10 @@ class Connection:
     def _use_routes(self) -> None:
         self.requests.use(self.routes if self._first_routes is None else self._first_routes)
 
+    def _let_large_frames_pass(self) -> None:
+        if self.connected:
+            self.requests.allow_large_frames()
+
     @property
     def principal(self) -> str | None:
         return None if self.session is None else self.session.principal
@@ -211,7 +215,7 @@ class Connection:
         self.client_out, self.upstream_out = SendSide(self._client), SendSide(self._broker)
         self.requests = RequestPump(self, self._client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
-        self._login_due(upstream.session)
+        self.renewal = SessionRenewal(upstream.session, self.requests, self._ask_to_log_in, self._cannot_log_in_again)
         self._use_routes()
         self.connected = True
         self._report(Event.CONNECTED)
@@ -355,27 +359,6 @@ class Connection:
         )
         self.listener.ended(self, self.cause)
 
-    # -- login at the broker ---------------------------------------------------------------------------------------
-
-    def logged_in_at_broker(self) -> None:
-        """The client has logged in at the broker, which demands it; or it turns out that none is demanded."""
-        if self.guest.is_stranger:
-            self.guest.logged_in()
-            if self.connected:
-                self.requests.allow_large_frames()
-
-    def served_without_login(self) -> None:
-        """The broker has answered an ordinary request of a client that has not logged in: it demands no login."""
-        if self.guest.is_stranger:
-            self.cluster.demands_login = False
-            self.logged_in_at_broker()
-
-    def token_answered(self, is_last: bool) -> None:
-        """The broker has accepted a SASL token that followed SaslHandshake v0."""
-        self.login_tokens += 1
-        if is_last:
-            self.logged_in_at_broker()
-
     # -- for the routes --------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -404,8 +387,8 @@ class Connection:
         note: RequestAnnotation | None = None,
     ) -> None:
         """From a handler: send a request frame to the broker for the client. `Decision.SILENT`: it has no answer."""
-        if self.requests.login_due is not None:
-            await self._renew_before_request()
+        if self.renewal.is_due:
+            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
         if not isinstance(answer, Decision):
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
@@ -414,8 +397,8 @@ class Connection:
         self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
     ) -> OwnRequest:
         """From a handler: send a request of Shoal's own. A `gate` needs a quiet connection. Raises UpstreamLost."""
-        if self.requests.login_due is not None:
-            await self._renew_before_request()
+        if self.renewal.is_due:
+            await self.renewal.before_request(answers_are_due=bool(self.in_flight))
         return await self._post(buffers, note, gate)
 
     async def _post(self, buffers: Sequence[Buffer], note: RequestAnnotation, gate: Gate | None) -> OwnRequest:
@@ -438,9 +421,8 @@ class Connection:
 
         If a login is due, that is sent instead.
         """
-        if self._is_login_due:
-            self._tasks.start_soon(self._renew_idle)
-            return
+        if self.renewal.is_due:
+            return self._tasks.start_soon(self.renewal.while_idle)
         self._expect([frame], OwnRequest())
         self.asked += 1
         self._note_for_index(frame, OWN)
@@ -450,51 +432,19 @@ class Connection:
         except PeerLost as error:
             self.abort(CloseCause.UPSTREAM_LOST, str(error))
 
-    # -- sessions (KIP-368) ----------------------------------------------------------------------------------------
-
-    def _login_due(self, session: Session | None) -> None:
-        if session is not None and session.due_at < math.inf:
-            self.requests.login_due = session.due_at
-        else:
-            self.requests.login_due = None
-
-    @property
-    def _is_login_due(self) -> bool:
-        due = self.requests.login_due
-        return due is not None and trio.current_time() >= due
-
     async def log_in_again(self) -> None:
-        """Before the client's next request is read: Shoal logs in again at the broker. Raises UpstreamLost."""
+        """From the request pump, before it reads the client's next request. Raises UpstreamLost."""
         await self.requests.until_quiet()
         with self.handling_request():
-            await self._renew()
+            await self.renewal.renew()
 
-    async def _renew_before_request(self) -> None:
-        """From a handler. Where answers are due, the request belongs to those before it, and goes at once."""
-        if self._is_login_due and (self._renewal.locked() or not self.in_flight):
-            await self._renew()
-
-    async def _renew_idle(self) -> None:
-        with suppress(UpstreamLost):  # the response pump ends the connection
-            await self._renew()
-
-    async def _renew(self) -> None:
-        session = self.upstream.session
-        assert session is not None
-        async with self._renewal:
-            if not self._is_login_due:
-                return  # another task has done it meanwhile
-            try:
-                await session.renew(self._ask_alone)
-            except LoginFailed as error:
-                self.note(CloseCause.UPSTREAM_LOGIN, f"the session has ended, and Shoal cannot log in again: {error}")
-                with suppress(OSError):
-                    self._broker.shutdown(socket.SHUT_RDWR)  # ends both pumps, as the broker does
-                raise UpstreamLost(str(error)) from error
-            self._login_due(session)
-
-    async def _ask_alone(self, frame: bytes) -> bytearray:
+    async def _ask_to_log_in(self, frame: bytes) -> bytearray:
         return await (await self._post([frame], OWN, None)).frame()
+
+    def _cannot_log_in_again(self, why: str) -> None:
+        self.note(CloseCause.UPSTREAM_LOGIN, f"the session has ended, and Shoal cannot log in again: {why}")
+        with suppress(OSError):
+            self._broker.shutdown(socket.SHUT_RDWR)  # ends both pumps, as the broker does
 
     async def ask(self, buffers: Sequence[Buffer]) -> bytearray:
         """From a handler: `post`, and wait for the answer, which follows all earlier ones. Raises UpstreamLost."""
@@ -528,7 +478,9 @@ class Connection:
 
     def check_progress(self, now: float) -> None:
         """Once a second: end if nothing moves, or if the client would reach the right broker by reconnecting."""
-        found = self.timeouts.check(self._progress(), self.limits, now) or self._check_login(now)
+        found = self.timeouts.check(self._progress(), self.limits, now)
+        if found is None:
+            found = self.login_at_broker.check(self.responses.opaque if self.connected else 0, now)
         if found is not None:
             self.abort(*found)
         elif self.provisional and not self.bound_port.leads_nowhere:
@@ -536,17 +488,6 @@ class Connection:
         elif self.connected and self.session is not None and now >= self.session.ends_at:
             assert self.listener.login is not None  # other sessions do not end
             self.requests.use(self.listener.login.expired)
-
-    def _check_login(self, now: float) -> tuple[CloseCause, str] | None:
-        if not self.guest.is_stranger:
-            return None
-        if self.connected and self.responses.opaque > self.login_tokens:
-            self.served_without_login()
-        elif self.listener.login is None and not self.cluster.demands_login:
-            self.logged_in_at_broker()  # another client has shown that none is demanded
-        elif now >= self.guest.login_by:
-            return CloseCause.LOGIN_TIMEOUT, f"limits.login-timeout = {self.limits.login_timeout:g} s"
-        return None
 
     def _progress(self) -> Progress:
         if not self.connected:
@@ -591,93 +532,3 @@ class Connection:
             from_upstream=responses.received,
             to_client=self.client_out.sent,
         )
-
-
-class Path(Protocol):
-    """A listener's mode. The core knows features only through this interface."""
-
-    routes: RouteTable[Connection]
-
-    def opened(self, connection: Connection) -> None:
-        """A client has sent its first bytes, and its broker is connected."""
-
-    def closed(self, connection: Connection) -> None: ...
-
-    def tick(self, now: float) -> None:
-        """Called every second."""
-
-    def statistics(self) -> tuple[PathStatistics, ...]: ...
-
-    def end(self) -> None:
-        """The listener is closed, and so are its connections."""
-
-
-class Guest(Protocol):
-    """This connection in the listener's counts (listener/admission.py)."""
-
-    @property
-    def is_stranger(self) -> bool:
-        """It has yet to log in."""
-
-    @property
-    def login_by(self) -> float:
-        """When a stranger's time is over."""
-
-    def logged_in(self) -> None: ...
-
-    def ended(self, now: float, *, by_broker: bool = False) -> None: ...
-
-
-class LoginApi(Protocol):
-    """Clients log in at Shoal (`login`)."""
-
-    @property
-    def routes(self) -> RouteTable[Connection]:
-        """Those of the path, and of a later login."""
-
-    @property
-    def expired(self) -> RouteTable[Connection]:
-        """Those of a connection whose session has ended."""
-
-    async def log_in(self, connection: Connection, transport: SocketTransport) -> ClientSession | None:
-        """None: the client is not let in, and the cause is noted.
-
-        Raises RemoteProtocolError, PeerLost and UpstreamUnreachable.
-        """
-
-
-class ListenerApi(Protocol):
-    """The listener, for a connection and its routes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def settings(self) -> ListenerSettings: ...
-    @property
-    def cluster(self) -> Cluster: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def pacing(self) -> Pacing: ...
-    @property
-    def gate(self) -> RouteTable[Connection] | None:
-        """The routes of a connection whose client id is not known yet."""
-
-    @property
-    def login(self) -> LoginApi | None: ...
-    @property
-    def throttle(self) -> LogThrottle: ...
-
-    def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
-        """The address at which a client reaches the broker. Raises NoPort."""
-
-    def learn(self, frame: Buffer, version: int) -> None:
-        """Read from a Metadata answer what shallow mirroring and the index need."""
-
-    def complain(self, what: str) -> None:
-        """Log an error that may recur on every connection, at a limited rate."""
-
-    def ended(self, connection: Connection, cause: CloseCause) -> None:
-        """Both sockets of a connection are closed."""

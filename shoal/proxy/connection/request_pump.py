@@ -121,7 +121,7 @@ class RequestPump(Pump, Generic[C]):
         if self._pace is not None:
             self._receive_into = self._receive_paced
         self.without_answers = False  # the broker is lost
-        self.login_due: float | None = None  # when Shoal must log in again, before another request
+        self.login_due: float | None = None
         self.requests = 0
         self.tokens = 0  # frames still to come that are SASL tokens without a Kafka header
 
@@ -154,6 +154,10 @@ class RequestPump(Pump, Generic[C]):
     def use(self, routes: RouteTable[C]) -> None:
         """From the next request on."""
         self._routes = routes
+
+    def log_in_at(self, due: float | None) -> None:
+        """Shoal must log in again at that time, before another request; None: never."""
+        self.login_due = due
 
     def stop(self) -> None:
         """Complete the current request, and read no other."""

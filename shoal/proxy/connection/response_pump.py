@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.proxy.config.settings import Limits
+    from shoal.proxy.connection.client_session import LoginAtBroker
     from shoal.proxy.connection.pending import Gate, Skimmer
     from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
@@ -44,8 +45,8 @@ class Owner(Protocol):
     @property
     def requests(self) -> Requests: ...
 
-    def token_answered(self, is_last: bool) -> None:
-        """A SASL token that followed SaslHandshake v0 is answered."""
+    @property
+    def login_at_broker(self) -> LoginAtBroker: ...
 
 
 class ResponsePump(Pump):
@@ -251,7 +252,7 @@ class ResponsePump(Pump):
         entry = self._in_flight.popleft()
         assert isinstance(entry, PendingAnswer)
         assert isinstance(entry.answer, Token)
-        self._connection.token_answered(entry.answer.is_last)
+        self._connection.login_at_broker.token_answered(entry.answer.is_last)
         self.opaque += 1
         pos += SIZE_BYTES + size
         self.remaining = max(pos - end, 0)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.wire.types import Buffer
-    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.connection.pending import Answer, PendingAnswer
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.listener.listener import Listener
@@ -59,14 +60,14 @@ class LegacyPath:
     def __init__(
         self,
         listener: Listener,
-        base: Path | None = None,
+        base: Path[Connection] | None = None,
         *,
         grace: float = GRACE,
         quiet: float = QUIET_SECONDS,
         max_plain: int = MAX_PLAIN,
     ) -> None:
         self.listener = listener
-        self.base: Path = base or PlainPath(listener)
+        self.base: Path[Connection] = base or PlainPath(listener)
         self.settings = listener.settings.legacy_options
         self.clients = LegacyClients(listener.name)
         self.tally = LegacyTally()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.security import ListenerTls
     from shoal.proxy.config.settings import Limits, ListenerSettings
-    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.admission import Guest
     from shoal.proxy.listener.server_names import ServerNames
     from shoal.proxy.net.client import Client
@@ -66,7 +66,7 @@ class Listener:
         settings: ListenerSettings,
         cluster: Cluster,
         limits: Limits,
-        path: Callable[[Listener], Path],
+        path: Callable[[Listener], Path[Connection]],
         strangers: Strangers | None = None,
     ) -> None:
         self.settings = settings
@@ -101,7 +101,7 @@ class Listener:
         self._saved_state = _read_state(settings)
         self.endpoints = PortAssignments(settings.name, settings.nodes, self._saved_state.nodes)
         cluster.when_identified.append(self._identified)
-        self.path: Path = path(self)
+        self.path: Path[Connection] = path(self)
         self.login = None if settings.sasl is None else ClientLogin(settings.sasl, self)
         if self.login is None and (cluster.logs_in or settings.principals):
             self.path.routes.update(REFUSED_LOGINS)

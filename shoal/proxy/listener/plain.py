@@ -58,7 +58,7 @@ class PlainPath:
 
 def _addresses(connection: Connection, entry: PendingAnswer, frame: Buffer) -> Buffer | Sequence[Buffer]:
     if connection.guest.is_stranger:
-        connection.served_without_login()
+        connection.login_at_broker.served()
     return rewrite_endpoints(entry.api_key, entry.api_version, frame, connection.lookup)
 
 
@@ -127,10 +127,10 @@ def _handshake_answered(mechanism: str, connection: Connection, entry: PendingAn
     error_at = response_body(frame, ApiKey.SASL_HANDSHAKE, entry.api_version)
     if any(frame[error_at : error_at + 2]):
         return frame
-    connection.cluster.demands_login = True
     rounds = TOKEN_ROUNDS.get(mechanism)
+    # GSSAPI has no fixed number, and its first round shows a valid ticket
+    connection.login_at_broker.handshake_accepted(rounds or 1)
     if entry.api_version > 0:
-        connection.login_rounds = rounds or 1  # GSSAPI has no fixed number, and the first one shows a valid ticket
         return frame
     if rounds is None:
         raise RemoteProtocolError(
@@ -149,9 +149,7 @@ def _authenticate_answered(connection: Connection, entry: PendingAnswer, frame: 
         return frame
     token = accepted_token(frame, entry.api_version)
     if token is not None and not token.startswith(b"{"):  # OAUTHBEARER's error (RFC 7628, 3.2.2): its login goes on
-        connection.login_rounds -= 1
-        if connection.login_rounds <= 0:
-            connection.logged_in_at_broker()
+        connection.login_at_broker.authenticate_accepted()
     return frame
 
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.config.security import ListenerSasl
     from shoal.proxy.config.settings import ListenerSettings
-    from shoal.proxy.connection.connection import Connection, ListenerApi
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.login.dialogue import Reply
     from shoal.proxy.net.transport import Buffer, SocketTransport
@@ -67,7 +68,7 @@ class ClientLogin:
     def __init__(
         self,
         settings: ListenerSasl,
-        listener: ListenerApi,
+        listener: ListenerApi[Connection],
         *,
         tokens: BearerTokens | None = None,
         pause: float = _PAUSE_SECONDS,

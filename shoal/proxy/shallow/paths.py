@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shoal.proxy.config.settings import Settings
-    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
 
 __all__ = ["shallow_paths"]
@@ -24,7 +25,7 @@ __all__ = ["shallow_paths"]
 
 def shallow_paths(
     settings: Settings, *, clock: Callable[[], float] = trio.current_time
-) -> Mapping[Mode, Callable[[Listener], Path]]:
+) -> Mapping[Mode, Callable[[Listener], Path[Connection]]]:
     """For `serve`. Each wrapping listener shares an interlock with its pair; several may have the same pair."""
     named = {listener.name: listener for listener in settings.listeners}
     interlocks = {
@@ -35,7 +36,7 @@ def shallow_paths(
 
     clusters = {listener.name: ClusterPair(listener) for listener in settings.listeners if listener.pair is not None}
 
-    def wrap(listener: Listener) -> Path:
+    def wrap(listener: Listener) -> Path[Connection]:
         interlock = interlocks.get(listener.name) or Interlock.unpaired()
         both = clusters.get(listener.name)
         if both is not None:
@@ -44,7 +45,7 @@ def shallow_paths(
             listener, interlock, both, has_keys_sample=settings.capture.has_keys_sample if settings.capture else 0
         )
 
-    def unwrap(listener: Listener) -> Path:
+    def unwrap(listener: Listener) -> Path[Connection]:
         for name, both in clusters.items():
             if named[name].pair == listener.name:
                 both.join(listener)

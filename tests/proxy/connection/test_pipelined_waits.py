@@ -18,7 +18,8 @@ from tests.support.rig import request, response, rig, until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.proxy.connection.connection import Connection, Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
 
 pytestmark = pytest.mark.usefixtures("lane")
@@ -26,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("lane")
 HEARTBEAT = 12  # an API that passes undecoded
 
 
-def legacy(listener: Listener) -> Path:
+def legacy(listener: Listener) -> Path[Connection]:
     return LegacyPath(listener, CoalescePath(listener))
 
 
 @pytest.mark.parametrize("path", [CoalescePath, legacy])
-async def test_a_produce_between_two_other_requests(path: Callable[[Listener], Path]) -> None:
+async def test_a_produce_between_two_other_requests(path: Callable[[Listener], Path[Connection]]) -> None:
     """The third waits for the answer to the second, not for what the second waited for."""
     first, last = request(HEARTBEAT, 3, 901), request(HEARTBEAT, 3, 902)
     async with coalesce_rig(path=path) as r:
@@ -56,7 +57,7 @@ async def test_a_wait_for_what_is_there_costs_its_own_connection_and_no_other(
     def decide(connection: Connection, first: memoryview) -> Wait | None:
         return None if enough.is_set() else Wait(nothing)
 
-    def path(listener: Listener) -> Path:
+    def path(listener: Listener) -> Path[Connection]:
         made = PlainPath(listener)
         made.routes = table({HEARTBEAT: Route(decide=decide)})
         return made

@@ -25,7 +25,8 @@ from tests.support.rig import api_key, correlation_id, request, response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shoal.proxy.connection.connection import Path
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
     from tests.support.rig import BrokerSide
     from tests.support.shallow.rig import Producer
@@ -34,7 +35,7 @@ HEARTBEAT = 12
 SPINS = 20.0  # seconds until the alarm
 _EMPTY = {ApiKey.METADATA: bytes(12), ApiKey.API_VERSIONS: bytes(6)}  # answers without topics or brokers
 
-PATHS: dict[str, Callable[[Listener], Path]] = {
+PATHS: dict[str, Callable[[Listener], Path[Connection]]] = {
     "plain": PlainPath,
     "coalescing": CoalescePath,
     "legacy": LegacyPath,

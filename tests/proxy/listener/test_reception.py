@@ -216,7 +216,7 @@ async def log_in(client: Peer, mechanism: str = "PLAIN", rounds: int = 1) -> Non
 
 async def test_frames_of_a_client_that_has_yet_to_log_in_are_small() -> None:
     async with rig(secured(), limits=SMALL_FRAMES) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         stranger = await r.client()
         await stranger.send(LARGE[:100])
         assert await is_closed(stranger)
@@ -226,7 +226,7 @@ async def test_frames_of_a_client_that_has_yet_to_log_in_are_small() -> None:
 @pytest.mark.parametrize(("mechanism", "rounds"), [("PLAIN", 1), ("SCRAM-SHA-256", 2), ("GSSAPI", 1)])
 async def test_after_its_login_a_client_may_send_large_frames(mechanism: str, rounds: int) -> None:
     async with rig(secured(mechanism_rounds=rounds), limits=SMALL_FRAMES) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await log_in(client, mechanism, rounds)
         assert not r.connection.guest.is_stranger
@@ -236,7 +236,7 @@ async def test_after_its_login_a_client_may_send_large_frames(mechanism: str, ro
 
 async def test_one_round_of_scram_is_no_login() -> None:
     async with rig(secured(), limits=SMALL_FRAMES) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await log_in(client, "SCRAM-SHA-256", 1)
         assert r.connection.guest.is_stranger
@@ -246,7 +246,7 @@ async def test_one_round_of_scram_is_no_login() -> None:
 
 async def test_a_refused_login_is_no_login() -> None:
     async with rig(secured(refuses=True), limits=SMALL_FRAMES) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await log_in(client)
         assert r.connection.guest.is_stranger
@@ -271,7 +271,7 @@ async def test_without_a_login_the_first_request_may_be_large() -> None:
 async def test_a_broker_that_answers_without_a_login_demands_none() -> None:
     """After a wrong guess."""
     async with rig(limits=Limits(login_timeout=1000, login_frame_bytes=1000), check_seconds=0.02) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await served(client)
         await until(lambda: not r.connection.guest.is_stranger)
@@ -282,7 +282,7 @@ async def test_a_broker_that_answers_without_a_login_demands_none() -> None:
 
 async def test_a_wrong_guess_costs_no_other_client_its_connection() -> None:
     async with rig(limits=Limits(login_timeout=0.3), check_seconds=0.02) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         silent = await r.client()
         await served(await r.client())
         await trio.sleep(0.5)
@@ -293,7 +293,7 @@ async def test_a_wrong_guess_costs_no_other_client_its_connection() -> None:
 async def test_a_client_that_does_not_log_in_in_time_is_closed(first: bytes) -> None:
     limits = Limits(login_timeout=0.05)
     async with rig(secured(), limits=limits, check_seconds=0.02) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await client.send(first)
         await is_closed(client)
@@ -309,7 +309,7 @@ async def test_without_a_login_a_silent_client_may_stay() -> None:
 
 async def test_clients_without_a_login_are_limited_and_the_others_are_not() -> None:
     async with rig(secured(), limits=Limits(unauthenticated_per_address=2)) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         for _ in range(5):
             await log_in(await r.client())
         strangers = [await r.client() for _ in range(2)]
@@ -330,7 +330,7 @@ async def test_tokens_after_an_old_handshake_are_a_login() -> None:
             await echo(broker, frame)
 
     async with rig(answer, limits=SMALL_FRAMES) as r:
-        r.listener.cluster.demands_login = True
+        r.listener.cluster.note_login(is_demanded=True)
         client = await r.client()
         await client.send(sasl(HANDSHAKE, 0, 1, "PLAIN"))
         await client.frame()
