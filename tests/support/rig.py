@@ -121,9 +121,9 @@ class Peer:
         self.stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, struct.pack("ii", 1, 0))
         await self.stream.aclose()
 
-    async def at_end(self) -> bool:
+    async def at_end(self, within: float = DEADLINE) -> bool:
         """Wait until the other side closes; -> whether nothing arrived before."""
-        with trio.fail_after(DEADLINE):
+        with trio.fail_after(within):
             try:
                 return not self._buffer and not await self.stream.receive_some()
             except trio.BrokenResourceError:

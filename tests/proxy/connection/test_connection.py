@@ -13,7 +13,20 @@ import trio.testing
 from shoal.proxy.config.settings import KIB, MIB, Limits
 from shoal.proxy.net.transport import BUFFER_SIZE
 from shoal.proxy.statistics import CloseCause
-from tests.support.rig import BrokerSide, FakeBroker, Peer, correlation_id, echo, request, response, rig, silent, until
+from tests.support.rig import (
+    TLS,
+    BrokerSide,
+    FakeBroker,
+    Peer,
+    Tls,
+    correlation_id,
+    echo,
+    request,
+    response,
+    rig,
+    silent,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,6 +149,53 @@ async def test_what_is_not_kafka_is_refused_in_clear_words(
         assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
         assert not r.broker.received
     assert message in caplog.text
+
+
+NOISE = b"\x7f\xff\xff\xff" + bytes(8)
+
+
+@pytest.mark.parametrize("noise", [NOISE, NOISE[:4], b"\xff" * 12, b"SSH-2.0-x\r\n"])
+async def test_noise_does_not_reach_the_broker(noise: bytes) -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.send(noise)
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
+        assert not r.broker.sides
+
+
+@pytest.mark.parametrize("tls", [TLS, Tls.TO_CLIENTS])
+async def test_noise_of_which_only_a_part_has_arrived_is_refused_later(tls: Tls) -> None:
+    async with rig(tls=tls) as r:
+        client = await r.client()
+        await client.send(NOISE[:3])
+        await until(lambda: bool(r.listener.connections) and r.connection.connected)
+        await client.send(NOISE[3:])
+        assert await client.at_end()
+        assert await r.closed() == {CloseCause.CLIENT_PROTOCOL: 1}
+        assert not r.broker.received
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 11])
+async def test_a_first_request_may_arrive_in_two_parts(cut: int) -> None:
+    async with rig() as r:
+        client = await r.client()
+        sent = request(UNKNOWN_KEY, 0, 1, b"body")
+        await client.send(sent[:cut])
+        await until(lambda: bool(r.listener.connections) and r.connection.connected)
+        await client.send(sent[cut:])
+        assert await client.frame() == response(1, sent[12:])
+
+
+async def test_a_client_that_resets_right_behind_its_first_bytes_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        client = await r.client()
+        await client.send(NOISE)
+        await client.reset()
+        (cause,) = await r.closed()
+        assert cause in (CloseCause.CLIENT_CLOSED, CloseCause.CLIENT_LOST, CloseCause.CLIENT_PROTOCOL)
+        assert not r.broker.sides
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_broker_that_wants_tls_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import trio.lowlevel
 
 from shoal.proxy.config.security import AccessSettings
 from shoal.proxy.connection.pace import Limit, Pacing
-from tests.support.rig import request, response, rig, until
+from tests.support.rig import TLS, Tls, request, response, rig, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,10 +139,11 @@ async def test_without_limits_there_is_no_pace() -> None:
 
 
 @pytest.mark.usefixtures("lane")
+@pytest.mark.parametrize("tls", [TLS, Tls.BOTH])
 @pytest.mark.parametrize("access", [{"bytes_per_second": 2_000_000}, {"client_bytes_per_second": 2_000_000}])
-async def test_a_connection_is_slowed_and_nothing_is_lost(access: dict[str, int]) -> None:
+async def test_a_connection_is_slowed_and_nothing_is_lost(access: dict[str, int], tls: Tls) -> None:
     frames = [request(300, 0, number, bytes([number]) * 100_000) for number in range(6)]
-    async with rig(access=AccessSettings(**access)) as r:  # type: ignore[arg-type]
+    async with rig(access=AccessSettings(**access), tls=tls) as r:  # type: ignore[arg-type]
         client = await r.client()
         await client.send(request(300, 0, 99))
         await client.frame()
@@ -169,11 +170,11 @@ async def test_a_slowed_connection_is_not_a_slow_frame_and_can_be_drained() -> N
 
 @pytest.mark.usefixtures("lane")
 async def test_a_drain_does_not_wait_for_another_request_of_a_slowed_client() -> None:
-    frame = request(300, 0, 1, bytes(60_000))
-    async with rig(access=AccessSettings(bytes_per_second=100_000)) as r:
+    frame = request(300, 0, 1, bytes(4000))  # four seconds' worth, in one read
+    async with rig(access=AccessSettings(bytes_per_second=1000)) as r:
         client = await r.client()
         await client.send(frame)
         assert await client.frame() == response(1, frame[12:])
         await until(lambda: r.connection.requests.is_paced)
         r.server.drain()
-        assert await client.at_end()
+        assert await client.at_end(within=1)

@@ -18,7 +18,7 @@ from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.proxy.config.security import AccessSettings
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.statistics import CloseCause
-from tests.support.rig import BrokerSide, Peer, api_key, echo, request, response, rig, until
+from tests.support.rig import TLS, BrokerSide, Peer, Tls, api_key, echo, request, response, rig, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,8 +41,10 @@ async def is_closed(client: Peer) -> bool:
 
 
 async def refused(r: Rig) -> None:
+    """Before a TLS handshake, too."""
     with suppress(OSError):  # reset before the client knows that it is connected
-        assert await is_closed(await r.client())
+        async with await trio.open_tcp_stream("127.0.0.1", r.listener.port) as stream:
+            assert await is_closed(Peer(stream))
 
 
 async def served(client: Peer, number: int = 1) -> None:
@@ -75,8 +77,9 @@ async def test_connections_of_one_address_are_limited(caplog: pytest.LogCaptureF
     assert caplog.text.count("(access.connections-per-address = 2)") == 1
 
 
-async def test_new_connections_per_second_are_limited() -> None:
-    async with rig(access=AccessSettings(new_connections_per_second=0.001)) as r:
+@pytest.mark.parametrize("tls", [TLS, Tls.BOTH])
+async def test_new_connections_per_second_are_limited(tls: Tls) -> None:
+    async with rig(access=AccessSettings(new_connections_per_second=0.001), tls=tls) as r:
         await served(await r.client())
         await refused(r)
         assert await r.closed() == {CloseCause.TOO_FAST: 1}
