@@ -66,10 +66,11 @@ class Server:
         self.settings = settings
         self._learns = learn
         self._check_seconds = check_seconds
-        self.clusters = {cluster.name: Cluster(cluster, settings.limits) for cluster in settings.clusters}
         self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
-        for cluster in self.clusters.values():
-            cluster.capture = self.capture
+        self.clusters = {
+            cluster.name: Cluster(cluster, settings.limits, capture=self.capture, will_be_asked=learn)
+            for cluster in settings.clusters
+        }
         self.raw_capture = _raw_capture(settings, self.capture)
         self.listeners: dict[str, Listener] = {}
         self._scope = trio.CancelScope()
@@ -80,12 +81,16 @@ class Server:
         try:
             for listener in settings.listeners:
                 path = (paths or {}).get(listener.mode, PlainPath)
-                made = Listener(listener, self.clusters[listener.cluster], settings.limits, path, strangers)
-                made.raw_capture = self.raw_capture
-                made.numbers = numbers
-                made.fail = self._fail
-                if learn:
-                    made.cluster.first_question = trio.Event()
+                made = Listener(
+                    listener,
+                    self.clusters[listener.cluster],
+                    settings.limits,
+                    path,
+                    strangers,
+                    numbers=numbers,
+                    raw_capture=self.raw_capture,
+                    fail=self._fail,
+                )
                 self.listeners[listener.name] = made
                 made.bind()
         except BaseException:
@@ -121,7 +126,7 @@ class Server:
             if self.capture is not None:
                 services.start_soon(self.capture.run)
             for listener in self.listeners.values() if self._learns else ():
-                services.start_soon(listener.ask_for_brokers)
+                services.start_soon(listener.ports.ask_for_brokers)
             async with trio.open_nursery() as serving:
                 for listener in self.listeners.values():
                     serving.start_soon(listener.run)

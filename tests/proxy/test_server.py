@@ -126,7 +126,7 @@ async def test_brokers_are_asked_for_at_start() -> None:
         server = Server(settings(ListenerSettings(name="l", cluster="c", port=0, nodes=free_range()), broker.address))
         await nursery.start(server.run)
         listener = server.listeners["l"]
-        await until(lambda: 4 in listener.bound_ports)
+        await until(lambda: 4 in listener.ports.bound)
         assert server.clusters["c"].brokers == {4: Address("b4", 9092)}
         assert server.clusters["c"].cluster_id == "the cluster"
         nursery.cancel_scope.cancel()
@@ -206,7 +206,7 @@ async def test_drain_answers_what_was_asked_and_nothing_more() -> None:
         r.server.drain()
         assert await silent_client.at_end()
         await silent_client.stream.aclose()
-        await until(lambda: r.listener.bound_ports[None].sock.fileno() == -1)
+        await until(lambda: r.listener.ports.bound[None].sock.fileno() == -1)
         with pytest.raises(OSError, match="connect"):
             await r.client()
         await busy.send(request(300, 0, 3, b"too late"))
@@ -265,7 +265,7 @@ async def test_the_first_signal_drains_and_the_second_one_ends() -> None:
             await Peer(stream).send(request(300, 0, 1))
             await until(lambda: any(correlation_id(frame) == 1 for frame in broker.received))
             os.kill(os.getpid(), signal.SIGTERM)
-            await until(lambda: made[0].listeners["l"].bound_ports[None].sock.fileno() == -1)
+            await until(lambda: made[0].listeners["l"].ports.bound[None].sock.fileno() == -1)
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert not ended.is_set()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -300,7 +300,7 @@ async def test_running_out_of_descriptors_delays_connections_and_loses_none(
             return self._sock.accept()
 
     async with rig() as r:
-        bound_port = r.listener.bound_ports[None]
+        bound_port = r.listener.ports.bound[None]
         bound_port.sock = Failing(bound_port.sock)  # type: ignore[assignment]
         first, second = await r.client(), await r.client()
         for client in (first, second):

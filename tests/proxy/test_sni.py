@@ -107,7 +107,7 @@ async def test_a_broker_that_is_not_known_is_asked_for() -> None:
     async with cluster() as (r, _):
         assert await ask(await client_of(r, "broker-7.shoal.test")) == b"seventh"
         assert await ask(await client_of(r, "broker-99.shoal.test")) == b"bootstrap"
-        assert set(r.listener.bound_ports) == {None, 7}
+        assert set(r.listener.ports.bound) == {None, 7}
 
 
 async def test_an_unknown_name_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -184,7 +184,7 @@ class CoalesceRig:
 
     async def producer(self, *, bootstrap: bool = False) -> Producer:
         listener = self.server.listeners["test"]
-        port = listener.port if bootstrap else listener.bound_ports[NODE].port
+        port = listener.port if bootstrap else listener.ports.bound[NODE].port
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         return Producer(await self.clients.enter_async_context(stream))
 

@@ -53,7 +53,14 @@ class NotReached(NotLearned):
 class Cluster:
     """Raises OperatorError if Shoal's credentials cannot be used."""
 
-    def __init__(self, settings: ClusterSettings, limits: Limits) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        limits: Limits,
+        *,
+        capture: Capture | None = None,
+        will_be_asked: bool = False,
+    ) -> None:
         self.name = settings.name
         self.bootstrap = settings.bootstrap
         self.limits = limits
@@ -67,11 +74,12 @@ class Cluster:
         }
         self.cluster_id: str | None = None
         self.when_identified: list[Callable[[str], None]] = []  # called with the cluster's id when it is known
-        self.first_question: trio.Event | None = None  # set when the first metadata request is answered or has failed
+        # Set when the first metadata request is answered or has failed; None: Shoal itself sends none.
+        self.first_question = trio.Event() if will_be_asked else None
         self._demands_login = False
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
-        self.capture: Capture | None = None  # the traffic index
+        self.capture = capture  # the traffic index
         self.when_made_anew: list[Callable[[str], None]] = []  # called with the name of a topic that has another id now
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._ids: OrderedDict[str, bytes] = OrderedDict()

@@ -1,7 +1,9 @@
 """One listener: the ports where clients connect, and the table of routes that every path begins with.
 
-    listener    accepts clients on the bootstrap port and on one port per broker, and gives each client a `Connection`
-    plain       routes that only replace brokers' addresses; every feature adds its own routes to these
+    broker_ports    a bootstrap port, a port for each broker, and the addresses that clients get for them
+    reception       an accepted socket becomes a client: who is let in (admission, access), greeting (PROXY, TLS, names)
+    listener        gives each client a `Connection`, and counts it until it has ended
+    plain           routes that only replace brokers' addresses; every feature adds its own routes to these
 
 `server` starts the listeners. The features (`shallow`, `coalesce`, `legacy`) plug their `Path` into a listener.
 """

@@ -249,7 +249,7 @@ async def test_a_leader_that_moves_in_the_middle_of_an_answer_is_told_with_the_n
     addresses = [node.address for node in three_brokers.nodes.values()]
     first, second, _ = sorted(three_brokers.nodes)
     async with legacy_before(*addresses, chunk_bytes=CHUNK, budget_bytes=MIB + 600 * KIB) as r:
-        bound_ports = r.inner.listener.bound_ports
+        bound_ports = r.inner.listener.ports.bound
         await until_in_time(lambda: second in bound_ports, within=10, what="the brokers to be known")
         slow = await taken_back(r, topic, node=first)
         await move_leaders(three_brokers, topic, tmp_path, turn=1, partitions=1)

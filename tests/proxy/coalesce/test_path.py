@@ -135,7 +135,7 @@ async def test_a_batch_that_is_broken_hurts_only_its_owner() -> None:
 
 async def test_brokers_named_in_an_answer_are_shoals_own() -> None:
     async with coalesce_rig() as r:
-        leader = r.server.listeners["test"].bound_ports[7].port
+        leader = r.server.listeners["test"].ports.bound[7].port
         host, port = r.fake.address
         r.broker.scripts[0] = Script(errors={0: ErrorCode.not_leader_or_follower}, leader=(7, host, port))
         client = await r.producer()

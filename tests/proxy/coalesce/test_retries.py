@@ -153,5 +153,5 @@ async def test_a_set_that_is_refused_is_sent_again_batch_by_batch(takes_sets: bo
         assert answers == [{0: (NONE, 0)}, {0: middle}, {0: (NONE, 1 if takes_sets else 2)}]
         assert r.broker.log() == (["a", "c"] if takes_sets else ["a", "bad", "c"])
         assert r.path.tally.split_sets == 1
-        assert r.path.sets.allowed(r.server.listeners["test"].bound_ports[7]) is takes_sets
+        assert r.path.sets.allowed(r.server.listeners["test"].ports.bound[7]) is takes_sets
         assert r.path.held_bytes == 0

@@ -233,7 +233,7 @@ async def test_addresses_are_still_ours() -> None:
         said = await told(client, 3, 0, 1)
         assert [one["ErrorCode"] for one in said["Topics"]] == [5, 5]
         (one,) = said["Brokers"]
-        assert (one["Host"], one["Port"]) == ("127.0.0.1", r.listener.bound_ports[1].port)
+        assert (one["Host"], one["Port"]) == ("127.0.0.1", r.listener.ports.bound[1].port)
 
 
 @pytest.mark.parametrize("version", [0, 3])

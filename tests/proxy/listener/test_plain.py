@@ -161,7 +161,7 @@ async def test_a_coordinator_is_rewritten_and_an_error_is_not() -> None:
         client = await r.client()
         await client.send(request(10, 4, 5))
         seen = decode_response(await client.frame(), coordinator_v4.FindCoordinatorResponse)
-        assert (seen.coordinators[0].host, seen.coordinators[0].port) == ("127.0.0.1", r.listener.bound_ports[4].port)
+        assert (seen.coordinators[0].host, seen.coordinators[0].port) == ("127.0.0.1", r.listener.ports.bound[4].port)
         assert seen.coordinators[1] == error
 
 
@@ -175,7 +175,7 @@ async def test_a_new_leader_in_a_produce_answer_is_rewritten() -> None:
         client = await r.client()
         await client.send(produce(10, acks=-1, number=3))
         seen = decode_response(await client.frame(), produce_v10.ProduceResponse)
-        assert [(one.host, one.port) for one in seen.node_endpoints] == [("127.0.0.1", r.listener.bound_ports[2].port)]
+        assert [(one.host, one.port) for one in seen.node_endpoints] == [("127.0.0.1", r.listener.ports.bound[2].port)]
 
 
 async def test_a_controllers_address_is_for_people_and_stays() -> None:
@@ -192,7 +192,7 @@ async def test_a_controllers_address_is_for_people_and_stays() -> None:
         await client.send(request(55, 2, 3))
         seen = decode_response(await client.frame(), quorum_v2.DescribeQuorumResponse)
         assert [(one.host, one.port) for one in seen.nodes[0].listeners] == [("c9", 9093)]
-        assert list(r.listener.bound_ports) == [None]
+        assert list(r.listener.ports.bound) == [None]
 
 
 def fetch_v17(records: int, endpoints: bytes = b"") -> bytes:
@@ -321,7 +321,7 @@ async def test_edited_answers_wait_in_order_for_a_client_that_does_not_read() ->
         client = await r.client()
         nursery.start_soon(client.send, b"".join(request(3, 12, number) for number in range(count)))
         await until(lambda: bool(r.listener.connections) and r.connection.connected and r.connection.client_out.blocked)
-        port = r.listener.bound_ports[1].port
+        port = r.listener.ports.bound[1].port
         expected = make(
             metadata_v12.MetadataResponse,
             throttle_time=NO_TIME,

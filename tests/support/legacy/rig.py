@@ -389,7 +389,7 @@ class LegacyRig:
         """Its kernel takes little of what it does not read. `node`: at the port of this broker."""
         sock = trio.socket.socket()
         sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 8 * KIB)
-        await sock.connect(("127.0.0.1", self.inner.listener.bound_ports[node].port))
+        await sock.connect(("127.0.0.1", self.inner.listener.ports.bound[node].port))
         consumer = OldConsumer(await self.inner.clients.enter_async_context(trio.SocketStream(sock)))
         consumer.version = version
         return consumer

@@ -116,7 +116,7 @@ async def test_the_answer_is_folded() -> None:
         assert answer.throttle_time.total_seconds() == 0.03
         (leader,) = answer.node_endpoints
         assert (leader.node_id, leader.host) == (7, "127.0.0.1")
-        assert leader.port == r.server.listeners["to"].bound_ports[7].port
+        assert leader.port == r.server.listeners["to"].ports.bound[7].port
 
 
 async def test_a_plain_partition_beside_an_envelope_goes_out_once_and_as_it_is() -> None:

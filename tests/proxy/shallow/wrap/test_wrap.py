@@ -89,7 +89,7 @@ async def test_the_address_of_another_broker_is_ours(version: int, client_id: st
         await client.ask(100, topic=ORDERS_ID)
         answer = await client.answer()
         (leader,) = answer.node_endpoints
-        bound_port = r.server.listeners["from"].bound_ports[7]
+        bound_port = r.server.listeners["from"].ports.bound[7]
         assert (leader.node_id, leader.host, leader.port) == (7, "127.0.0.1", bound_port.port)
         ((one,),) = (topic.partitions for topic in answer.responses)
         assert (one.records == LOG) == (client_id == "another client")
