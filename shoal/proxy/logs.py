@@ -50,24 +50,38 @@ class LogThrottle:
         self._most = most
         self._logged_at: dict[Hashable, float] = {}  # the oldest first
         self._kinds: dict[Hashable, tuple[float, int]] = {}  # start of the interval, subjects in it; oldest first
+        self._left_out: dict[Hashable, int] = {}  # by kind, since its last line
 
     def is_news(self, subject: Hashable, seconds: float, kind: Hashable = None) -> bool:
         """Whether it was not logged in the last `seconds`; if so, it counts as logged now.
 
-        `kind`: of a subject with text that a peer chooses; of one kind, only some subjects are news in `seconds`.
+        `kind`: of a subject with text that a peer chooses; of one kind, only some subjects are news in `seconds`. What
+        is no news counts in `left_out`.
         """
         import trio  # loads slowly, and `shoal check` needs only the rest of this module
 
         now = trio.current_time()
-        if now < self._logged_at.get(subject, -math.inf) + seconds:
-            return False
-        if kind is not None and not self._has_room(kind, now, seconds):
+        is_recent = now < self._logged_at.get(subject, -math.inf) + seconds
+        if is_recent or (kind is not None and not self._has_room(kind, now, seconds)):
+            self._count(kind)
             return False
         self._logged_at.pop(subject, None)
         self._logged_at[subject] = now
         if len(self._logged_at) > self._most:
             del self._logged_at[next(iter(self._logged_at))]
         return True
+
+    def left_out(self, kind: Hashable) -> str:
+        """For the end of a line of this kind: how many are missing since the last one."""
+        number = self._left_out.pop(kind, 0)
+        return f" ({number:,} more of this kind since the last such line)" if number else ""
+
+    def _count(self, kind: Hashable) -> None:
+        if kind is None:
+            return
+        self._left_out[kind] = self._left_out.get(kind, 0) + 1
+        if len(self._left_out) > self._most:
+            del self._left_out[next(iter(self._left_out))]
 
     def _has_room(self, kind: Hashable, now: float, seconds: float) -> bool:
         start, count = self._kinds.pop(kind, (now, 0))

@@ -171,3 +171,16 @@ async def test_of_one_kind_only_some_subjects_are_news(mock_clock: MockClock) ->
     assert throttle.is_news("without a kind", 10)
     mock_clock.jump(10)
     assert throttle.is_news("garbage 1000", 10, "garbage")
+
+
+async def test_a_line_says_how_many_of_its_kind_were_left_out(mock_clock: MockClock) -> None:
+    throttle = LogThrottle(2)
+    for number in (*range(1000), 999, 998):
+        throttle.is_news(f"garbage {number}", 10, "garbage")
+    mock_clock.jump(10)
+    assert throttle.is_news("garbage", 10, "garbage")
+    assert throttle.left_out("garbage") == " (982 more of this kind since the last such line)"
+    assert throttle.left_out("garbage") == ""
+    for number in range(300):
+        throttle.is_news("garbage", 10, f"kind {number}")
+    assert len(throttle._left_out) == 2

@@ -355,7 +355,7 @@ class Connection:
             f", principal {self.principal}" if self.principal is not None else "",
             self.bound_port,
             self.cause,
-            f": {self.detail}" if self.detail else "",
+            (f": {self.detail}" if self.detail else "") + (self.throttle.left_out(kind) if is_loud else ""),
         )
         self.listener.ended(self, self.cause)
 

@@ -121,16 +121,15 @@ class Reception:
         if failure.cause in REFUSALS:
             self.refused(failure.cause, str(failure))
             return
-        is_loud = failure.cause in LOUD and self._throttle.is_news(
-            f"{failure.cause} {failure}", _QUIET_SECONDS, (self._name, failure.cause)
-        )
+        kind = self._name, failure.cause
+        is_loud = failure.cause in LOUD and self._throttle.is_news(f"{failure.cause} {failure}", _QUIET_SECONDS, kind)
         log.log(
             logging.WARNING if is_loud else logging.DEBUG,
             "listener %r: connection of %s ended: %s%s",
             self._name,
             peer.host,
             failure.cause,
-            f": {failure}" if str(failure) else "",
+            (f": {failure}" if str(failure) else "") + (self._throttle.left_out(kind) if is_loud else ""),
         )
 
     def refused(self, cause: CloseCause, peer: str) -> None:

@@ -16,6 +16,7 @@ from shoal.proxy.auth.identity import NoCredentials, SaslTable
 from shoal.proxy.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 from shoal.proxy.net.web import exchange
 from tests.protocol.sasl.test_oauth import signed
+from tests.support.tls import client_context, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,12 +27,12 @@ HUGE = b"9" * 400
 
 
 @contextmanager
-def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Every connection gets `serve` in a thread, after its request has begun."""
+def server(serve: Callable[[socket.socket], None], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Every connection gets `serve` in a thread, after its request, or else its TLS hello, has begun."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def one(sock: socket.socket) -> None:
-            with sock, suppress(OSError):
+            with suppress(OSError), sock if tls is None else tls.wrap_socket(sock, server_side=True) as sock:
                 sock.recv(65536)
                 serve(sock)
                 sock.shutdown(socket.SHUT_WR)
@@ -67,6 +68,18 @@ def test_an_answer_that_drips_ends_in_time(head: bytes) -> None:
         assert time.monotonic() - began < 2
         stop.set()
     assert active_count() <= before + 2, "of the server, at most"
+
+
+@pytest.mark.parametrize(("tls", "head"), [(True, OK), (False, b"\x16\x03\x03\x40\x00")])
+def test_an_issuer_that_drips_over_https_ends_in_time(tls: bool, head: bytes) -> None:
+    """Behind the handshake, and in it."""
+    stop = Event()
+    with server(drips(head, stop), server_context() if tls else None) as url:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"no whole answer within 0\.5 s"):
+            exchange(url.replace("http:", "https:"), client_context(), seconds=0.5, most=100_000)
+        assert time.monotonic() - began < 1
+        stop.set()
 
 
 ODD = [
