@@ -62,7 +62,7 @@ class BrokerLogin:
         try:
             began, granted = await self._log_in(address, client.exchange, None)
         except PeerLost as error:
-            raise LoginFailed(f"the broker closed the connection during the login: {error}") from error
+            raise LoginFailed(f"{error} during the login") from error
         return BrokerSession(self, address, granted, _due_at(began, granted))
 
     async def again(self, session: BrokerSession, send: Send) -> None:

@@ -42,7 +42,9 @@ TABLE: tuple[Expected, ...] = (
     _expected(r"gets one batch per partition and request: refused", {ALWAYS}),
     _expected(r"gets one batch per partition and request: unknown", _BROKER, _LINK, _SHOAL, _TOPIC),
     _expected(r"no longer takes several batches", _BROKER, _LINK, _TOPIC),
-    _expected(r"check the address; retried on each", _BROKER, _LINK),
+    _expected(
+        r"(check the address|reset by peer|closed the connection)( during the login)?; retried on each", _BROKER, _LINK
+    ),
     _expected(r"no answer within .*connect-timeout.*; retried on each", _BROKER, _LINK),
     # A login at Shoal waits for the broker's API versions: the broker or the client is not reached.
     _expected(r"no login in time: limits.login-timeout", _BROKER, _LINK, {"pause-mirror", "pause-shoal"}),
