@@ -189,7 +189,8 @@ def _trust(client: _Client) -> Iterator[Finding]:
         yield case.finding(SHOULD, client.at(_TRUST[0], None), why, *lines)
         return
     password, kind = client.likely("ssl.truststore.password"), client.likely("ssl.truststore.type")
-    if kind is not None and kind.value.upper() == "PEM" and password is not None:
+    is_pem = kind is not None and kind.value.upper() == "PEM"
+    if is_pem and password is not None:
         why = (
             "Kafka refuses a password for a PEM truststore, and a line cannot unset it: use a PKCS12 truststore with "
             "this password (keytool -importcert -file shoal-ca.pem -storetype PKCS12)"
@@ -200,13 +201,15 @@ def _trust(client: _Client) -> Iterator[Finding]:
         )
         yield case.finding(MUST, password, why, *lines)
     elif client.is_inherited(entry, *_TRUST):
-        why = f"this truststore must also hold the CA of Shoal's certificate: {_import(entry)}"
+        why = f"this truststore must also hold the CA of Shoal's certificate: {_import(entry, is_pem=is_pem)}"
         yield case.finding(NOTE, entry, why)
 
 
-def _import(entry: Entry) -> str:
+def _import(entry: Entry, *, is_pem: bool) -> str:
     if "strimzi" in entry.value or entry.value.startswith("/tmp/kafka/clusters/"):
         return "add its Secret to tls.trustedCertificates of the cluster in the Strimzi resource"
+    if is_pem:
+        return "append it to this PEM file"
     return "keytool -importcert -alias shoal -file shoal-ca.pem -keystore FILE"
 
 

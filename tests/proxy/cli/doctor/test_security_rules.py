@@ -175,12 +175,14 @@ def test_a_client_needs_a_truststore() -> None:
     assert of_consumer(at(TLS), *GOOD) == []
 
 
-def test_an_inherited_truststore_must_have_shoals_authority_too() -> None:
-    report = check(wired("A.security.protocol = SSL", "A.ssl.truststore.location = /brokers.jks"), at(TLS))
+@pytest.mark.parametrize(("kind", "how"), [("JKS", "keytool -importcert"), ("PEM", "append it to this PEM file")])
+def test_an_inherited_truststore_must_have_shoals_authority_too(kind: str, how: str) -> None:
+    inherited = ("A.security.protocol = SSL", "A.ssl.truststore.location = /brokers", f"A.ssl.truststore.type = {kind}")
+    report = check(wired(*inherited), at(TLS))
 
-    (note,) = [finding for finding in report.findings if str(finding.at).startswith("A.ssl")]
+    (note,) = [finding for finding in report.findings if str(finding.at).startswith("A.ssl.truststore.location")]
     assert note.severity is NOTE
-    assert "must also hold the CA of Shoal's certificate: keytool -importcert" in note.why
+    assert f"must also hold the CA of Shoal's certificate: {how}" in note.why
 
 
 def test_a_pem_truststore_cannot_have_the_inherited_password() -> None:
