@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.cli.cluster_flags import add_cluster_flags, used_cluster
+from shoal.proxy.cli.flags.cluster import add_cluster_flags, used_cluster
 from shoal.proxy.config.parse import parse_addresses
 from shoal.proxy.errors import OperatorError
 from shoal.scenarios.cases import CASES

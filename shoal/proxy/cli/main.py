@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli.arguments import NO_OTHERS, parse_arguments
-from shoal.proxy.cli.cluster_flags import as_cluster_flag, used_cluster
 from shoal.proxy.cli.doctor import (
     ClientSecurity,
     ShoalListeners,
@@ -27,15 +25,17 @@ from shoal.proxy.cli.doctor import (
     render,
 )
 from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, exit_code
-from shoal.proxy.cli.mirror_flags import (
+from shoal.proxy.cli.flags.arguments import NO_OTHERS, parse_arguments
+from shoal.proxy.cli.flags.cluster import as_cluster_flag, used_cluster
+from shoal.proxy.cli.flags.mirror import (
     adopt_former_state,
     in_flags,
     mirror_clusters,
     mirror_listeners,
     mirror_settings,
 )
+from shoal.proxy.cli.flags.setting import written
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
-from shoal.proxy.cli.setting_flags import written
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.checks import run_limit_problem
 from shoal.proxy.config.parse import parse_address

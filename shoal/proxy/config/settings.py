@@ -1,6 +1,6 @@
 """The settings of the proxy: frozen, validated values.
 
-`toml.py` and `cli/mirror_flags.py` make them from TOML and argv; nothing else in `proxy/` reads a file or a flag. A
+`toml.py` and `cli/flags/mirror.py` make them from TOML and argv; nothing else in `proxy/` reads a file or a flag. A
 field is a key of `shoal.toml`; its annotation gives the written form (`schema.py`), its default is the key's default.
 Sizes are bytes, times are seconds.
 """

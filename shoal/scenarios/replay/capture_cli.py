@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.cli.cluster_flags import as_cluster_flag
+from shoal.proxy.cli.flags.cluster import as_cluster_flag
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.errors import OperatorError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.cli.arguments import parse_arguments
-from shoal.proxy.cli.mirror_flags import adopt_former_state, mirror_settings
+from shoal.proxy.cli.flags.arguments import parse_arguments
+from shoal.proxy.cli.flags.mirror import adopt_former_state, mirror_settings
 from shoal.proxy.config.settings import Address, Mode, PortRange, RawCaptureSettings
 from shoal.proxy.errors import OperatorError
 from tests.proxy.config.test_toml import GOOD

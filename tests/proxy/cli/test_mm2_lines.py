@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.proxy.cli.arguments import parse_arguments
 from shoal.proxy.cli.doctor import ShoalListeners, check_mirror, read_mirror
+from shoal.proxy.cli.flags.arguments import parse_arguments
+from shoal.proxy.cli.flags.mirror import mirror_clusters, mirror_listeners
 from shoal.proxy.cli.main import main
-from shoal.proxy.cli.mirror_flags import mirror_clusters, mirror_listeners
 from shoal.proxy.cli.mm2_lines import FORMS, Wiring, connect, dedicated, strimzi, wiring_lines
 from shoal.proxy.config.settings import Address
 from tests.support.mirror_configs import BYTES, grave

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.proxy.cli.setting_flags import SettingFlag, add_setting, written
+from shoal.proxy.cli.flags.setting import SettingFlag, add_setting, written
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.errors import OperatorError, Problem
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.cli.arguments import parse_arguments
-from shoal.proxy.cli.mirror_flags import in_flags, mirror_settings
-from shoal.proxy.cli.security_flags import to_flag
+from shoal.proxy.cli.flags.arguments import parse_arguments
+from shoal.proxy.cli.flags.mirror import in_flags, mirror_settings
+from shoal.proxy.cli.flags.security import to_flag
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.errors import OperatorError, Problem
 from tests.support.processes import CLUSTERS, shoal

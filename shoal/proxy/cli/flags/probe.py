@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli.cluster_flags import add_cluster_flags
-from shoal.proxy.cli.setting_flags import seconds, typed
+from shoal.proxy.cli.flags.cluster import add_cluster_flags
+from shoal.proxy.cli.flags.setting import seconds, typed
 from shoal.proxy.config.parse import check_topic, parse_addresses
 
 if TYPE_CHECKING:

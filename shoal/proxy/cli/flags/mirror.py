@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.proxy.cli.security_flags import cluster_security, listener_tls, to_flag
-from shoal.proxy.cli.setting_flags import written
+from shoal.proxy.cli.flags.security import cluster_security, listener_tls, to_flag
+from shoal.proxy.cli.flags.setting import written
 from shoal.proxy.config.checks import check_settings
 from shoal.proxy.config.settings import (
     Address,

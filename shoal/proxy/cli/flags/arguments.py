@@ -9,11 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shoal.proxy.cli.help_texts import CHECK_END, MIRROR_END, RUN_END, TOP, TOP_END
+from shoal.proxy.cli.flags.help_texts import CHECK_END, MIRROR_END, RUN_END, TOP, TOP_END
+from shoal.proxy.cli.flags.probe import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
+from shoal.proxy.cli.flags.security import add_mirror_security
+from shoal.proxy.cli.flags.setting import SettingFlag, add_setting, typed
 from shoal.proxy.cli.mm2_lines import FORMS
-from shoal.proxy.cli.probe_arguments import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
-from shoal.proxy.cli.security_flags import add_mirror_security
-from shoal.proxy.cli.setting_flags import SettingFlag, add_setting, typed
 from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.config.parse import did_you_mean, parse_address, parse_addresses, parse_ports
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, LogSettings, ShallowSettings

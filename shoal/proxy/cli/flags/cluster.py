@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.cli.security_flags import add_cluster_security, cluster_security, to_flag
+from shoal.proxy.cli.flags.security import add_cluster_security, cluster_security, to_flag
 from shoal.proxy.config.parse import did_you_mean, listed
 from shoal.proxy.config.sasl_checks import check_cluster_sasl
 from shoal.proxy.config.security_checks import check_tls
