@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+import socket
+import ssl
 import struct
+from contextlib import closing
 
 import pytest
 import trio
 import trio.testing
 
 from shoal.proxy.config.settings import MIB, Limits
+from shoal.proxy.net.tls.handshake import Sessions, connect_tls
+from shoal.proxy.net.transport import until_readable
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import DEADLINE, BrokerSide, Tls, correlation_id, request, response, rig, until
+from tests.support.tls import client_context, renegotiate
 
 UNKNOWN_KEY = 99
 
@@ -64,6 +70,19 @@ async def test_requests_and_answers_at_the_same_time() -> None:
             nursery.start_soon(send)
             for number in range(count):
                 assert await client.frame() == response(number, b"\0\4test" + body)
+
+
+async def test_a_client_cannot_renegotiate() -> None:
+    async with rig(tls=Tls.TO_CLIENTS) as r:
+        sock = socket.create_connection(("127.0.0.1", r.listener.port))
+        sock.setblocking(False)
+        client = await connect_tls(sock, client_context(ssl.TLSVersion.TLSv1_2), "localhost", "shoal", Sessions())
+        with closing(client), trio.fail_after(DEADLINE):
+            renegotiate(client.tls)
+            client._send_control()
+            await until_readable(client)
+            with pytest.raises(ssl.SSLError, match="NO_RENEGOTIATION"):
+                client.recv_into(memoryview(bytearray(100)))
 
 
 async def test_a_client_that_never_greets_is_closed_after_the_login_timeout() -> None:

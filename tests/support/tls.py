@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _ssl
 import atexit
+import ctypes
 import shutil
 import ssl
 import tempfile
@@ -23,7 +25,10 @@ __all__ = [
     "authority",
     "client_context",
     "cluster_tls",
+    "key_update",
     "listener_tls",
+    "openssl",
+    "renegotiate",
     "secured",
     "server_context",
     "server_identity",
@@ -55,6 +60,24 @@ def server_context(version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
     if version is not None:
         context.minimum_version = context.maximum_version = version
     return context
+
+
+def openssl(tls: ssl.SSLObject, function: str, *arguments: int) -> int:
+    """Call a function of OpenSSL for a connection that Python's `ssl` does not offer."""
+    connection = ctypes.c_void_p.from_address(id(tls._sslobj) + 3 * ctypes.sizeof(ctypes.c_void_p))  # type: ignore[attr-defined]
+    return int(getattr(ctypes.CDLL(_ssl.__file__), function)(connection, *arguments))
+
+
+def key_update(tls: ssl.SSLObject) -> None:
+    """In TLS 1.3; the other side must update its key as well."""
+    assert openssl(tls, "SSL_key_update", 1)
+    assert openssl(tls, "SSL_do_handshake") == 1
+
+
+def renegotiate(tls: ssl.SSLObject) -> None:
+    """In TLS 1.2."""
+    assert openssl(tls, "SSL_renegotiate")
+    openssl(tls, "SSL_do_handshake")
 
 
 def listener_tls(**more: object) -> ListenerTls:

@@ -40,6 +40,9 @@ _CIPHERTEXT_SIZE = 128 * 1024
 CIPHERTEXT = memoryview(bytearray(_CIPHERTEXT_SIZE))  # shared by all connections: nothing awaits while it is in use
 _NOTHING = memoryview(b"")
 
+# In one read. Key updates take much CPU for 27 bytes each, while others wait; session tickets are few.
+_MOST_WITHOUT_DATA = 16
+
 _HEADER = Struct(">BxxH")  # of a record: type, version, length
 _KINDS = frozenset(range(20, 24))  # change_cipher_spec, alert, handshake, application_data
 _LARGEST_RECORD = 16 * 1024 + 2048  # TLS 1.2; in TLS 1.3 they are smaller
@@ -142,7 +145,7 @@ class TlsTransport:
 
         OpenSSL gets record by record: asked for one that is incomplete, it makes an exception, which takes 4 us.
         """
-        pos, end, size, room = 0, len(wire), 0, len(buffer)
+        pos, end, size, room, without_data = 0, len(wire), 0, len(buffer), 0
         read, write = self._read, self._incoming.write
         self._more = False
         try:
@@ -161,6 +164,9 @@ class TlsTransport:
                 try:
                     got = read(room - size, buffer[size:] if size else buffer)
                 except ssl.SSLWantReadError:  # a session ticket, a key update
+                    without_data += 1
+                    if without_data > _MOST_WITHOUT_DATA:
+                        raise PeerRefused(errno.ECONNABORTED, "it sends TLS messages, and no data") from None
                     continue
                 if not got:  # close_notify
                     self._more = self._peer_ended = True
@@ -172,6 +178,8 @@ class TlsTransport:
             self._send_control()  # the alert
             self._error = error if self.explain is None else PeerRefused(errno.ECONNABORTED, self.explain(error))
             self._more = True
+        except PeerRefused as error:
+            self._error, self._more = error, True
         if size == room:
             self._more = True
         if self._outgoing.pending:  # the answer to a key update

@@ -22,7 +22,7 @@ from shoal.proxy.net.fast_lane import FastLane, Watch, until
 from shoal.proxy.net.tls.handshake import HandshakeFailed, Sessions, accept_tls, connect_tls, note_asked_name
 from shoal.proxy.net.transport import PeerLost, PeerRefused, SendSide, buffered_by, make_reset, says_something
 from tests.support.rig import DEADLINE
-from tests.support.tls import client_context, server_context
+from tests.support.tls import client_context, key_update, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -455,6 +455,33 @@ async def test_a_peer_that_demands_messages_and_reads_none_is_refused() -> None:
 
     with closing(server, client), pytest.raises(PeerRefused, match="does not read them"):
         demand()
+
+
+async def test_keys_may_be_updated_between_data() -> None:
+    server, client = await pair()
+    with closing(server, client):
+        drain(client)
+        for number in range(50):
+            key_update(client.tls)
+            client._send_control()
+            client.send(b"%d" % number)
+            assert drain(server) == b"%d" % number
+            server.send(b"answer")
+            assert drain(client) == b"answer"
+
+
+async def test_many_key_updates_at_once_are_refused_behind_earlier_data() -> None:
+    server, client = await pair()
+    with closing(server, client):
+        drain(client)
+        client.send(b"data")
+        for _ in range(20):
+            key_update(client.tls)
+        client._send_control()
+        assert receive(server, 100) == b"data"
+        assert server.buffered()
+        with pytest.raises(PeerRefused, match="and no data"):
+            receive(server, 100)
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
