@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "ANSWERED",
     "GENTLE",
     "LOUD",
     "PATIENT",
@@ -53,6 +54,7 @@ class CloseCause(StrEnum):
     CLIENT_ID_REFUSED = "client id not allowed"
     LOGIN_FAILED = "login failed"
     SESSION_EXPIRED = "session expired"
+    USER_CHANGED = "user removed or changed"
     NO_CREDENTIALS = "no credentials for the principal"
     NO_PORT = "no port for a broker"
     DRAINED = "drained"
@@ -81,12 +83,16 @@ GENTLE = frozenset(
         CloseCause.UPSTREAM_CLOSED,
         CloseCause.DRAINED,
         CloseCause.LOGIN_FAILED,
+        CloseCause.SESSION_EXPIRED,
+        CloseCause.USER_CHANGED,
         CloseCause.NO_CREDENTIALS,
         CloseCause.PRINCIPAL_REFUSED,
     }
 )
+# The connection ends when the requests that were read are answered.
+ANSWERED = frozenset({None, CloseCause.DRAINED, CloseCause.USER_CHANGED})
 # The client may still read: it gets the answers to its taken requests.
-PATIENT = frozenset({None, CloseCause.CLIENT_CLOSED, CloseCause.DRAINED})
+PATIENT = ANSWERED | {CloseCause.CLIENT_CLOSED}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import random
     import ssl
 
-    from shoal.proxy.config.security import NamedCredentials, SaslSettings
+    from shoal.proxy.config.security import ClusterTls, NamedCredentials, SaslSettings
     from shoal.proxy.config.settings import RawCaptureSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
@@ -253,6 +253,7 @@ async def rig(
     credentials: Sequence[NamedCredentials] = (),
     login: SaslSettings | None = None,
     tls: Tls = TLS,
+    to_broker: ClusterTls | None = None,
     **of_listener: Any,
 ) -> AsyncIterator[Rig]:
     """Ends everything that is left by force, and checks that nothing remains.
@@ -260,7 +261,9 @@ async def rig(
     `login`: Shoal's own at the broker. `of_listener`: further settings.
     """
     broker = broker or FakeBroker(answer)
-    if Tls.TO_BROKER in tls and broker.tls is None:
+    if to_broker is None and Tls.TO_BROKER in tls:
+        to_broker = cluster_tls()
+    if to_broker is not None and broker.tls is None:
         broker.tls = server_context()
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
@@ -278,7 +281,7 @@ async def rig(
             bootstrap=(broker.address,),
             credentials=tuple(credentials),
             sasl=login,
-            tls=cluster_tls() if Tls.TO_BROKER in tls else None,
+            tls=to_broker,
         )
         settings = Settings(
             clusters=(cluster,),

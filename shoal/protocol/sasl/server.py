@@ -16,7 +16,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -54,6 +54,7 @@ class Accepted:
     principal: str
     token: bytes = field(default=b"", repr=False)
     expires_at: float | None = None  # seconds since 1970
+    hashes: Mapping[str, ScramHash] | None = field(default=None, repr=False)  # the user's; None: a token's principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordCheck:
-    """`Users.accepts` says the result."""
+    """`Users.accepts` says whether it is right."""
 
     name: str
     password: str = field(repr=False)
@@ -77,10 +78,11 @@ class TokenCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The content of a valid token."""
+    """Whom a valid token or password belongs to; the fields as in `Accepted`."""
 
     principal: str
-    expires_at: float
+    expires_at: float | None = None
+    hashes: Mapping[str, ScramHash] | None = field(default=None, repr=False)
 
 
 Result: TypeAlias = Challenge | Accepted | Refused | PasswordCheck | TokenCheck
@@ -114,8 +116,8 @@ class ServerExchange(ABC):
         return Refused(why=why, name=self.name)
 
     @abstractmethod
-    def checked(self, result: Verified | str | None) -> Result:
-        """The result of a check: what is valid, or why it is not. For PLAIN, None is a valid password."""
+    def checked(self, result: Verified | str) -> Result:
+        """The result of a check: what is valid, or why it is not."""
 
 
 def _text(token: bytes) -> str:
@@ -142,10 +144,10 @@ class PlainServer(ServerExchange):
             return self.refused("an authorization id that is not the name")
         return PasswordCheck(name=self.name, password=password)
 
-    def checked(self, result: Verified | str | None) -> Result:
-        if result is None and self.name is not None:
-            return Accepted(principal=self.name)
-        return self.refused(str(result))
+    def checked(self, result: Verified | str) -> Result:
+        if isinstance(result, Verified):
+            return Accepted(principal=result.principal, hashes=result.hashes)
+        return self.refused(result)
 
 
 _FIRST = re.compile(r"([ny]|p=[^,]*),(?:a=([^,]*))?,(n=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)", re.DOTALL)
@@ -203,9 +205,10 @@ class ScramServer(ServerExchange):
         answer = b"v=" + b64encode(hmac.digest(known.server_key, signed, self._digest))
         if not (fits and is_user):
             return self.refused("wrong password" if is_user else "no such user")
-        return Accepted(principal=self.name or "", token=answer)
+        name = self.name or ""
+        return Accepted(principal=name, token=answer, hashes=self._users.hashes[name])
 
-    def checked(self, result: Verified | str | None) -> Result:
+    def checked(self, result: Verified | str) -> Result:
         return self.refused("nothing was to be checked")
 
 
@@ -246,13 +249,13 @@ class OAuthBearerServer(ServerExchange):
             raise _Malformed("no bearer token in it")
         return TokenCheck(token=credentials[1])
 
-    def checked(self, result: Verified | str | None) -> Result:
+    def checked(self, result: Verified | str) -> Result:
         if isinstance(result, Verified):
             self.name = self.name or result.principal
             if self._authorization in ("", result.principal):
                 return Accepted(principal=result.principal, expires_at=result.expires_at)
             result = "an authorization id that is not the principal"
-        self._why = str(result)
+        self._why = result
         self._next = self._after_error
         return Challenge(json.dumps({"status": "invalid_token"}).encode())
 

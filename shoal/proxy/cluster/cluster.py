@@ -65,6 +65,7 @@ class Cluster:
         self.bootstrap = settings.bootstrap
         self.limits = limits
         self.logs_in = settings.sasl is not None  # clients do not, then
+        self.has_principal = self.logs_in or (settings.tls is not None and settings.tls.certificate is not None)
         self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
         self.upstream = self._upstream(settings, settings.sasl, "sasl")
         self._may_have_tls: bool | None = None  # None: not tried

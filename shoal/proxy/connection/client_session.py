@@ -15,14 +15,15 @@ broker. The principal of a client that logs in at the broker is known to the bro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from shoal.protocol.sasl.users import ScramHash
     from shoal.proxy.config.settings import Limits, ListenerSettings
 
 __all__ = ["ANY", "ClientSession", "Guest", "LoginAtBroker", "NotAllowed", "credentials_of"]
@@ -45,6 +46,7 @@ class ClientSession:
     principal: str | None = None
     credentials: str | None = None  # their name; None: those of [cluster.sasl], or none
     ends_at: float = math.inf  # in trio's time
+    hashes: Mapping[str, ScramHash] | None = field(default=None, repr=False)  # None: not a user of the users file
 
 
 def credentials_of(principal: str | None, settings: ListenerSettings) -> str | None:
@@ -99,12 +101,14 @@ class LoginAtBroker:
         self._limits = limits
         self._follows = follows
         self._done = done
+        self.has_begun = False  # the broker takes logins, and the client sends its own
         self._rounds = 1  # SaslAuthenticate answers until the last one
         self._tokens = 0  # answers to tokens without a Kafka header
 
     def handshake_accepted(self, rounds: int) -> None:
         """The broker has accepted SaslHandshake. `rounds`: of SaslAuthenticate, if these follow."""
         self._cluster.note_login(is_demanded=True)
+        self.has_begun = True
         self._rounds = rounds
 
     def authenticate_accepted(self) -> None:

@@ -55,7 +55,7 @@ from shoal.proxy.net.transport import (
     until_readable,
 )
 from shoal.proxy.net.upstream import UpstreamRefused, UpstreamUnreachable
-from shoal.proxy.statistics import GENTLE, LOUD, PATIENT, CloseCause, Traffic
+from shoal.proxy.statistics import ANSWERED, GENTLE, LOUD, PATIENT, CloseCause, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -234,7 +234,7 @@ class Connection:
             self._end_within(self.limits.close_seconds)
             with suppress(OSError):
                 self._broker.shutdown(socket.SHUT_WR)
-        elif self.cause is not None:
+        elif self.cause not in ANSWERED:
             self.scope.cancel()
 
     async def _settle(self, backlog: Backlog) -> None:
@@ -303,6 +303,17 @@ class Connection:
             self.requests.stop()
             if (self.requests.waiting or self.requests.is_paced) and not self.requests.mid_frame:
                 self._request_scope.cancel()
+
+    def end_session(self, cause: CloseCause) -> None:
+        """Let the client have the answers that are due, and end."""
+        if self.cause is not None:
+            return
+        self.note(cause)
+        if self.connected:
+            assert self.listener.login is not None
+            self.requests.use(self.listener.login.expired)
+        self.drain()
+        self._end_within(self.limits.drain_seconds)
 
     def _report(self, event: Event) -> None:
         self.state = after(self.state, event)

@@ -25,6 +25,7 @@ from shoal.proxy.listener.admission import REFUSALS, Strangers
 from shoal.proxy.listener.broker_ports import BrokerPorts
 from shoal.proxy.listener.reception import Reception
 from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
+from shoal.proxy.listener.refuse_tokens import REFUSED_TOKENS
 from shoal.proxy.listener.server_names import names_of
 from shoal.proxy.login.login import ClientLogin
 from shoal.proxy.logs import LogThrottle
@@ -108,6 +109,8 @@ class Listener:
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
         self.path: Path[Connection] = path(self)
+        if settings.sasl is not None or settings.principals or cluster.has_principal:
+            self.path.routes.update(REFUSED_TOKENS)
         self.login = None if settings.sasl is None else ClientLogin(settings.sasl, self)
         if self.login is None and (cluster.logs_in or settings.principals):
             self.path.routes.update(REFUSED_LOGINS)
@@ -224,6 +227,8 @@ class Listener:
         """Called every second."""
         self.path.tick(now)
         self.reception.tick(now)
+        if self.login is not None:
+            self.login.tick(self.connections)
 
     def complain(self, what: str) -> None:
         """Log an error that may recur with every connection."""

@@ -50,8 +50,8 @@ class Server(Protocol):
 
     def exchange(self, mechanism: str) -> ServerExchange: ...
 
-    async def check_password(self, name: str, password: str) -> str | None:
-        """None: it is right; else why not."""
+    async def check_password(self, name: str, password: str) -> Verified | str:
+        """Or why it is wrong."""
 
     async def check_token(self, token: str) -> Verified | str: ...
 

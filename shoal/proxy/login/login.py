@@ -11,6 +11,7 @@ import logging
 import math
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -23,7 +24,7 @@ from shoal.protocol.schema.headers import REQUEST_PREFIX, read_request_header, r
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import Edit, PendingAnswer
-from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, table
+from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait, table
 from shoal.proxy.login.bearer import BearerTokens
 from shoal.proxy.login.dialogue import Dialogue, Refusal
 from shoal.proxy.login.key_set import KeySet
@@ -34,7 +35,7 @@ from shoal.proxy.net.transport import SendSide
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from shoal.protocol.sasl.server import ServerExchange
     from shoal.protocol.schema.headers import RequestHeader
@@ -56,6 +57,7 @@ _MOST_REQUESTS: Final = 16  # of one login: SCRAM takes four, and a client may t
 _MOST_FRAME: Final = MOST_TOKEN_BYTES + 4096  # each stranger may hold one, so less than login-frame-bytes
 _HASHING: Final = 2  # PLAIN passwords at a time, in threads
 _NONCE_BYTES: Final = 24
+_MOST_NAMED: Final = 10  # users in a log line
 
 _READABLE: Final = {"PLAIN": "passwords of PLAIN", "OAUTHBEARER": "tokens of OAUTHBEARER"}
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -165,6 +167,8 @@ class ClientLogin:
         else:
             dialogue = self._again_at.get(connection) or Dialogue(self, connection.session)
             buffers, outcome = await dialogue.authenticate(frame, header)
+        if isinstance(outcome, Refusal):
+            await _answer_earlier_requests(connection)
         await connection.reply(buffers)
         if isinstance(outcome, Refusal):
             self._refused(connection, outcome)
@@ -173,6 +177,31 @@ class ClientLogin:
         elif outcome is not None:
             del self._again_at[connection]
             connection.logged_in(outcome)
+
+    def tick(self, connections: Collection[Connection]) -> None:
+        """Called every second: end sessions of users that the users file no longer has, or not with these hashes."""
+        if self._users is None:
+            return
+        hashes = self._users.users.hashes
+        ended = [
+            (connection, session.principal or "")
+            for connection in connections
+            if (session := connection.session) is not None
+            and session.hashes is not None
+            and session.hashes != hashes.get(session.principal or "")
+        ]
+        for connection, _ in ended:
+            connection.end_session(CloseCause.USER_CHANGED)
+        if ended:
+            names = sorted({name for _, name in ended})
+            log.info(
+                "listener %r: ended %d %s of users that are removed or have a new password: %s%s",
+                self._listener.name,
+                len(ended),
+                "connection" if len(ended) == 1 else "connections",
+                ", ".join(names[:_MOST_NAMED]),
+                f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "",
+            )
 
     # -- for dialogues ---------------------------------------------------------------------------------------------
 
@@ -184,12 +213,14 @@ class ClientLogin:
         assert self._users is not None
         return ScramServer(mechanism, self._users.users, secrets.token_urlsafe(_NONCE_BYTES))
 
-    async def check_password(self, name: str, password: str) -> str | None:
+    async def check_password(self, name: str, password: str) -> Verified | str:
         """In a thread: it takes milliseconds."""
         assert self._users is not None
-        accepts = self._users.users.accepts
-        right = await trio.to_thread.run_sync(accepts, name, password, limiter=self._hashing, abandon_on_cancel=True)
-        return None if right else "no such user, or a wrong password"
+        users = self._users.users
+        right = await trio.to_thread.run_sync(
+            users.accepts, name, password, limiter=self._hashing, abandon_on_cancel=True
+        )
+        return Verified(principal=name, hashes=users.hashes[name]) if right else "no such user, or a wrong password"
 
     async def check_token(self, token: str) -> Verified | str:
         assert self._tokens is not None
@@ -204,7 +235,12 @@ class ClientLogin:
         seconds = math.inf if self._settings.session_seconds is None else self._settings.session_seconds
         if accepted.expires_at is not None:
             seconds = max(min(seconds, accepted.expires_at - time.time()), _LEAST_SESSION)
-        session = ClientSession(principal=principal, credentials=credentials, ends_at=trio.current_time() + seconds)
+        session = ClientSession(
+            principal=principal,
+            credentials=credentials,
+            ends_at=trio.current_time() + seconds,
+            hashes=accepted.hashes,
+        )
         return session, 0 if seconds == math.inf else int(seconds * 1000)
 
     async def pause(self) -> None:
@@ -251,10 +287,21 @@ class _Expired(dict[int, Route[Any]]):
         return super().get(key, _REFUSED)
 
 
-def _refuse(connection: Connection, first: memoryview) -> Decision:
+def _refuse(connection: Connection, first: memoryview) -> Wait:
     assert len(first) >= REQUEST_PREFIX
     connection.note(CloseCause.SESSION_EXPIRED, f"{_name(read_request_prefix(first)[1])} after its end")
+    return Wait(partial(_end, connection))
+
+
+async def _end(connection: Connection) -> None:
+    await _answer_earlier_requests(connection)
     raise RemoteProtocolError("the session has expired")
+
+
+async def _answer_earlier_requests(connection: Connection) -> None:
+    """As a broker, which reads no request before it has sent the answer to the one before."""
+    with trio.move_on_after(connection.limits.drain_seconds):
+        await connection.requests.until_quiet()
 
 
 _REFUSED: Route[Connection] = Route(since=ANY_VERSION, decide=_refuse)

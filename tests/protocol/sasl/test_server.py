@@ -64,7 +64,7 @@ def test_scram_as_in_rfc_7677() -> None:
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
     signature = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-    assert server.step(LAST) == Accepted(principal="user", token=signature)
+    assert server.step(LAST) == Accepted(principal="user", token=signature, hashes=RFC.hashes["user"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -156,7 +156,7 @@ def test_plain() -> None:
     check = server.step(b"\0alice\0a secret")
     assert isinstance(check, PasswordCheck)
     assert known.accepts(check.name, check.password)
-    assert server.checked(None) == Accepted(principal="alice")
+    assert server.checked(Verified(principal="alice")) == Accepted(principal="alice")
     assert not known.accepts("alice", "another")
     assert not known.accepts("bob", "a secret")
 

@@ -61,7 +61,7 @@ async def login_rig(tmp_path: Path, *, mechanisms: tuple[Any, ...] = ALL, **opti
     session_seconds = options.pop("session_seconds", None)
     sasl = ListenerSasl(mechanisms=mechanisms, users=users_file(tmp_path / "users"), session_seconds=session_seconds)
     limits = options.pop("limits", Limits(close_seconds=0.1))
-    async with rig(broker, sasl=sasl, limits=limits, **options) as r:
+    async with rig(options.pop("answer", broker), sasl=sasl, limits=limits, **options) as r:
         yield r
 
 
@@ -366,6 +366,136 @@ async def test_a_late_login_does_not_hide_the_client_id(tmp_path: Path) -> None:
         assert await client.peer.at_end()
         assert await r.closed() == {CloseCause.CLIENT_ID_REFUSED: 1}
         assert not r.broker.received
+
+
+# -- the end of a session, while answers are due -----------------------------------------------------------------------
+
+
+class SlowBroker:
+    """Answers ordinary requests only after `release`."""
+
+    def __init__(self) -> None:
+        self.release = trio.Event()
+
+    async def answer(self, side: BrokerSide, frame: bytes) -> None:
+        if api_key(frame) != ApiKey.API_VERSIONS:
+            await self.release.wait()
+        await broker(side, frame)
+
+
+@asynccontextmanager
+async def asked_twice(
+    tmp_path: Path, *, by: str = "SCRAM-SHA-256", **options: Any
+) -> AsyncIterator[tuple[Rig, Client, SlowBroker]]:
+    """alice has logged in, and two of her requests are at the broker."""
+    slow = SlowBroker()
+    async with login_rig(tmp_path, answer=slow.answer, **options) as r:
+        client = Client(await r.client())
+        await client.log_in(by)
+        for number in (1, 2):
+            await client.peer.send(request(METADATA + 200, 0, number, b"asked"))
+        await until(lambda: len(r.broker.received) == 1 and len(r.connection.in_flight) == 2)
+        yield r, client, slow
+
+
+async def gets_both_answers(client: Client) -> None:
+    for number in (1, 2):
+        frame = await client.peer.frame()
+        assert (correlation_id(frame[:4] + frame), frame[-5:]) == (number, b"asked")
+
+
+async def test_a_session_that_expires_leaves_no_answer_behind(tmp_path: Path) -> None:
+    """The broker, too, reads no request before it has answered the one before."""
+    async with asked_twice(tmp_path, session_seconds=5.0) as (r, client, slow):
+        assert r.connection.session is not None
+        r.connection.check_progress(r.connection.session.ends_at + 0.1)
+        await client.peer.send(request(METADATA + 200, 0, 3) + request(METADATA + 200, 0, 4, bytes(100_000)))
+        await until(lambda: r.connection.cause is CloseCause.SESSION_EXPIRED)
+        slow.release.set()
+        await gets_both_answers(client)
+        assert await client.peer.at_end()
+        assert await r.closed() == {CloseCause.SESSION_EXPIRED: 1}
+        assert len(r.broker.received) == 2
+
+
+async def test_the_end_of_a_session_does_not_wait_for_ever(tmp_path: Path) -> None:
+    limits = Limits(drain_seconds=0.05, close_seconds=0.1)
+    async with asked_twice(tmp_path, session_seconds=5.0, limits=limits) as (r, client, _):
+        assert r.connection.session is not None
+        r.connection.check_progress(r.connection.session.ends_at + 0.1)
+        await client.peer.send(request(METADATA + 200, 0, 3))
+        assert await client.peer.at_end()
+        assert await r.closed() == {CloseCause.SESSION_EXPIRED: 1}
+
+
+async def test_a_refused_new_login_leaves_no_answer_behind(tmp_path: Path) -> None:
+    async with asked_twice(tmp_path) as (r, client, slow):
+        handshake = compose(MESSAGES["SaslHandshakeRequest"], 1, {"Mechanism": "NONE"})
+        body = write_request_header(ApiKey.SASL_HANDSHAKE, 1, 3, "test") + handshake
+        await client.peer.send(struct.pack(">i", len(body)) + body)
+        await until(lambda: r.connection.handling)
+        slow.release.set()
+        await gets_both_answers(client)
+        assert struct.unpack_from(">ih", await client.peer.frame(), 4) == (3, 33)
+        assert await client.peer.at_end()
+        assert await r.closed() == {CloseCause.LOGIN_FAILED: 1}
+
+
+# -- users that are removed, or get a new password ---------------------------------------------------------------------
+
+
+async def test_a_removed_user_s_connections_end_and_those_of_others_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with login_rig(tmp_path) as r:
+        alice, again, bob = [Client(await r.client()) for _ in range(3)]
+        await alice.log_in()
+        await again.log_in("PLAIN")
+        await bob.log_in(name="bob")
+        assert await passes(r, alice)
+        assert await passes(r, bob)
+        users_file(tmp_path / "users", {"bob": PASSWORDS["bob"]})
+        reread(r)
+        assert await alice.peer.at_end()
+        assert await again.peer.at_end()
+        assert await r.closed(2) == {CloseCause.USER_CHANGED: 2}
+        reread(r)
+        assert await passes(r, bob)
+        assert (await Client(await r.client()).log_in())["ErrorCode"] == FAILED
+    said = "listener 'test': ended 2 connections of users that are removed or have a new password: alice"
+    assert [one.getMessage() for one in caplog.records if "ended" in one.getMessage()] == [said]
+
+
+@pytest.mark.parametrize("mechanism", ALL)
+async def test_a_new_password_ends_connections_when_their_answers_are_there(tmp_path: Path, mechanism: str) -> None:
+    async with asked_twice(tmp_path, by=mechanism) as (r, client, slow):
+        users_file(tmp_path / "users", {**PASSWORDS, "alice": "a-new-word"})
+        reread(r)
+        assert r.connection.cause is CloseCause.USER_CHANGED
+        await client.peer.send(request(METADATA + 200, 0, 3))
+        slow.release.set()
+        await gets_both_answers(client)
+        assert await client.peer.at_end()
+        assert await r.closed() == {CloseCause.USER_CHANGED: 1}
+        assert len(r.broker.received) == 2
+        assert (await Client(await r.client()).log_in(mechanism, word="a-new-word"))["ErrorCode"] == 0
+
+
+async def test_a_removed_user_that_takes_no_answers_is_cut_off(tmp_path: Path) -> None:
+    async with asked_twice(tmp_path, limits=Limits(drain_seconds=0.05, close_seconds=0.1)) as (r, client, _):
+        users_file(tmp_path / "users", {"bob": PASSWORDS["bob"]})
+        reread(r)
+        assert await client.peer.at_end()
+        assert await r.closed() == {CloseCause.USER_CHANGED: 1}
+
+
+def reread(r: Rig) -> None:
+    assert r.listener.login is not None
+    users = r.listener.login._users
+    assert users is not None
+    users._check_at = 0.0
+    r.listener.tick(0.0)
 
 
 # -- credentials at the broker -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from shoal.protocol.schema.language import Message
-from shoal.protocol.schema.tables import cluster, fetch, groups, produce, quorum, session, share, topics
+from shoal.protocol.schema.tables import cluster, fetch, groups, produce, quorum, session, share, tokens, topics
 
 __all__ = ["MESSAGES"]
 
@@ -36,6 +36,8 @@ _TABLES = (
     share.SHARE_ACKNOWLEDGE_RESPONSE,
     quorum.DESCRIBE_QUORUM_REQUEST,
     quorum.DESCRIBE_QUORUM_RESPONSE,
+    tokens.CREATE_DELEGATION_TOKEN_RESPONSE,
+    tokens.DESCRIBE_DELEGATION_TOKEN_RESPONSE,
     topics.CREATE_TOPICS_REQUEST,
     topics.CREATE_TOPICS_RESPONSE,
     topics.DELETE_TOPICS_REQUEST,
