@@ -2,7 +2,7 @@
 
     cli -> config -> server -> listener -> connection -> Path of the listener
                                              |               plain | shallow | coalesce | legacy
-                                           cluster -> auth (Shoal logs in at the broker)
+                                           cluster
                                               |
                              net (the socket to the broker, seen by capture)
 
@@ -10,6 +10,8 @@
 task that moves requests to the broker, one that moves answers back. The listener's `Path` is a table of routes by
 API key; a request without a route passes undecoded. `listener.plain` has the routes that every listener needs. The
 features `shallow`, `coalesce` and `legacy` import nothing of each other, and the connection knows none of them.
+
+`net.tls` encrypts on both sides. `listener.login` lets clients log in at Shoal; `net.auth` logs Shoal in at brokers.
 
 `statistics`, `logs` and `errors` are used everywhere.
 """

@@ -157,7 +157,7 @@ def _check(flags: argparse.Namespace) -> int:
 
             require_files(settings)
         if any(x.sasl for x in settings.listeners):
-            from shoal.proxy.login.files import require_login_files  # loads slowly, see `_serve`
+            from shoal.proxy.listener.login.files import require_login_files  # loads slowly, see `_serve`
 
             require_login_files(settings)
         listeners = settings.listeners

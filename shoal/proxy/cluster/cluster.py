@@ -12,9 +12,9 @@ from shoal.protocol.capture.index.rows import ConnectionInfo
 from shoal.protocol.messages.metadata import encode_metadata_request, read_metadata_response
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import TLS_BROKER, ForeignProtocol
-from shoal.proxy.auth.identity import SaslTable
-from shoal.proxy.auth.make import make_login
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
+from shoal.proxy.net.auth.identity import SaslTable
+from shoal.proxy.net.auth.make import make_login
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import Upstream, UpstreamRefused, UpstreamUnreachable

@@ -1,4 +1,4 @@
-"""Combinations of the keys of Shoal's own credentials that cannot work. Files are read later (`auth/make.py`)."""
+"""Combinations of the keys of Shoal's own credentials that cannot work. Files are read later (`net/auth/make.py`)."""
 
 from __future__ import annotations
 

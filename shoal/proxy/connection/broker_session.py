@@ -7,7 +7,7 @@ session or in the middle of a login. So a login has the connection for itself, a
     a handler's own request      logs in before it, unless answers are due: then it is one more of the same burst
     a keep-alive                 is not needed: the login is sent instead
 
-The session has a reserve for that burst (`auth.broker_login` sets `due_at` well before its end). If a login fails, the
+The session has a reserve for that burst (`net/auth` sets `due_at` well before its end). If a login fails, the
 connection ends as it does when the broker closes it.
 """
 

@@ -3,7 +3,7 @@
 A client is a *stranger* until it has logged in. The frames and the time of a stranger are limited, and so are the
 strangers of a listener and of an address (listener/admission.py). Where it logs in:
 
-    at Shoal         with [listener.sasl] (`login`), or by its certificate, before any byte goes to the broker
+    at Shoal         with [listener.sasl] (listener/login), or by its certificate, before any byte goes to the broker
     at the broker    `LoginAtBroker` follows the exchange, which passes unchanged; it is done when the broker has
                      accepted the last token
     nowhere          the broker answers an ordinary request of a stranger, so this cluster demands no login

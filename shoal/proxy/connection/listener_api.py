@@ -42,7 +42,7 @@ class Path(Protocol[C]):
 
 
 class LoginApi(Protocol[C]):
-    """Clients log in at Shoal (`login`)."""
+    """Clients log in at Shoal (listener/login)."""
 
     @property
     def routes(self) -> RouteTable[C]:

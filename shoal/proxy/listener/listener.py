@@ -23,11 +23,11 @@ from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.access import first_routes
 from shoal.proxy.listener.admission import REFUSALS, Strangers
 from shoal.proxy.listener.broker_ports import BrokerPorts
+from shoal.proxy.listener.login.login import ClientLogin
 from shoal.proxy.listener.reception import Reception
 from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
 from shoal.proxy.listener.refuse_tokens import REFUSED_TOKENS
 from shoal.proxy.listener.server_names import names_of
-from shoal.proxy.login.login import ClientLogin
 from shoal.proxy.logs import LogThrottle
 from shoal.proxy.net.tls.certificates import covers
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic

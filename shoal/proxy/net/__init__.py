@@ -1,10 +1,12 @@
-"""Sockets to clients and brokers. Nothing here knows a Kafka message.
+"""Sockets to clients and brokers. Only `auth` knows Kafka messages: those of a login.
 
     upstream        a broker of a cluster, over any of its addresses, ready for requests
+    auth            Shoal logs in at brokers: mechanisms, tokens, sessions
     connect         TCP to one address
     client          a client that is ready to send requests
     transport       a socket as the pumps use it, and the one receive buffer of the process
     tls             certificates and contexts of OpenSSL, for both sides
+    web             HTTPS, for tokens and the keys of an issuer
     fast_lane       steps a pump inside trio's own wait, so that small requests need no task switch
     broker_client   a connection of Shoal's own to a broker: one request, one answer
 

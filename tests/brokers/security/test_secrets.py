@@ -20,11 +20,11 @@ import pytest
 import trio
 from confluent_kafka import Producer
 
-from shoal.proxy.auth.identity import SaslTable
-from shoal.proxy.auth.make import make_login
 from shoal.proxy.cluster.cluster import Cluster as UpstreamCluster
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.auth.identity import SaslTable
+from shoal.proxy.net.auth.make import make_login
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.ports import LOOPBACK

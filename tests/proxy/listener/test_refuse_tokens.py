@@ -13,7 +13,7 @@ from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.proxy.config.security import Mechanism, NamedCredentials, SaslSettings, Secret
 from shoal.proxy.statistics import CloseCause
-from tests.proxy.auth.test_sessions import StrictBroker
+from tests.proxy.net.auth.test_sessions import StrictBroker
 from tests.support.rig import BrokerSide, Rig, api_key, correlation_id, request, response, rig
 from tests.support.tls import authority, cluster_tls
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.proxy.auth.identity import NoCredentials, SaslTable
-from shoal.proxy.auth.token_endpoint import TokenEndpoint, token_from_endpoint
+from shoal.proxy.net.auth.identity import NoCredentials, SaslTable
+from shoal.proxy.net.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 from shoal.proxy.net.web import exchange
 from tests.protocol.sasl.test_oauth import signed
 from tests.support.tls import client_context, server_context

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.protocol.sasl.kerberos import gssapi_tokens
-from shoal.proxy.auth.identity import NoCredentials
+from shoal.proxy.net.auth.identity import NoCredentials
 
 if TYPE_CHECKING:
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
-    from shoal.proxy.auth.identity import SaslTable
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["PACKAGE", "KerberosIdentity"]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from shoal.protocol.sasl.client import Credentials, tokens
 from shoal.protocol.sasl.scram import derive
-from shoal.proxy.auth.identity import digest
 from shoal.proxy.config.secret import read_secret
+from shoal.proxy.net.auth.identity import digest
 
 if TYPE_CHECKING:
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
-    from shoal.proxy.auth.identity import SaslTable
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["PasswordIdentity", "SaltedPasswords"]
 

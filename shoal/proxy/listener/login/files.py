@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.proxy.login.key_set import KeySet
-from shoal.proxy.login.users_file import UsersFile
+from shoal.proxy.listener.login.key_set import KeySet
+from shoal.proxy.listener.login.users_file import UsersFile
 
 if TYPE_CHECKING:
     from shoal.proxy.config.settings import Settings

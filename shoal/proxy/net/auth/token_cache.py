@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from shoal.proxy.auth.identity import NoCredentials
+from shoal.proxy.net.auth.identity import NoCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from shoal.proxy.auth.identity import SaslTable
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["FreshToken", "TokenCache"]
 

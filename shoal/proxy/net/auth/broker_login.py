@@ -12,9 +12,9 @@ import trio
 
 from shoal.protocol.sasl.login import Granted, LoginRefused, Refusal, log_in, log_in_again
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.auth.backoff import Backoff
-from shoal.proxy.auth.identity import NoCredentials, in_thread
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.auth.backoff import Backoff
+from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.broker_client import BrokerClient
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import BrokerConnection, LoginFailed
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from shoal.protocol.sasl.login import Talk
     from shoal.protocol.wire.types import Buffer
-    from shoal.proxy.auth.identity import Identity, SaslTable
     from shoal.proxy.config.settings import Address, Limits
+    from shoal.proxy.net.auth.identity import Identity, SaslTable
     from shoal.proxy.net.transport import SocketTransport
 
     Send = Callable[[bytes], Awaitable[Buffer]]

@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from shoal.proxy.auth.backoff import Backoff
-from shoal.proxy.auth.identity import NoCredentials, SaslTable
-from shoal.proxy.auth.token_cache import FreshToken, TokenCache
+from shoal.proxy.net.auth.backoff import Backoff
+from shoal.proxy.net.auth.identity import NoCredentials, SaslTable
+from shoal.proxy.net.auth.token_cache import FreshToken, TokenCache
 
 WHERE = SaslTable("sasl", "c")
 

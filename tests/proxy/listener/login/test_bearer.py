@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from shoal.protocol.sasl.server import Verified
 from shoal.proxy.config.security import ListenerSasl
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.login.bearer import SKEW_SECONDS, BearerTokens
-from shoal.proxy.login.key_set import RETRY_SECONDS, KeySet
+from shoal.proxy.listener.login.bearer import SKEW_SECONDS, BearerTokens
+from shoal.proxy.listener.login.key_set import RETRY_SECONDS, KeySet
 
 if TYPE_CHECKING:
     from pathlib import Path

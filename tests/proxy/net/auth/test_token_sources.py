@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from shoal.proxy.auth.identity import NoCredentials, SaslTable
-from shoal.proxy.auth.msk import token_of_msk
-from shoal.proxy.auth.token_command import token_from_command
-from shoal.proxy.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 from shoal.proxy.config.security import Mechanism, SaslSettings
+from shoal.proxy.net.auth.identity import NoCredentials, SaslTable
+from shoal.proxy.net.auth.msk import token_of_msk
+from shoal.proxy.net.auth.token_command import token_from_command
+from shoal.proxy.net.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 from shoal.scenarios.kafka.security.certificates import Authority
 from tests.protocol.sasl.test_oauth import signed
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.auth.identity import NoCredentials, in_thread
-from shoal.proxy.auth.token_cache import FreshToken
+from shoal.proxy.net.auth.identity import NoCredentials, in_thread
+from shoal.proxy.net.auth.token_cache import FreshToken
 
 if TYPE_CHECKING:
-    from shoal.proxy.auth.identity import SaslTable
     from shoal.proxy.config.security import SaslSettings
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["PACKAGE", "token_of_msk"]
 

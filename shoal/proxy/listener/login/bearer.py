@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.protocol.sasl.server import Verified
 from shoal.protocol.sasl.users import check_name
-from shoal.proxy.login.key_set import ALGORITHMS, KeySet
+from shoal.proxy.listener.login.key_set import ALGORITHMS, KeySet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,12 +25,12 @@ from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import Edit, PendingAnswer
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait, table
-from shoal.proxy.login.bearer import BearerTokens
-from shoal.proxy.login.dialogue import Dialogue, Refusal
-from shoal.proxy.login.key_set import KeySet
-from shoal.proxy.login.requests import FrameReader
-from shoal.proxy.login.users_file import UsersFile
-from shoal.proxy.login.versions import BrokerVersions
+from shoal.proxy.listener.login.bearer import BearerTokens
+from shoal.proxy.listener.login.dialogue import Dialogue, Refusal
+from shoal.proxy.listener.login.key_set import KeySet
+from shoal.proxy.listener.login.requests import FrameReader
+from shoal.proxy.listener.login.users_file import UsersFile
+from shoal.proxy.listener.login.versions import BrokerVersions
 from shoal.proxy.net.transport import SendSide
 from shoal.proxy.statistics import CloseCause
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.routes import RouteTable
-    from shoal.proxy.login.dialogue import Reply
+    from shoal.proxy.listener.login.dialogue import Reply
     from shoal.proxy.net.transport import Buffer, SocketTransport
 
 __all__ = ["ClientLogin"]

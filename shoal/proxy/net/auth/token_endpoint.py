@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from shoal.protocol.sasl.oauth import expiry, is_token
-from shoal.proxy.auth.identity import NoCredentials, in_thread
-from shoal.proxy.auth.token_cache import FreshToken
+from shoal.proxy.net.auth.identity import NoCredentials, in_thread
+from shoal.proxy.net.auth.token_cache import FreshToken
 
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from shoal.proxy.auth.identity import SaslTable
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["TokenEndpoint", "token_from_endpoint"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.login.users_file import UsersFile
-from tests.proxy.login.test_login import users_file
+from shoal.proxy.listener.login.users_file import UsersFile
+from tests.proxy.listener.login.test_login import users_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.sasl.oauth import expiry, is_token
-from shoal.proxy.auth.identity import NoCredentials
-from shoal.proxy.auth.token_cache import FreshToken
+from shoal.proxy.net.auth.identity import NoCredentials
+from shoal.proxy.net.auth.token_cache import FreshToken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.proxy.auth.identity import SaslTable
+    from shoal.proxy.net.auth.identity import SaslTable
 
 __all__ = ["fresh_token", "token_from_command"]
 

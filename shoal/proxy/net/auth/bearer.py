@@ -7,23 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.protocol.sasl.oauth import claims, oauth_tokens, token_faults
-from shoal.proxy.auth.identity import NoCredentials, digest
-from shoal.proxy.auth.msk import token_of_msk
-from shoal.proxy.auth.token_cache import TokenCache
-from shoal.proxy.auth.token_command import fresh_token, token_from_command
-from shoal.proxy.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 from shoal.proxy.config.secret import read_secret
 from shoal.proxy.config.security import Mechanism
+from shoal.proxy.net.auth.identity import NoCredentials, digest
+from shoal.proxy.net.auth.msk import token_of_msk
+from shoal.proxy.net.auth.token_cache import TokenCache
+from shoal.proxy.net.auth.token_command import fresh_token, token_from_command
+from shoal.proxy.net.auth.token_endpoint import TokenEndpoint, token_from_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shoal.protocol.sasl.login import LoginRefused
     from shoal.protocol.sasl.scram import Exchange
-    from shoal.proxy.auth.identity import SaslTable
-    from shoal.proxy.auth.token_cache import FreshToken
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Address
+    from shoal.proxy.net.auth.identity import SaslTable
+    from shoal.proxy.net.auth.token_cache import FreshToken
 
 __all__ = ["BearerIdentity"]
 

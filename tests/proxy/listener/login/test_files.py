@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.proxy.cli.main import main
 from tests.proxy.config.test_security_checks import config
-from tests.proxy.login.test_login import users_file
+from tests.proxy.listener.login.test_login import users_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,19 +5,19 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from shoal.proxy.auth import kerberos, msk
-from shoal.proxy.auth.bearer import BearerIdentity
-from shoal.proxy.auth.broker_login import BrokerLogin
-from shoal.proxy.auth.kerberos import KerberosIdentity
-from shoal.proxy.auth.passwords import PasswordIdentity
 from shoal.proxy.config.secret import read_private_file, read_secret
 from shoal.proxy.config.security import Mechanism
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.auth import kerberos, msk
+from shoal.proxy.net.auth.bearer import BearerIdentity
+from shoal.proxy.net.auth.broker_login import BrokerLogin
+from shoal.proxy.net.auth.kerberos import KerberosIdentity
+from shoal.proxy.net.auth.passwords import PasswordIdentity
 
 if TYPE_CHECKING:
-    from shoal.proxy.auth.identity import Identity, SaslTable
     from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.config.settings import Limits
+    from shoal.proxy.net.auth.identity import Identity, SaslTable
 
 __all__ = ["make_login"]
 
