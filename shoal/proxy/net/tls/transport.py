@@ -225,7 +225,10 @@ class TlsTransport:
         sent = 0
         write, take, send = self.tls.write, self._outgoing.read, self._sock.send
         for piece in pieces:
-            write(piece)
+            try:
+                write(piece)
+            except ssl.SSLError as error:
+                raise self._error or error from None  # after an alert OpenSSL only says that the connection has ended
             ciphertext = take()
             try:
                 taken = send(ciphertext)

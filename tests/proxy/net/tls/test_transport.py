@@ -484,6 +484,29 @@ async def test_many_key_updates_at_once_are_refused_behind_earlier_data() -> Non
             receive(server, 100)
 
 
+async def test_an_alert_is_also_why_nothing_can_be_sent() -> None:
+    """With TLS 1.3 a server refuses after the client's handshake; OpenSSL then tells a sender only "closed"."""
+    context = server_context(V13)
+    context.verify_mode = ssl.CERT_REQUIRED
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    ours.setblocking(False)
+    with trio.fail_after(DEADLINE), ours:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused, ours, context)
+            client = await connect_tls(theirs, client_context(V13), "localhost", "peer", Sessions())
+    client.explain = lambda error: f"it said {error.reason}"
+    with closing(client):
+        for use in (partial(receive, client, 1), partial(client.send, b"x")):
+            with pytest.raises(PeerRefused, match="it said TLSV13_ALERT_CERTIFICATE_REQUIRED"):
+                use()
+
+
+async def _refused(sock: socket.socket, context: ssl.SSLContext) -> None:
+    with pytest.raises(HandshakeFailed):
+        await accept_tls(sock, context)
+
+
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
