@@ -13,5 +13,5 @@ features `shallow`, `coalesce` and `legacy` import nothing of each other, and th
 
 `net.tls` encrypts on both sides. `listener.login` lets clients log in at Shoal; `net.auth` logs Shoal in at brokers.
 
-`statistics`, `logs` and `errors` are used everywhere.
+`statistics`, `logs`, `reread` and `errors` are used everywhere.
 """

@@ -1,6 +1,6 @@
 """The composition root: clusters, listeners, timeouts, signals.
 
-    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads TLS files again
+    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads files again
             ├── the watch for TLS files that change or expire
             ├── timeouts of all connections
             ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
@@ -32,6 +32,7 @@ from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.tls.reload import TlsReload
+from shoal.proxy.reread import summary
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
@@ -149,8 +150,15 @@ class Server:
             listener.drain()
 
     async def reload(self) -> None:
-        """Read the files of TLS again. New connections use them; if they are wrong, the former ones stay."""
-        await self._tls.reload()
+        """Read all certificates, keys, users and secrets again, for new connections and logins. Wrong ones are an error
+        in the log, and the former ones stay.
+        """
+        found = await self._tls.reload()
+        for cluster in self.clusters.values():
+            found += await trio.to_thread.run_sync(cluster.reread_secrets)
+        for listener in self.listeners.values():
+            found += [] if listener.login is None else await listener.login.reread()
+        log.info("SIGHUP: %s", summary(found))
 
     def close(self) -> None:
         for listener in self.listeners.values():
@@ -166,10 +174,10 @@ class Server:
 
 def _require_tls_files(settings: Settings) -> None:
     """All problems with files are reported together. Raises OperatorError."""
-    if any(cluster.tls for cluster in settings.clusters) or any(listener.tls for listener in settings.listeners):
-        from shoal.proxy.net.tls.contexts import require_files
+    if settings.has_tls:
+        from shoal.proxy.net.tls.contexts import read_all
 
-        require_files(settings)
+        read_all(settings)
 
 
 def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +16,15 @@ import trio
 from trio.lowlevel import wait_readable
 
 from shoal.proxy.cluster.cluster import NotReached
-from shoal.proxy.config.security import ClusterTls, ListenerTls
+from shoal.proxy.config.security import ClusterTls, ListenerSasl, ListenerTls, Mechanism, SaslSettings, Secret
 from shoal.proxy.config.settings import Address, ClusterSettings, ListenerSettings, Settings
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW
 from shoal.proxy.server import Server, serve
 from shoal.proxy.statistics import CloseCause
+from tests.proxy.listener.login.test_login import users_file
+from tests.support.certificates import write_key
 from tests.support.rig import BrokerSide, FakeBroker, Tls, free_range, request, rig, until
 from tests.support.tls import authority, client_context, secured, server_context
 
@@ -75,6 +78,45 @@ async def test_sighup_reloads_and_open_connections_live_on(tmp_path: Path, caplo
             await until(lambda: "TLS files are not used, the former ones remain in use" in caplog.text)
             assert await shown(port) == "second"
         nursery.cancel_scope.cancel()
+
+
+async def test_sighup_reads_everything_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    issue(tmp_path, "first")
+    password, users = tmp_path / "password", users_file(tmp_path / "users", {"alice": "a"})
+    write_key(password, b"one")
+    login = SaslSettings(mechanism=Mechanism.PLAIN, username="shoal", password=Secret(file=password))
+    clients = ListenerSasl(mechanisms=("PLAIN",), users=users)
+    made = settings(tmp_path, Address("127.0.0.1", 1))
+    server = Server(
+        replace(
+            made,
+            clusters=(replace(made.clusters[0], sasl=login),),
+            listeners=(replace(made.listeners[0], sasl=clients),),
+        )
+    )
+    whole = "listener 'l': tls", "cluster 'c': sasl", "listener 'l': sasl.users"
+
+    async def said() -> str:
+        caplog.clear()
+        await server.reload()
+        return caplog.messages[-1]
+
+    try:
+        assert await said() == f"SIGHUP: unchanged: {', '.join(whole)}"
+        assert len(caplog.messages) == 1
+        issue(tmp_path, "second")
+        write_key(password, b"two")
+        users_file(users, {"alice": "a", "bob": "b"})
+        assert await said() == f"SIGHUP: loaded: {', '.join(whole)}"
+        password.unlink()
+        users.write_text("broken")
+        (tmp_path / "data" / "key.pem").write_text("broken")
+        for _ in range(2):
+            assert await said() == f"SIGHUP: refused: {', '.join(whole)}"
+            assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR", "ERROR", "INFO"]
+    finally:
+        server.close()
 
 
 _servers: list[Server] = []

@@ -38,7 +38,9 @@ from shoal.proxy.cli.flags.setting import written
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.checks import run_limit_problem
+from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.parse import parse_address
+from shoal.proxy.config.quantities import counted
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.errors import OperatorError
@@ -152,16 +154,19 @@ def _check(flags: argparse.Namespace) -> int:
 
             require_directory(settings.capture)
         require_state_dir(settings.state_dir, create=False)
-        if any(x.tls for x in settings.clusters) or any(x.tls for x in settings.listeners):
-            from shoal.proxy.net.tls.contexts import require_files  # loads slowly, see `_serve`
+        warnings = list(doubts(settings))
+        if settings.has_tls:
+            from shoal.proxy.net.tls.reload import certificate_warnings  # loads slowly, see `_serve`
 
-            require_files(settings)
+            warnings += certificate_warnings(settings)
         if any(x.sasl for x in settings.listeners):
             from shoal.proxy.listener.login.files import require_login_files  # loads slowly, see `_serve`
 
             require_login_files(settings)
+        for warning in warnings:
+            print(f"warning: {warning}")
         listeners = settings.listeners
-        print(f"{flags.config}: OK: {len(listeners)} listeners ({', '.join(x.name for x in listeners)})")
+        print(f"{flags.config}: OK: {counted(len(listeners), 'listener')} ({', '.join(x.name for x in listeners)})")
         return OK
     shoal = _shoal(flags, settings)
     report = check_mirror(_read_mirror(flags.file), shoal)

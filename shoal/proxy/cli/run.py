@@ -16,6 +16,7 @@ import trio
 from shoal.proxy.cli.report import Snapshot, report
 from shoal.proxy.cli.stall_watch import StallWatch
 from shoal.proxy.coalesce.path import CoalescePath
+from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.parse import LOOPBACK
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.legacy.path import LegacyPath
@@ -52,6 +53,8 @@ async def _run(settings: Settings, ready: Callable[[], None]) -> None:
         server: Server = await nursery.start(_serve, settings, nursery.cancel_scope)
         for listener in settings.listeners:
             _announce(listener)
+        for doubt in doubts(settings):
+            log.warning("%s", doubt)
         ready()
         limits = settings.limits
         nursery.start_soon(StallWatch(report=limits.stall_report, end=limits.stall_exit).run)

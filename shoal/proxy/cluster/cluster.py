@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from shoal.proxy.capture.index import Capture
     from shoal.proxy.config.security import ClusterTls, SaslSettings
     from shoal.proxy.config.settings import Address, ClusterSettings, Limits
+    from shoal.proxy.net.auth.broker_login import BrokerLogin
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Transport
+    from shoal.proxy.reread import Reread
 
 __all__ = ["Cluster", "NotLearned", "NotReached"]
 
@@ -67,6 +69,7 @@ class Cluster:
         self.logs_in = settings.sasl is not None  # clients do not, then
         self.has_principal = self.logs_in or (settings.tls is not None and settings.tls.certificate is not None)
         self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
+        self._logins: list[BrokerLogin] = []
         self.upstream = self._upstream(settings, settings.sasl, "sasl")
         self._may_have_tls: bool | None = None  # None: not tried
         self.anonymous = Upstream(limits, tls=self.tls)  # without a login
@@ -89,7 +92,12 @@ class Cluster:
     def _upstream(self, settings: ClusterSettings, sasl: SaslSettings | None, key: str) -> Upstream:
         """Raises OperatorError."""
         login = None if sasl is None else make_login(sasl, SaslTable(key, self.name), self.limits)
+        self._logins += [] if login is None else [login]
         return Upstream(self.limits, tls=self.tls, login=login)
+
+    def reread_secrets(self) -> list[Reread]:
+        """Every login reads them anyway; this tells now whether the next one can."""
+        return [found for login in self._logins if (found := login.reread()) is not None]
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r}>"

@@ -11,10 +11,19 @@ from shoal.protocol.wire.errors import LocalProtocolError
 from shoal.proxy.config.access_checks import access_problems
 from shoal.proxy.config.identity import envelope_headers
 from shoal.proxy.config.login_checks import login_problems
-from shoal.proxy.config.parse import WILDCARDS, did_you_mean, listed
+from shoal.proxy.config.parse import did_you_mean, listed
 from shoal.proxy.config.sasl_checks import check_cluster_sasl
 from shoal.proxy.config.security_checks import check_routing, check_tls
-from shoal.proxy.config.settings import ENVELOPE_OVERHEAD, KIB, MAX_PRODUCER_SLOTS, MIB, Mode, PortMap, PortRange
+from shoal.proxy.config.settings import (
+    ENVELOPE_OVERHEAD,
+    KIB,
+    MAX_PRODUCER_SLOTS,
+    MIB,
+    WILDCARDS,
+    Mode,
+    PortMap,
+    PortRange,
+)
 from shoal.proxy.errors import Problem
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOOPBACK",
-    "WILDCARDS",
     "check_regex",
     "check_topic",
     "did_you_mean",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-WILDCARDS = ("0.0.0.0", "::")
 
 _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?\Z|\*\Z")

@@ -30,6 +30,7 @@ __all__ = [
     "ENVELOPE_OVERHEAD",
     "KIB",
     "MIB",
+    "WILDCARDS",
     "Address",
     "ApiKey",
     "CaptureSettings",
@@ -57,6 +58,7 @@ __all__ = [
     "TopicName",
 ]
 
+WILDCARDS = ("", "0.0.0.0", "::")  # all addresses
 KIB = 1024
 MIB = 1024 * 1024
 
@@ -243,6 +245,13 @@ class ListenerSettings:
     access: AccessSettings = field(default_factory=AccessSettings)
     proxy_protocol: tuple[Network, ...] = ()  # peers whose PROXY protocol header is required and trusted
 
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """Hosts that clients connect to, and so look for in the certificate; of the brokers' names one example."""
+        host = self.advertised_host or self.host
+        of_a_broker = () if self.broker_host is None else (self.broker_host.replace("{node}", "1"),)
+        return () if host in WILDCARDS else (host.removesuffix("."), *of_a_broker)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -312,3 +321,7 @@ class Settings:
     tags: Tags = field(default_factory=dict)  # of all listeners and captures
     raw_capture: RawCaptureSettings | None = None
     state_dir: Directory | None = None  # as configured
+
+    @property
+    def has_tls(self) -> bool:
+        return any(x.tls for x in self.clusters) or any(x.tls for x in self.listeners)

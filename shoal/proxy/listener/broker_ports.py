@@ -24,7 +24,7 @@ from shoal.proxy.cluster.bound_port import BoundPort
 from shoal.proxy.cluster.cluster import NotLearned, NotReached
 from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, SavedPorts, read_state, write_state
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
-from shoal.proxy.config.settings import Address, PortMap, PortRange
+from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ __all__ = ["BrokerPorts"]
 log = logging.getLogger("shoal.listener")
 
 _BACKLOG = 4096  # the kernel's own limit (net.core.somaxconn): a flood fills a shorter queue, and good clients wait
-_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
 class BrokerPorts:
@@ -199,7 +198,7 @@ class BrokerPorts:
 
     def _advertised_host(self, local_host: str) -> str:
         host = self._settings.advertised_host or self._settings.host
-        return local_host if host in _WILDCARDS else host
+        return local_host if host in WILDCARDS else host
 
     def _open_for(self, node_id: int, address: Address) -> BoundPort:
         while True:

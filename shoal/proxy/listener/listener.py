@@ -29,7 +29,6 @@ from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
 from shoal.proxy.listener.refuse_tokens import REFUSED_TOKENS
 from shoal.proxy.listener.server_names import names_of
 from shoal.proxy.logs import LogThrottle
-from shoal.proxy.net.tls.certificates import covers
 from shoal.proxy.statistics import CloseCause, ListenerStatistics, Tally, Traffic
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Listener:
         self.connections: set[Connection] = set()
         self.throttle = LogThrottle()
         self._names = names_of(settings)
-        self.tls = None if settings.tls is None else _context(settings.name, settings.tls, self._names)
+        self.tls = None if settings.tls is None else _context(settings, settings.tls, self._names)
         self.gate = first_routes(settings.access)
         self.pacing = Pacing(settings.access.bytes_per_second, settings.access.client_bytes_per_second)
         self.reception = Reception(
@@ -124,7 +123,6 @@ class Listener:
 
     def bind(self) -> None:
         """Bind the bootstrap port and those of all known brokers. Raises OperatorError."""
-        self._check_names()
         try:
             self.ports.bind()
         except OperatorError:
@@ -134,23 +132,6 @@ class Listener:
     def advertise(self, address: Address, node_id: int, local_host: str) -> tuple[str, int]:
         """The address at which a client reaches the broker; its port is bound when this returns. Raises NoPort."""
         return self.ports.advertise(address, node_id, local_host)
-
-    def _check_names(self) -> None:
-        """Clients compare the name that they connect to with the certificate."""
-        advertised = self.settings.advertised_host
-        if self.tls is None or self.tls.loaded.own is None or advertised is None:
-            return
-        own = self.tls.loaded.own
-        wanted = [advertised] if self._names is None else [self._names.bootstrap, self._names.host(1)]
-        if missing := [name for name in wanted if not covers(own.certificate, name)]:
-            log.warning(
-                "listener %r: the certificate %s of %s is not for %s, where clients connect: they refuse it, unless "
-                "they verify no names. Add the name to the certificate, or correct advertise and broker-host",
-                self.name,
-                own.certificate,
-                own.file,
-                " and ".join(missing),
-            )
 
     def state_failed(self) -> None:
         """A file of the state directory could not be written."""
@@ -253,10 +234,10 @@ class Listener:
         )
 
 
-def _context(name: str, tls: ListenerTls, names: ServerNames | None) -> TlsContext:
+def _context(settings: ListenerSettings, tls: ListenerTls, names: ServerNames | None) -> TlsContext:
     """Raises OperatorError."""
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.tls.handshake import note_asked_name
 
     prepare = note_asked_name if names is None else partial(note_asked_name, is_known=names.knows)
-    return TlsContext(tls, f"listener {name!r}", prepare=prepare)
+    return TlsContext(tls, f"listener {settings.name!r}", names=settings.client_names, prepare=prepare)

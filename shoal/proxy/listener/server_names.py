@@ -31,10 +31,6 @@ class ServerNames:
         before, _, after = _normal(broker_host).partition("{node}")
         self._broker = re.compile(rf"{re.escape(before)}(0|[1-9]\d{{0,9}}){re.escape(after)}", re.ASCII)
 
-    @property
-    def bootstrap(self) -> str:
-        return self._bootstrap
-
     def host(self, node_id: int) -> str:
         return self._broker_host.replace("{node}", str(node_id))
 

@@ -45,7 +45,7 @@ def test_the_example_is_accepted_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "shoal.key").chmod(0o644)
     readable = shoal("check", "-c", "shoal.toml", cwd=tmp_path)
 
-    assert "OK: 1 listeners (clients)" in done.stdout, done.stderr
+    assert "OK: 1 listener (clients)" in done.stdout, done.stderr
     assert readable.returncode == 2
     assert "shoal.key" in readable.stderr
     assert "can be read or changed by every user" in readable.stderr

@@ -101,7 +101,7 @@ ODD = [
 async def test_any_answer_of_an_issuer_is_a_token_or_an_error_in_words(content: bytes) -> None:
     with server(lambda sock: sock.sendall(content)) as url:
         endpoint = TokenEndpoint(url, "shoal", None, None, SaslTable("sasl", "c"))
-        with pytest.raises(NoCredentials, match=r"token-endpoint of cluster \"c\""):
+        with pytest.raises(NoCredentials, match=r"cluster 'c': sasl\.token-endpoint"):
             await token_from_endpoint(endpoint, "secret", 5.0)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.parse import LOOPBACK, WILDCARDS, parse_address
-from shoal.proxy.config.settings import Address, ListenerSettings, PortRange
+from shoal.proxy.config.parse import LOOPBACK, parse_address
+from shoal.proxy.config.settings import WILDCARDS, Address, ListenerSettings, PortRange
 from shoal.proxy.listener.server_names import names_of
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ what happens:
   Shoal listens on one port for the source cluster and one for the target
   cluster, plus one port per broker (--source-ports, --target-ports). It prints
   the MirrorMaker settings, then traffic summaries, until SIGTERM or Ctrl-C.
-  SIGHUP reads certificates again.
+  SIGHUP reads certificates and secrets again.
   It wraps nothing until records sent to the mirror come back through the target
   listener. If wired wrongly, the mirror mirrors as before, and Shoal logs why.
 

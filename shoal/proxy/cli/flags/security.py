@@ -130,10 +130,9 @@ def _from_stdin() -> Secret:
 _KEY = r"(?P<section>tls|sasl)\.(?P<key>[a-z-]+)"
 _PLACES = (  # in the file; of a running Shoal
     re.compile(rf"cluster\[(?P<cluster>\d)\]\.{_KEY}\Z"),
-    re.compile(rf"""cluster ['"](?P<cluster>\w+)['"]: {_KEY}\Z"""),
-    re.compile(rf"""{_KEY} of cluster ['"](?P<cluster>\w+)['"]\Z"""),
+    re.compile(rf"cluster '(?P<cluster>\w+)': {_KEY}\Z"),
 )
-_LISTENER_PLACE = re.compile(r"""listener(\[\d\]\.| ['"]\w+['"]: )tls\.(?P<key>[a-z-]+)\Z""")
+_LISTENER_PLACE = re.compile(r"listener(\[\d\]\.| '\w+': )tls\.(?P<key>[a-z-]+)\Z")
 _PREFIXES = {"0": "source-", "1": "target-", "source": "source-", "target": "target-"}
 
 

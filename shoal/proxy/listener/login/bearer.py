@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.proxy.config.security import ListenerSasl
+    from shoal.proxy.reread import Outcome
 
 __all__ = ["SKEW_SECONDS", "BearerTokens"]
 
@@ -34,6 +35,9 @@ class BearerTokens:
 
     async def prepare(self) -> None:
         await self._keys.prepare()
+
+    async def reread(self) -> Outcome:
+        return await self._keys.reread()
 
     async def verify(self, token: str) -> Verified | str:
         """What is in the token, or why it is not valid (for the log: no part of the token)."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.reread import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,6 +128,21 @@ class KeySet:
             self._tried_at = self._now()
             self._reload(self._file)
         return self._find(kid, algorithm)
+
+    async def reread(self) -> Outcome:
+        """Read the file, or ask the endpoint, now."""
+        before, self._failed = self._keys, False
+        if self._file is None:
+            self._tried_at = -math.inf
+            await self._ask()
+        else:
+            try:
+                self._take(self._read(self._file))
+            except Unusable as error:
+                self._complain(str(error))
+        if self._failed:
+            return Outcome.REFUSED
+        return Outcome.UNCHANGED if self._keys == before else Outcome.LOADED
 
     def _find(self, kid: str | None, algorithm: str) -> Key | None:
         fitting = [one for one in self._keys if algorithm in one.algorithms]

@@ -32,6 +32,7 @@ from shoal.proxy.listener.login.requests import FrameReader
 from shoal.proxy.listener.login.users_file import UsersFile
 from shoal.proxy.listener.login.versions import BrokerVersions
 from shoal.proxy.net.transport import SendSide
+from shoal.proxy.reread import Reread
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
@@ -96,6 +97,15 @@ class ClientLogin:
         """At the start, so that an issuer that cannot be reached is known before the first client comes."""
         if self._tokens is not None:
             await self._tokens.prepare()
+
+    async def reread(self) -> list[Reread]:
+        """Read the files of users and keys now."""
+        found, where = [], f"listener {self._listener.name!r}: sasl"
+        if self._users is not None:
+            found.append(Reread(f"{where}.users", self._users.reread()))
+        if self._tokens is not None:
+            found.append(Reread(f"{where}.jwks", await self._tokens.reread()))
+        return found
 
     # -- a new connection ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import trio
 
 from shoal.protocol.sasl.users import BadUsers, Users, read_users
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.reread import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,16 @@ class UsersFile:
         except _Unusable as error:
             if self._mark != before:
                 log.error("listener %r: %s: %s: the users from before stay", self._listener, self._path, error)
+
+    def reread(self) -> Outcome:
+        """Read it now, changed or not."""
+        before = self._users
+        try:
+            self._users = self._read()
+        except _Unusable as error:
+            log.error("listener %r: %s: %s: the users from before stay", self._listener, self._path, error)
+            return Outcome.REFUSED
+        return Outcome.UNCHANGED if self._users == before else Outcome.LOADED
 
     def _changed(self) -> bool:
         try:

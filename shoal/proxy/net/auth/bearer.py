@@ -62,7 +62,7 @@ class BearerIdentity:
         said = claims(self._token)
         found = ", ".join(f"{name} {said[name]}" for name in _EXPLAINING if name in said)
         about = f" (its claims: {found})" if found else ""
-        return f"check that the broker trusts the issuer of the token{about}, and check {self._where}"
+        return f"check that the broker trusts the issuer of the token{about}, and check {self._where.named()}"
 
     def _discard(self) -> None:
         if self._cache is not None:

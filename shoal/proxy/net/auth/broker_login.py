@@ -18,6 +18,7 @@ from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.broker_client import BrokerClient
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import BrokerConnection, LoginFailed
+from shoal.proxy.reread import Outcome, Reread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,10 +41,16 @@ _LEAST_S = 1.05  # a broker ignores a second re-authentication within one second
 
 
 class BrokerLogin:
-    """`where`: the settings, for errors."""
+    """`where`: the settings, for errors. `secrets`: a digest of the files that they name. Raises OperatorError."""
 
     def __init__(
-        self, identity: Identity, where: SaslTable, limits: Limits, *, clock: Callable[[], float] = trio.current_time
+        self,
+        identity: Identity,
+        where: SaslTable,
+        limits: Limits,
+        *,
+        secrets: Callable[[], bytes] | None = None,
+        clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._identity = identity
         self._where = where
@@ -51,6 +58,18 @@ class BrokerLogin:
         self._now = clock
         self._backoff = Backoff(clock)
         self._gates: dict[Address, trio.Lock] = {}
+        self._secrets = secrets or identity.material
+        self._read = self._secrets()
+
+    def reread(self) -> Reread:
+        """Whether the files of the credentials can be used now."""
+        before = self._read
+        try:
+            self._read = self._secrets()
+        except OperatorError as error:
+            log.error("%s: until then Shoal cannot log in with it", error)
+            return Reread(str(self._where), Outcome.REFUSED)
+        return Reread(str(self._where), Outcome.UNCHANGED if self._read == before else Outcome.LOADED)
 
     async def login(self, transport: SocketTransport, address: Address) -> BrokerSession:
         """Raises LoginFailed, and OSError if the connection is lost."""
@@ -130,9 +149,9 @@ class BrokerLogin:
     def _advice(self, error: LoginRefused) -> str:
         match error.refusal:
             case Refusal.MECHANISM:
-                return f"set {self._where.key('mechanism')} to one of these"
+                return f"set {self._where.named('mechanism')} to one of these"
             case Refusal.NO_SASL:
-                return f"use the address of its SASL port, or remove {self._where}"
+                return f"use the address of its SASL port, or remove {self._where.named()}"
             case _:
                 return self._identity.advice(error)
 

@@ -33,10 +33,14 @@ class SaslTable(NamedTuple):
     cluster: str
 
     def __str__(self) -> str:
-        return f'{self.path} of cluster "{self.cluster}"'
+        return f"cluster {self.cluster!r}: {self.path}"
 
     def key(self, name: str) -> str:
-        return f'{self.path}.{name} of cluster "{self.cluster}"'
+        return f"{self}.{name}"
+
+    def named(self, name: str = "") -> str:
+        """In a sentence; without `name`, the whole table."""
+        return f"{self.path}{name and '.'}{name} of cluster {self.cluster!r}"
 
 
 class NoCredentials(Exception):

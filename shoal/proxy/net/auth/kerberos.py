@@ -51,7 +51,9 @@ class KerberosIdentity:
         return self._exchange(f"{self._settings.service}@{address.host}")
 
     def advice(self, error: LoginRefused) -> str:
-        return f"check principal ({self._settings.principal}) and service in {self._where}, and the broker's log"
+        return (
+            f"check principal ({self._settings.principal}) and service in {self._where.named()}, and the broker's log"
+        )
 
     def _exchange(self, broker: str) -> Exchange:
         """Runs in a thread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -32,13 +34,18 @@ def make_login(settings: SaslSettings, where: SaslTable, limits: Limits) -> Brok
     if package is not None and find_spec(package) is None:
         what = f"{settings.mechanism} needs the Python package {package}: pip install 'shoal[{extra}]'"
         raise OperatorError.of(where.key("mechanism"), what)
-    if settings.client_secret is not None:
-        read_secret(settings.client_secret, where.key("client-secret"))
-    if settings.keytab is not None:
-        read_private_file(settings.keytab, where.key("keytab"))
     identity = _identity(settings, where, limits)
-    identity.material()
-    return BrokerLogin(identity, where, limits)
+    return BrokerLogin(identity, where, limits, secrets=partial(_secrets, settings, where, identity))
+
+
+def _secrets(settings: SaslSettings, where: SaslTable, identity: Identity) -> bytes:
+    """A digest of all that is read from a file or the environment. Raises OperatorError."""
+    read = [identity.material()]
+    if settings.client_secret is not None:
+        read.append(read_secret(settings.client_secret, where.key("client-secret")).encode())
+    if settings.keytab is not None:
+        read.append(read_private_file(settings.keytab, where.key("keytab")))
+    return hashlib.sha256(b"\0".join(read)).digest()
 
 
 def _identity(settings: SaslSettings, where: SaslTable, limits: Limits) -> Identity:

@@ -60,7 +60,7 @@ class PasswordIdentity:
         return tokens(credentials, secrets.token_urlsafe(_NONCE_BYTES), self._salted)
 
     def advice(self, error: LoginRefused) -> str:
-        return f"check {self._where.key('username')} ({self._settings.username}), and its password"
+        return f"check {self._where.named('username')} ({self._settings.username}), and its password"
 
     def _password(self) -> str:
         """Raises OperatorError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-__all__ = ["Certificate", "covers", "date", "time_problem"]
+__all__ = ["Certificate", "covers", "date", "is_early", "time_problem"]
 
 
 class Certificate(NamedTuple):
@@ -35,11 +35,15 @@ def date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
+def is_early(certificate: Certificate, now: float) -> bool:
+    return certificate.not_before > now
+
+
 def time_problem(certificate: Certificate, now: float) -> str | None:
     """Expired, or not yet valid."""
     if certificate.not_after < now:
         return f"{certificate.subject} expired on {date(certificate.not_after)}: renew it"
-    if certificate.not_before > now:
+    if is_early(certificate, now):
         return (
             f"{certificate.subject} is not valid before {date(certificate.not_before)}: use another certificate, or "
             "correct this machine's clock"

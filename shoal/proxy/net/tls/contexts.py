@@ -2,6 +2,7 @@
 
 `TlsContext` holds the current one; new connections use `context`, and a reload replaces it as a whole. What is read
 belongs together: files that change while they are read are read again, so certificate and key are of one generation.
+What cannot work is an OperatorError; what some peers refuse is a doubt (`Loaded.doubts`).
 """
 
 from __future__ import annotations
@@ -13,20 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.proxy.config.secret import read_file, read_private_file, read_secret
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
-from shoal.proxy.errors import OperatorError
-from shoal.proxy.net.tls.certificates import time_problem
+from shoal.proxy.errors import OperatorError, Problem
+from shoal.proxy.net.tls.certificates import covers, is_early, time_problem
 from shoal.proxy.net.tls.shown import keep_shown_certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from shoal.proxy.config.security import Secret
     from shoal.proxy.config.settings import Settings
-    from shoal.proxy.errors import Problem
     from shoal.proxy.net.tls.certificates import Certificate
 
-__all__ = ["Loaded", "TlsContext", "UsedCertificate", "require_files"]
+__all__ = ["Loaded", "NotYetValid", "TlsContext", "UsedCertificate", "read_all"]
 
 _ATTEMPTS = 5  # to read files that change at the same time
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -50,12 +50,26 @@ class Loaded(NamedTuple):
     context: ssl.SSLContext
     own: UsedCertificate | None  # the certificate that is shown to the other side
     trusted: tuple[UsedCertificate, ...]  # empty: the system's CAs, or no certificate is asked for
+    doubts: tuple[str, ...] = ()  # it works, but not with every peer
+
+    @property
+    def certificates(self) -> tuple[UsedCertificate, ...]:
+        return self.trusted if self.own is None else (self.own, *self.trusted)
+
+
+class NotYetValid(OperatorError):
+    """A certificate can be used from some time on."""
+
+    def __init__(self, problems: tuple[Problem, ...], since: float = 0.0) -> None:
+        super().__init__(problems)
+        self.since = since
 
 
 class TlsContext:
     """The context of one listener (`settings` is a ListenerTls) or of one cluster (ClusterTls).
 
-    `where` names it in errors. `prepare` is applied to each new context. Raises OperatorError.
+    `where` names it in errors. `names`: those that a listener's certificate must have. `prepare` is applied to each new
+    context. Raises OperatorError.
     """
 
     def __init__(
@@ -63,15 +77,18 @@ class TlsContext:
         settings: ListenerTls | ClusterTls,
         where: str,
         *,
+        names: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
         prepare: Callable[[ssl.SSLContext], None] | None = None,
     ) -> None:
         self.settings = settings
         self.where = where
+        self._names = names
         self._clock = clock
         self._prepare = prepare
         self._files = _files_of(settings)
         self.generation: Generation = ()
+        self.refused_until: float | None = None  # the present files are not valid before
         self.loaded = self._load()
 
     @property
@@ -106,11 +123,13 @@ class TlsContext:
     def _load(self) -> Loaded:
         for attempt in range(_ATTEMPTS):
             generation = self.current_generation()
+            self.refused_until = None
             try:
                 loaded = self._read()
-            except OperatorError:
+            except OperatorError as error:
                 if generation == self.current_generation() or attempt == _ATTEMPTS - 1:
                     self.generation = generation  # the same error is not found again
+                    self.refused_until = error.since if isinstance(error, NotYetValid) else None
                     raise
                 continue
             if generation == self.current_generation():
@@ -122,22 +141,27 @@ class TlsContext:
 
     def _read(self) -> Loaded:
         if isinstance(self.settings, ListenerTls):
-            return _server(self.settings, self.where, self._clock())
+            return _server(self.settings, self.where, self._names, self._clock())
         return _client(self.settings, self.where, self._clock())
 
 
-def require_files(settings: Settings) -> None:
+def read_all(settings: Settings) -> list[TlsContext]:
     """Read all files of TLS, as a start does. Raises OperatorError with the problems of all clusters and listeners."""
+    found: list[TlsContext] = []
     problems: list[Problem] = []
-    for kind, sides in (("cluster", settings.clusters), ("listener", settings.listeners)):
-        for side in sides:
-            if side.tls is not None:
-                try:
-                    TlsContext(side.tls, f"{kind} {side.name!r}")
-                except OperatorError as error:
-                    problems += error.problems
+    sides: list[tuple[str, ListenerTls | ClusterTls | None, tuple[str, ...]]] = [
+        *((f"cluster {one.name!r}", one.tls, ()) for one in settings.clusters),
+        *((f"listener {one.name!r}", one.tls, one.client_names) for one in settings.listeners),
+    ]
+    for where, tls, names in sides:
+        if tls is not None:
+            try:
+                found.append(TlsContext(tls, where, names=names))
+            except OperatorError as error:
+                problems += error.problems
     if problems:
         raise OperatorError(tuple(problems))
+    return found
 
 
 def _files_of(settings: ListenerTls | ClusterTls) -> tuple[Path, ...]:
@@ -155,32 +179,43 @@ def _identity(path: Path) -> object:
     return resolved, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
-def _server(settings: ListenerTls, where: str, now: float) -> Loaded:
+def _server(settings: ListenerTls, where: str, names: Sequence[str], now: float) -> Loaded:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _tune(context, settings, where)
-    own = _own(context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "server", now)
+    own, doubts = _own(
+        context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "server", now
+    )
+    if missing := [name for name in names if not covers(own.certificate, name)]:
+        doubts += (
+            f"{own.setting}: {own.file}: {own.certificate} is not for {' and '.join(missing)}, where clients connect: "
+            "they refuse it, unless they verify no names. Add the name to the certificate, or correct advertise and "
+            "broker-host",
+        )
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     trusted: tuple[UsedCertificate, ...] = ()
     if settings.client_ca is not None:
         trusted = _trust(context, settings.client_ca, f"{where}: tls.client-ca", now)
     if settings.client_auth is not ClientAuth.NONE:
         keep_shown_certificates(context)
-    return Loaded(context, own, trusted)
+    return Loaded(context, own, trusted, doubts)
 
 
 def _client(settings: ClusterTls, where: str, now: float) -> Loaded:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _tune(context, settings, where)
     context.check_hostname = settings.verify_host_name
-    own = None
+    own: UsedCertificate | None = None
+    doubts: tuple[str, ...] = ()
     if settings.certificate is not None:
-        own = _own(context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "client", now)
+        own, doubts = _own(
+            context, settings.certificate, settings.key, settings.key_password, f"{where}: tls", "client", now
+        )
     trusted: tuple[UsedCertificate, ...] = ()
     if settings.ca is not None:
         trusted = _trust(context, settings.ca, f"{where}: tls.ca", now)
     else:
         _trust_system(context, f"{where}: tls.ca")
-    return Loaded(context, own, trusted)
+    return Loaded(context, own, trusted, doubts)
 
 
 def _tune(context: ssl.SSLContext, settings: ListenerTls | ClusterTls, where: str) -> None:
@@ -205,9 +240,9 @@ def _own(
     where: str,
     purpose: str,
     now: float,
-) -> UsedCertificate:
-    """Check certificate and key, then have OpenSSL load them."""
-    from shoal.proxy.net.tls.pem import BadPem, check_pair, private_key, read_certificates
+) -> tuple[UsedCertificate, tuple[str, ...]]:
+    """Check certificate and key, then have OpenSSL load them. -> with doubts about the chain."""
+    from shoal.proxy.net.tls.pem import BadPem, chain_doubt, check_pair, private_key, read_certificates
 
     key_setting = "certificate" if key is None else "key"
     try:
@@ -225,12 +260,19 @@ def _own(
         files = certificate if key is None else f"{certificate} and {key}"
         raise OperatorError.of(f"{where}.{key_setting}", f"{files}: {problem}") from None
     if out_of_date := time_problem(chain[0], now):
-        raise OperatorError.of(f"{where}.certificate", f"{certificate}: {out_of_date}")
+        raise _out_of_date(f"{where}.certificate", f"{certificate}: {out_of_date}", chain[:1], now)
     try:
         context.load_cert_chain(certificate, key, lambda: password or "")  # without a function, OpenSSL asks a terminal
     except ssl.SSLError as error:
         raise OperatorError.of(f"{where}.certificate", f"{certificate}: {_refusal(chain[0], error)}") from None
-    return UsedCertificate(f"{where}.certificate", certificate, chain[0])
+    doubt = chain_doubt(chain)
+    doubts = () if doubt is None else (f"{where}.certificate: {certificate}: {doubt}",)
+    return UsedCertificate(f"{where}.certificate", certificate, chain[0]), doubts
+
+
+def _out_of_date(setting: str, what: str, found: Sequence[Certificate], now: float) -> OperatorError:
+    early = [certificate.not_before for certificate in found if is_early(certificate, now)]
+    return NotYetValid((Problem(setting, what),), min(early)) if early else OperatorError.of(setting, what)
 
 
 _REFUSALS = {
@@ -256,7 +298,7 @@ def _trust(context: ssl.SSLContext, file: Path, setting: str, now: float) -> tup
         raise OperatorError.of(setting, f"{file} {problem}") from None
     problems = [time_problem(certificate, now) for certificate in found]
     if all(problems):
-        raise OperatorError.of(setting, f"{file}: {problems[0]}")
+        raise _out_of_date(setting, f"{file}: {problems[0]}", found, now)
     try:
         context.load_verify_locations(cadata=b"".join(certificate.der for certificate in found))
     except ssl.SSLError as error:

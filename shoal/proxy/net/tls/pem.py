@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadPem",
+    "chain_doubt",
     "check_pair",
     "common_name",
     "private_key",
@@ -145,7 +148,7 @@ def private_key(pem: bytes, password: str | None) -> PrivateKeyTypes:
 
 
 def check_pair(chain: tuple[Certificate, ...], key: PrivateKeyTypes, purpose: str) -> None:
-    """The key fits the first certificate, each further one has signed the one before. Raises BadPem."""
+    """The key fits the first certificate, which is for this purpose. Raises BadPem."""
     public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if chain[0].public_key != public:
         fits = next((number for number, one in enumerate(chain, 1) if one.public_key == public), None)
@@ -160,3 +163,25 @@ def check_pair(chain: tuple[Certificate, ...], key: PrivateKeyTypes, purpose: st
             f"{chain[0].subject} is not for TLS {purpose}s (its extended key usage has no {purpose}Auth), so the other "
             f"side would refuse it: use a certificate with {purpose}Auth"
         )
+
+
+def chain_doubt(chain: tuple[Certificate, ...]) -> str | None:
+    """Each certificate must be signed by the next one; not every client sorts them."""
+    for number, (one, signer) in enumerate(pairwise(chain), 2):
+        if not _has_signed(signer, one):
+            return (
+                f"its certificate {number}, {signer.subject}, has not signed the one before, {one.subject}, which is "
+                f"of {one.issuer}: some clients refuse such a chain. Put each CA after the certificate that it signed, "
+                "and remove others"
+            )
+    return None
+
+
+def _has_signed(signer: Certificate, one: Certificate) -> bool:
+    try:
+        x509.load_der_x509_certificate(one.der).verify_directly_issued_by(x509.load_der_x509_certificate(signer.der))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    except Exception:  # UnsupportedAlgorithm: OpenSSL knows it, perhaps
+        return one.issuer == signer.subject
+    return True

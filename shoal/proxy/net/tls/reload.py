@@ -1,8 +1,8 @@
 """Uses new certificates without a restart, and says in time when one expires.
 
     every 2 s: did a file change?  ── twice the same ──> TlsContext.reload ── info: the new subject and its expiry
-    SIGHUP ───────────────────────────────────────────>         │
-                                                                └─ error: the old files stay in use
+    refused files have become valid ──────────────────>         │
+    SIGHUP ───────────────────────────────────────────>         └─ error: the old files stay in use
 
 Files count as changed by their content's identity (`contexts.Generation`), so the symbolic links that Kubernetes swaps
 count too. A change is used when two looks in a row see the same: a certificate whose key is still being copied is no
@@ -19,15 +19,18 @@ import trio
 
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.tls.certificates import date
+from shoal.proxy.net.tls.contexts import read_all
+from shoal.proxy.reread import Outcome, Reread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from shoal.proxy.config.settings import Settings
     from shoal.proxy.net.tls.certificates import Certificate
     from shoal.proxy.net.tls.contexts import Generation, Loaded, TlsContext, UsedCertificate
 
-__all__ = ["CHECK_SECONDS", "Expiry", "Notice", "TlsReload"]
+__all__ = ["CHECK_SECONDS", "Expiry", "Notice", "TlsReload", "certificate_warnings"]
 
 log = logging.getLogger("shoal.tls")
 
@@ -56,6 +59,8 @@ class TlsReload:
 
     async def run(self) -> None:
         """Runs until cancelled; ends at once without TLS."""
+        for tls in self._contexts:
+            _log_doubts(tls)
         while self._contexts:
             self._log_expiry()
             await trio.sleep(self._check_seconds)
@@ -67,32 +72,52 @@ class TlsReload:
             current = await trio.to_thread.run_sync(tls.current_generation)
             if current == tls.generation:
                 self._seen.pop(tls, None)
+                if tls.refused_until is not None and tls.refused_until <= self._clock():
+                    await self._reload(tls)
             elif self._seen.get(tls) == current:
                 del self._seen[tls]
                 await self._reload(tls)
             else:
                 self._seen[tls] = current
 
-    async def reload(self) -> None:
+    async def reload(self) -> list[Reread]:
         """Read all files now, changed or not."""
-        if not self._contexts:
-            log.info("nothing to read again: no cluster and no listener has TLS")
+        found = []
         for tls in self._contexts:
             self._seen.pop(tls, None)
-            await self._reload(tls)
+            found.append(Reread(f"{tls.where}: tls", await self._reload(tls)))
+        return found
 
-    async def _reload(self, tls: TlsContext) -> None:
+    async def _reload(self, tls: TlsContext) -> Outcome:
+        former = tls.loaded.certificates, tls.generation
         try:
             await trio.to_thread.run_sync(tls.reload)  # decrypting a key may take a while
         except OperatorError as error:
-            log.error("TLS files are not used, the former ones remain in use: %s", error)
-        else:
-            log.info("%s: new connections use the TLS files as they are now: %s", tls.where, _summary(tls.loaded))
-            self._log_expiry()
+            again = "" if tls.refused_until is None else f". They are tried again on {date(tls.refused_until)}"
+            log.error("TLS files are not used, the former ones remain in use: %s%s", error, again)
+            return Outcome.REFUSED
+        if former == (tls.loaded.certificates, tls.generation) and tls.loaded.certificates:
+            return Outcome.UNCHANGED  # the system's CAs may have changed, wherever they are
+        log.info("%s: new connections use the TLS files as they are now: %s", tls.where, _summary(tls.loaded))
+        _log_doubts(tls)
+        self._log_expiry()
+        return Outcome.LOADED
 
     def _log_expiry(self) -> None:
         for notice in self._expiry.notices(((tls.where, tls.loaded) for tls in self._contexts), self._clock()):
             log.log(notice.level, "%s", notice.text)
+
+
+def certificate_warnings(settings: Settings) -> list[str]:
+    """What a start would log about certificates. Raises OperatorError for what would end it."""
+    contexts = read_all(settings)
+    notices = Expiry().notices(((tls.where, tls.loaded) for tls in contexts), time.time())
+    return [*(doubt for tls in contexts for doubt in tls.loaded.doubts), *(notice.text for notice in notices)]
+
+
+def _log_doubts(tls: TlsContext) -> None:
+    for doubt in tls.loaded.doubts:
+        log.warning("%s", doubt)
 
 
 def _summary(loaded: Loaded) -> str:
@@ -121,9 +146,8 @@ class Expiry:
         found: list[Notice] = []
         current: set[tuple[str, bytes]] = set()
         for where, loaded in used:
-            certificates = [*loaded.trusted, *([loaded.own] if loaded.own is not None else [])]
             due: dict[tuple[str, Path, int], list[Certificate]] = {}
-            for one in certificates:
+            for one in loaded.certificates:
                 key = (f"{where} {one.setting}", one.certificate.der)
                 current.add(key)
                 if (days := self._due(key, one, now)) is not None:

@@ -100,9 +100,9 @@ def test_what_is_missing_is_named_as_a_flag(flags: tuple[str, ...], error: str) 
         ("listener[1].tls.certificate", "--listen-tls-cert"),
         ("cluster[0].sasl.token-endpoint", "cluster[0].sasl.token-endpoint"),  # has no flag
         ("cluster 'target': tls.certificate", "--target-tls-cert"),
-        ('cluster "source": sasl.keytab', "--source-sasl-keytab"),
-        ('sasl.password of cluster "target"', "--target-sasl-password-file"),
-        ('sasl.password of cluster "other"', 'sasl.password of cluster "other"'),
+        ("cluster 'source': sasl.keytab", "--source-sasl-keytab"),
+        ("cluster 'target': sasl.password", "--target-sasl-password-file"),
+        ("cluster 'other': sasl.password", "cluster 'other': sasl.password"),
         ("listener 'target': tls.key", "--listen-tls-key"),
         ("limits.in-flight", "limits.in-flight"),
     ],

@@ -65,7 +65,7 @@ async def test_a_command_that_fails(code: str, words: str) -> None:
     with pytest.raises(NoCredentials) as failed:
         await command(code)
     assert words in str(failed.value)
-    assert str(failed.value).startswith('sasl.token-command of cluster "c" (')
+    assert str(failed.value).startswith("cluster 'c': sasl.token-command (")
 
 
 async def test_a_command_that_does_not_end() -> None:
@@ -199,7 +199,9 @@ async def test_an_issuer_whose_certificate_is_not_trusted(tmp_path: Path) -> Non
         assert (await token_from_endpoint(trusting, SECRET, SECONDS)).value == "abc"
         with pytest.raises(NoCredentials, match=r"certificate is refused: .*: set token-endpoint-ca"):
             await token_from_endpoint(endpoint._replace(url=url), SECRET, SECONDS)
-        with pytest.raises(NoCredentials, match=r"token-endpoint-ca of cluster .* cannot be used: No such file"):
+        with pytest.raises(
+            NoCredentials, match=r"cluster 'c': sasl\.token-endpoint-ca: .* cannot be used: No such file"
+        ):
             await token_from_endpoint(endpoint._replace(url=url, ca=tmp_path / "none"), SECRET, SECONDS)
     finally:
         server.shutdown()

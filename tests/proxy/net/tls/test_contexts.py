@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import subprocess
 import time
@@ -295,6 +296,28 @@ def test_rights_of_kubernetes_secrets(tmp_path: Path, mode: int) -> None:
     link = tmp_path / "link.key"
     link.symlink_to(files.key.name)
     TlsContext(listener(files, key=link), "listener 'x'")
+
+
+def test_names_that_the_certificate_does_not_have(tmp_path: Path) -> None:
+    settings = listener(pair(tmp_path, CA, "shoal.example", "*.brokers.example"))
+    good = ("shoal.example", "broker-1.brokers.example")
+    assert TlsContext(settings, "listener 'x'", names=good).loaded.doubts == ()
+    (doubt,) = TlsContext(settings, "listener 'x'", names=("other.example", "a.b.brokers.example")).loaded.doubts
+    assert f"listener 'x': tls.certificate: {tmp_path}/server.pem: CN=server,OU=" in doubt
+    assert "is not for other.example and a.b.brokers.example, where clients connect" in doubt
+
+
+@pytest.mark.parametrize("order", ["012", "021", "01", "02", "0"])
+def test_order_of_the_chain(tmp_path: Path, order: str) -> None:
+    """It is Shoal's certificate, that of the intermediate CA, that of the root; not all clients sort them."""
+    root = trustme.CA(organization_name="Root")
+    files = pair(tmp_path, trustme.CA(parent_cert=root, organization_name="Intermediate"))
+    parts = re.findall(rb"-----BEGIN.*?END CERTIFICATE-----\n", files.certificate.read_bytes(), re.DOTALL)
+    parts = [*parts[:2], root.cert_pem.bytes()]
+    files.certificate.write_bytes(b"".join(parts[int(number)] for number in order))
+    doubts = TlsContext(listener(files), "listener 'x'").loaded.doubts
+    assert bool(doubts) == (order in ("021", "02"))
+    assert all("has not signed the one before" in doubt for doubt in doubts)
 
 
 def test_one_generation(tmp_path: Path) -> None:

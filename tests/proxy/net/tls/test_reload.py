@@ -13,6 +13,7 @@ import trustme
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
 from shoal.proxy.net.tls.contexts import TlsContext
 from shoal.proxy.net.tls.reload import Expiry, TlsReload
+from shoal.proxy.reread import Outcome
 from tests.support.certificates import DAY, Pair, ca_file, pair
 
 if TYPE_CHECKING:
@@ -128,12 +129,60 @@ async def test_a_new_ca_is_used(tmp_path: Path) -> None:
 async def test_a_signal_reads_everything_at_once(tmp_path: Path, logs: pytest.LogCaptureFixture) -> None:
     pair(tmp_path, CA)
     tls = listener(tmp_path, client_ca=ca_file(tmp_path, CA), client_auth=ClientAuth.OPTIONAL)
-    first = tls.context
-    await TlsReload([tls]).reload()
+    first, watch = tls.context, TlsReload([tls])
+    assert await watch.reload() == [("listener 'x': tls", Outcome.UNCHANGED)]
     assert tls.context is not first
+    assert not logs.messages
+    pair(tmp_path, CA)
+    assert await watch.reload() == [("listener 'x': tls", Outcome.LOADED)]
     assert "CA OU=CA,O=Good from " in logs.text
-    await TlsReload([]).reload()
-    assert "nothing to read again" in logs.text
+    (tmp_path / "server.pem").write_text("broken")
+    for _ in range(2):
+        assert await watch.reload() == [("listener 'x': tls", Outcome.REFUSED)]
+    assert [record.levelname for record in logs.records] == ["INFO", "ERROR", "ERROR"]
+
+
+@pytest.mark.parametrize("what", ["certificate", "ca"])
+async def test_files_that_are_valid_later_are_used_then(
+    tmp_path: Path, logs: pytest.LogCaptureFixture, what: str
+) -> None:
+    now = time.time()
+    pair(tmp_path, CA, start=now - DAY)
+    ca_file(tmp_path, CA)
+
+    def clock() -> float:
+        return now
+
+    settings = ListenerTls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+    tls = TlsContext(
+        settings if what == "certificate" else ClusterTls(ca=tmp_path / "ca.pem"), "listener 'x'", clock=clock
+    )
+    watch, first = TlsReload([tls], clock=clock), tls.context
+    pair(tmp_path, CA, start=now + DAY)
+    if what == "ca":
+        (tmp_path / "ca.pem").write_bytes((tmp_path / "server.pem").read_bytes())
+    for _ in range(5):
+        await watch.check()
+    assert tls.context is first
+    assert [record.levelname for record in logs.records] == ["ERROR"]
+    assert "is not valid before " in logs.text
+    assert "They are tried again on " in logs.text
+    now += DAY + 1
+    for _ in range(5):
+        await watch.check()
+    assert tls.context is not first
+    assert [record.levelname for record in logs.records] == ["ERROR", "INFO"]
+
+
+async def test_doubts_are_logged_once(tmp_path: Path, logs: pytest.LogCaptureFixture) -> None:
+    pair(tmp_path, CA)
+    settings = ListenerTls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+    watch = TlsReload([TlsContext(settings, "listener 'x'", names=("localhost",))])
+    pair(tmp_path, CA, "elsewhere.example")
+    for _ in range(4):
+        await watch.check()
+    assert [record.levelname for record in logs.records] == ["INFO", "WARNING"]
+    assert "is not for localhost, where clients connect" in logs.text
 
 
 def test_expiry_is_reported_30_7_and_1_days_ahead_and_daily_afterwards(tmp_path: Path) -> None:
