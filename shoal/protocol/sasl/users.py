@@ -79,6 +79,9 @@ class Users:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_iterations", {one: self._usual_iterations(one) for one in DIGESTS})
 
+    def __len__(self) -> int:
+        return len(self.hashes)
+
     def _usual_iterations(self, mechanism: str) -> int:
         used = Counter(of_user[mechanism].iterations for of_user in self.hashes.values() if mechanism in of_user)
         return used.most_common(1)[0][0] if used else DEFAULT_ITERATIONS

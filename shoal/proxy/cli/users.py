@@ -23,15 +23,14 @@ from shoal.protocol.sasl.users import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
     SEED_BYTES,
-    BadUsers,
     Users,
     check_name,
     hash_password,
-    read_users,
     write_users,
 )
 from shoal.proxy.cli.exit_codes import OK
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.listener.login.users_file import read_users_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,17 +53,21 @@ def main(arguments: Sequence[str]) -> int:
     """Raises OperatorError."""
     flags = _parser().parse_args(arguments)
     if flags.command == "list":
-        for name in sorted(_read(flags.file).hashes):
+        for name in sorted(read_users_file(flags.file, "users").hashes):
             print(name)
         return OK
     if flags.command == "remove":
-        users = _read(flags.file)
+        users = read_users_file(flags.file, "users")
         if flags.name not in users.hashes:
             raise OperatorError.of(str(flags.file), f"has no user {flags.name!r}: see shoal users list")
         hashes = {name: of_user for name, of_user in users.hashes.items() if name != flags.name}
     else:
         password = _password(flags.password_file)
-        users = _read(flags.file) if flags.file.exists() else Users(seed=secrets.token_bytes(SEED_BYTES), hashes={})
+        users = (
+            read_users_file(flags.file, "users")
+            if flags.file.exists()
+            else Users(seed=secrets.token_bytes(SEED_BYTES), hashes={})
+        )
         of_user = {
             one: hash_password(one, password, secrets.token_bytes(SALT_BYTES), flags.iterations) for one in DIGESTS
         }
@@ -139,19 +142,6 @@ def _asked() -> str:
     if password != again:
         raise OperatorError.of("password", "was not the same twice: nothing is changed")
     return password
-
-
-def _read(file: Path) -> Users:
-    try:
-        if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
-            raise OperatorError.of(str(file), f"others can read or change it: chmod 600 {file}")
-        return read_users(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OperatorError.of(str(file), f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise OperatorError.of(str(file), "cannot be read: it is not UTF-8 text") from None
-    except BadUsers as error:
-        raise OperatorError.of(str(file), f"{error}: repair or remove it") from None
 
 
 def _write(file: Path, users: Users) -> None:

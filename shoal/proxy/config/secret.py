@@ -1,4 +1,4 @@
-"""Reads what a `Secret` names, and other files that only Shoal may read.
+"""Reads what a `Secret` names, and other files that only Shoal may read; sees whether a file has changed.
 
 An error names the setting, the file or the environment variable, and the way out; never the value.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import Secret
 
-__all__ = ["read_file", "read_private_file", "read_secret"]
+__all__ = ["identity_of", "read_file", "read_private_file", "read_secret"]
 
 _LARGEST = 4 * 1024 * 1024  # of a certificate bundle; the system's is 200 KiB
 
@@ -40,20 +40,30 @@ def read_secret(secret: Secret, where: str, environment: Mapping[str, str] = os.
     return value
 
 
-def read_private_file(path: Path, where: str) -> bytes:
+def read_private_file(path: Path, where: str, most: int = _LARGEST) -> bytes:
     """Symlinks are followed; the rights of the file itself count. Raises OperatorError.
 
     The group may read: Kubernetes gives a secret to a pod's group (`fsGroup`, `defaultMode: 0440`).
     """
-    return _read(path, where, private=True)
+    return _read(path, where, most, private=True)
 
 
 def read_file(path: Path, where: str) -> bytes:
     """Raises OperatorError."""
-    return _read(path, where, private=False)
+    return _read(path, where, _LARGEST, private=False)
 
 
-def _read(path: Path, where: str, *, private: bool) -> bytes:
+def identity_of(path: Path) -> object:
+    """Another one for every new content, owner or rights, and for every error. Symlinks are followed."""
+    resolved = os.path.realpath(path)
+    try:
+        status = os.stat(resolved)
+    except OSError as error:
+        return resolved, error.errno
+    return resolved, status.st_ino, status.st_ctime_ns, status.st_size
+
+
+def _read(path: Path, where: str, most: int, *, private: bool) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block
         with open(descriptor, "rb") as file:
@@ -62,11 +72,11 @@ def _read(path: Path, where: str, *, private: bool) -> bytes:
                 raise OperatorError.of(where, f"{path} is not a file")
             if private and status.st_mode & 0o007:
                 raise OperatorError.of(where, f"{path} {_rights(status)}")
-            data = file.read(_LARGEST + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise OperatorError.of(where, f"{path} cannot be read: {_reason(path, error)}") from None
-    if len(data) > _LARGEST:
-        raise OperatorError.of(where, f"{path} is larger than {_LARGEST} bytes: is it the right file?")
+    if len(data) > most:
+        raise OperatorError.of(where, f"{path} is larger than {most} bytes: is it the right file?")
     return data
 
 

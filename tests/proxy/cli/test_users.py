@@ -55,7 +55,7 @@ def test_a_file_that_others_can_read_is_refused(file: Path, tmp_path: Path, caps
     add(file, "alice", "secret", tmp_path)
     file.chmod(0o644)
     assert main(["users", "list", str(file)]) == 2
-    assert f"chmod 600 {file}" in capsys.readouterr().err
+    assert f"{file} can be read or changed by every user (mode 0644): chmod 0640" in capsys.readouterr().err
 
 
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from shoal.proxy.config.secret import read_file
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.listener.login.watched_file import WatchedFile
 from shoal.proxy.reread import Outcome
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ log = logging.getLogger("shoal.login")
 
 RETRY_SECONDS: Final = 30.0
 _OLD_SECONDS: Final = 3600.0
-_CHECK_SECONDS: Final = 1.0
 _ENDPOINT_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024
 _MOST_KEYS: Final = 100
@@ -97,20 +98,16 @@ class KeySet:
         fetch: Callable[[], bytes] | None = None,
     ) -> None:
         self._listener = listener
-        self._file = settings.jwks
-        self._where = str(settings.jwks or settings.jwks_endpoint)
+        self._endpoint = str(settings.jwks_endpoint)
         self._now = clock
         self._fetch = fetch or _fetcher(settings)
         self._keys: tuple[Key, ...] = ()
         self._lock = trio.Lock()
         self._tried_at = self._fresh_at = -math.inf
-        self._mark: tuple[int, int, int] | None = None
         self._failed = False
-        if self._file is not None:
-            try:
-                self._keys = self._read(self._file)
-            except Unusable as error:
-                raise OperatorError.of(f"listener {listener!r}: jwks", f"{self._file}: {error}") from None
+        self._file: WatchedFile[tuple[Key, ...]] | None = None
+        if settings.jwks is not None:
+            self._file = WatchedFile(settings.jwks, f"listener {listener!r}: jwks", "keys", _read_file, clock=clock)
 
     async def prepare(self) -> None:
         """Ask the endpoint for the first time."""
@@ -119,36 +116,21 @@ class KeySet:
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """The key that a token must be signed with. A token without key id needs an issuer with one such key."""
-        found = self._find(kid, algorithm)
-        if self._file is None:
-            age = self._now() - self._fresh_at
-            if found is None or age > _OLD_SECONDS:
-                await self._ask()
-        elif self._now() >= self._tried_at + _CHECK_SECONDS:
-            self._tried_at = self._now()
-            self._reload(self._file)
-        return self._find(kid, algorithm)
+        if self._file is not None:
+            return _find(self._file.value, kid, algorithm)
+        if _find(self._keys, kid, algorithm) is None or self._now() - self._fresh_at > _OLD_SECONDS:
+            await self._ask()
+        return _find(self._keys, kid, algorithm)
 
     async def reread(self) -> Outcome:
         """Read the file, or ask the endpoint, now."""
-        before, self._failed = self._keys, False
-        if self._file is None:
-            self._tried_at = -math.inf
-            await self._ask()
-        else:
-            try:
-                self._take(self._read(self._file))
-            except Unusable as error:
-                self._complain(str(error))
+        if self._file is not None:
+            return self._file.reread()
+        before, self._failed, self._tried_at = self._keys, False, -math.inf
+        await self._ask()
         if self._failed:
             return Outcome.REFUSED
         return Outcome.UNCHANGED if self._keys == before else Outcome.LOADED
-
-    def _find(self, kid: str | None, algorithm: str) -> Key | None:
-        fitting = [one for one in self._keys if algorithm in one.algorithms]
-        if kid is None:
-            return fitting[0] if len(fitting) == 1 else None
-        return next((one for one in fitting if one.kid == kid), None)
 
     async def _ask(self) -> None:
         """One question at a time; who waited for it does not ask again."""
@@ -169,38 +151,28 @@ class KeySet:
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         if self._failed or not self._keys:
-            log.info("listener %r: %s has %d keys", self._listener, self._where, len(keys))
+            log.info("listener %r: %s has %d keys", self._listener, self._endpoint, len(keys))
         self._keys, self._failed = keys, False
 
     def _complain(self, what: str) -> None:
         if not self._failed:
             stay = "the keys from before stay" if self._keys else "no client can log in with OAUTHBEARER"
-            log.error("listener %r: %s cannot be used: %s: %s", self._listener, self._where, what, stay)
+            log.error("listener %r: %s cannot be used: %s: %s", self._listener, self._endpoint, what, stay)
         self._failed = True
 
-    def _reload(self, file: Path) -> None:
-        before = self._mark
-        try:
-            if _mark_of(file) != before:
-                self._take(self._read(file))
-                log.info("listener %r: %s has changed: %d keys", self._listener, file, len(self._keys))
-        except Unusable as error:
-            self._complain(str(error))
 
-    def _read(self, file: Path) -> tuple[Key, ...]:
-        self._mark = _mark_of(file)
-        try:
-            return read_keys(file.read_bytes())
-        except OSError as error:
-            raise Unusable(f"it cannot be read: {error.strerror}") from None
+def _find(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
+    fitting = [one for one in keys if algorithm in one.algorithms]
+    if kid is None:
+        return fitting[0] if len(fitting) == 1 else None
+    return next((one for one in fitting if one.kid == kid), None)
 
 
-def _mark_of(file: Path) -> tuple[int, int, int]:
+def _read_file(path: Path, where: str) -> tuple[Key, ...]:
     try:
-        found = file.stat()
-    except OSError as error:
-        raise Unusable(f"it cannot be read: {error.strerror}") from None
-    return found.st_ino, found.st_ctime_ns, found.st_size
+        return read_keys(read_file(path, where))
+    except Unusable as error:
+        raise OperatorError.of(where, f"{path}: {error}") from None
 
 
 def _fetcher(settings: ListenerSasl) -> Callable[[], bytes]:

@@ -29,8 +29,9 @@ from shoal.proxy.listener.login.bearer import BearerTokens
 from shoal.proxy.listener.login.dialogue import Dialogue, Refusal
 from shoal.proxy.listener.login.key_set import KeySet
 from shoal.proxy.listener.login.requests import FrameReader
-from shoal.proxy.listener.login.users_file import UsersFile
+from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.versions import BrokerVersions
+from shoal.proxy.listener.login.watched_file import WatchedFile
 from shoal.proxy.net.transport import SendSide
 from shoal.proxy.reread import Reread
 from shoal.proxy.statistics import CloseCause
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from shoal.protocol.sasl.server import ServerExchange
+    from shoal.protocol.sasl.users import Users
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.proxy.config.security import ListenerSasl
     from shoal.proxy.config.settings import ListenerSettings
@@ -79,7 +81,10 @@ class ClientLogin:
         self.mechanisms: Sequence[str] = settings.mechanisms
         self._settings = settings
         self._listener = listener
-        self._users = None if settings.users is None else UsersFile(settings.users, listener.name)
+        self._users: WatchedFile[Users] | None = None
+        if settings.users is not None:
+            where = f"listener {listener.name!r}: users"
+            self._users = WatchedFile(settings.users, where, "users", read_users_file)
         needs_tokens = "OAUTHBEARER" in settings.mechanisms
         self._tokens = tokens or (BearerTokens(settings, KeySet(settings, listener.name)) if needs_tokens else None)
         self._versions = BrokerVersions(listener.cluster)
@@ -192,7 +197,7 @@ class ClientLogin:
         """Called every second: end sessions of users that the users file no longer has, or not with these hashes."""
         if self._users is None:
             return
-        hashes = self._users.users.hashes
+        hashes = self._users.value.hashes
         ended = [
             (connection, session.principal or "")
             for connection in connections
@@ -221,12 +226,12 @@ class ClientLogin:
         if mechanism == "OAUTHBEARER":
             return OAuthBearerServer()
         assert self._users is not None
-        return ScramServer(mechanism, self._users.users, secrets.token_urlsafe(_NONCE_BYTES))
+        return ScramServer(mechanism, self._users.value, secrets.token_urlsafe(_NONCE_BYTES))
 
     async def check_password(self, name: str, password: str) -> Verified | str:
         """In a thread: it takes milliseconds."""
         assert self._users is not None
-        users = self._users.users
+        users = self._users.value
         right = await trio.to_thread.run_sync(
             users.accepts, name, password, limiter=self._hashing, abandon_on_cancel=True
         )

@@ -7,12 +7,11 @@ What cannot work is an OperatorError; what some peers refuse is a doubt (`Loaded
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.config.secret import read_file, read_private_file, read_secret
+from shoal.proxy.config.secret import identity_of, read_file, read_private_file, read_secret
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
 from shoal.proxy.errors import OperatorError, Problem
 from shoal.proxy.net.tls.certificates import covers, is_early, time_problem
@@ -102,7 +101,7 @@ class TlsContext:
 
     def current_generation(self) -> Generation:
         """Differs from `generation` when a file has changed."""
-        return tuple(map(_identity, self._files))
+        return tuple(map(identity_of, self._files))
 
     def reload(self) -> None:
         """Read all files again. Raises OperatorError: then the former context stays."""
@@ -168,15 +167,6 @@ def _files_of(settings: ListenerTls | ClusterTls) -> tuple[Path, ...]:
     ca = settings.client_ca if isinstance(settings, ListenerTls) else settings.ca
     password = settings.key_password.file if settings.key_password is not None else None
     return tuple(path for path in (settings.certificate, settings.key, password, ca) if path is not None)
-
-
-def _identity(path: Path) -> object:
-    resolved = os.path.realpath(path)
-    try:
-        status = os.stat(resolved)
-    except OSError as error:
-        return resolved, error.errno
-    return resolved, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
 def _server(settings: ListenerTls, where: str, names: Sequence[str], now: float) -> Loaded:

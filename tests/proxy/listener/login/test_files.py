@@ -23,7 +23,7 @@ def test_a_check_names_the_file_that_cannot_be_used(tmp_path: Path, capsys: pyte
     sasl = 'mechanisms = ["PLAIN", "OAUTHBEARER"]\nusers = "users"\njwks = "keys"\nissuer = "i"\naudience = "a"'
     file.write_text(config(listener=f'ports = "19093-19192"\n[listener.sasl]\n{sasl}'))
     assert main(["check", "-c", str(file)]) == 2
-    assert f"listener 'x': users: {tmp_path}/users: cannot be read" in capsys.readouterr().err
+    assert f"listener 'x': users: {tmp_path}/users cannot be read" in capsys.readouterr().err
     users_file(tmp_path / "users")
     (tmp_path / "keys").write_text("{}")
     assert main(["check", "-c", str(file)]) == 2

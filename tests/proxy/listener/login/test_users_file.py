@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.listener.login.users_file import UsersFile
+from shoal.proxy.listener.login.users_file import read_users_file
+from shoal.proxy.listener.login.watched_file import WatchedFile
 from tests.proxy.listener.login.test_login import users_file
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.now = 0.0
-        self._file = UsersFile(path, "test", clock=lambda: self.now)
+        self._file = WatchedFile(path, "test: users", "users", read_users_file, clock=lambda: self.now)
 
     def names(self) -> set[str]:
         self.now += 1
-        return set(self._file.users.hashes)
+        return set(self._file.value.hashes)
 
 
 def test_a_new_file_counts_and_a_broken_one_does_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -47,11 +48,11 @@ def test_a_file_that_others_can_read(tmp_path: Path, caplog: pytest.LogCaptureFi
     watched = Watched(path)
     path.chmod(0o644)
     assert watched.names() == {"alice"}
-    assert f"chmod 600 {path}" in caplog.text
-    with pytest.raises(OperatorError, match="others can read or change it"):
-        UsersFile(path, "test")
+    assert f"{path} can be read or changed by every user (mode 0644): chmod 0640" in caplog.text
+    with pytest.raises(OperatorError, match="can be read or changed by every user"):
+        Watched(path)
 
 
 def test_no_file_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="shoal users add makes it"):
-        UsersFile(tmp_path / "users", "test")
+        Watched(tmp_path / "users")
