@@ -23,6 +23,7 @@ from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.access import first_routes
 from shoal.proxy.listener.admission import REFUSALS, Strangers
 from shoal.proxy.listener.broker_ports import BrokerPorts
+from shoal.proxy.listener.early_ends import EarlyEnds
 from shoal.proxy.listener.login.login import ClientLogin
 from shoal.proxy.listener.reception import Reception
 from shoal.proxy.listener.refuse_login import REFUSED_LOGINS
@@ -105,6 +106,7 @@ class Listener:
             complain=self.complain,
             state_failed=self.state_failed,
         )
+        self._early_ends = EarlyEnds(cluster, self.throttle)
         self._serving: trio.Nursery | None = None
         self._draining = trio.Event()
         self.path: Path[Connection] = path(self)
@@ -197,6 +199,8 @@ class Listener:
         connection.guest.ended(trio.current_time(), by_broker=cause is CloseCause.UPSTREAM_UNREACHABLE)
         if cause in REFUSALS:
             self.reception.refused(cause, f"{connection.peer} ({connection.detail})")
+        if (what := self._early_ends.ended(connection, cause)) is not None:
+            log.warning("%s", what)
         self.tally.closed[cause] += 1
         self.tally.traffic.add(connection.traffic())
 
