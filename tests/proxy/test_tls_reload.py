@@ -23,9 +23,9 @@ from shoal.proxy.net.tls.handshake import accept_tls
 from shoal.proxy.net.transport import VIEW
 from shoal.proxy.server import Server, serve
 from shoal.proxy.statistics import CloseCause
-from tests.proxy.listener.login.test_login import users_file
 from tests.support.certificates import write_key
 from tests.support.rig import BrokerSide, FakeBroker, Tls, free_range, request, rig, until
+from tests.support.secrets import users_file
 from tests.support.tls import authority, client_context, secured, server_context
 
 if TYPE_CHECKING:

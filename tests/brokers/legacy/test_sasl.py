@@ -13,7 +13,7 @@ from tests.brokers.legacy.old_clients.client import Record
 from tests.brokers.legacy.old_clients.kinds import KINDS, Kind
 from tests.brokers.legacy.old_clients.traffic import as_seen, consumer, various, write
 from tests.brokers.proxy.rig.data import read as read_modern
-from tests.proxy.listener.login.test_login import users_file
+from tests.support.secrets import users_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.ports import LOOPBACK
-from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.kafka.security.kdc import Kdc
 from shoal.scenarios.kafka.security.listeners import BrokerTls
 from shoal.scenarios.kafka.security.tokens import TokenIssuer
@@ -21,6 +20,8 @@ from tests.support.shoal_process import ShoalProcess, free_port_block, write_tom
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from shoal.scenarios.kafka.security.certificates import Authority
 
 USER, PASSWORD = "alice", "alice-secret"
 SESSION_MS = 4000
@@ -52,11 +53,6 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
     kdc = trio.run(Kdc.start, tmp_path_factory.mktemp("kdc"))
     yield kdc
     kdc.kill()
-
-
-@pytest.fixture(scope="package")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.create(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="package")

@@ -25,8 +25,8 @@ from shoal.scenarios.kafka.ports import LOOPBACK
 from shoal.scenarios.kafka.security.clients import ClientSecurity
 from tests.brokers.login.conftest import MECHANISMS, LoginStand, private
 from tests.brokers.proxy.rig.data import IN_TIME, new_topic, produce, read, various
-from tests.proxy.listener.login.test_login import users_file
 from tests.support.kafka_python import KafkaAdminClient
+from tests.support.secrets import users_file
 from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
 
 if TYPE_CHECKING:

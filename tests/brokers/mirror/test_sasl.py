@@ -18,8 +18,8 @@ from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from tests.brokers.agent.logs import log_batches
 from tests.brokers.mirror.rig.flow import Wiring, flowing
-from tests.proxy.listener.login.test_login import users_file
 from tests.support.kafka.clusters import Pair, SharedClusters
+from tests.support.secrets import users_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,19 +8,15 @@ import pytest
 import trio
 
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
-from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.kafka.security.listeners import BrokerTls
 from shoal.scenarios.kafka.security.tokens import TokenIssuer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.scenarios.kafka.security.certificates import Authority
+
 USER, PASSWORD = "mirror", "k5-Vr-geheim-x1"
-
-
-@pytest.fixture(scope="package")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.create(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="package")

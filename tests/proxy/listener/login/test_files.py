@@ -9,8 +9,8 @@ import trustme
 
 from shoal.proxy.cli.main import main
 from tests.proxy.config.test_security_checks import config
-from tests.proxy.listener.login.test_login import users_file
 from tests.support.certificates import DAY, pair
+from tests.support.secrets import users_file
 
 if TYPE_CHECKING:
     from pathlib import Path

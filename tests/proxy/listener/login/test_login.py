@@ -11,9 +11,7 @@ import pytest
 import trio
 
 from shoal.protocol.sasl.client import TOKEN_ROUNDS, Credentials, tokens
-from shoal.protocol.sasl.scram import DIGESTS
 from shoal.protocol.sasl.server import MOST_TOKEN_BYTES
-from shoal.protocol.sasl.users import Users, hash_password, write_users
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.schema.composer import compose
 from shoal.protocol.schema.decomposer import decompose
@@ -23,6 +21,7 @@ from shoal.proxy.config.security import AccessSettings, ListenerSasl, Mechanism,
 from shoal.proxy.config.settings import CaptureSettings, Limits, RawCaptureSettings
 from shoal.proxy.statistics import CloseCause
 from tests.support.rig import BrokerSide, Peer, Rig, api_key, correlation_id, request, response, rig, until
+from tests.support.secrets import PASSWORDS, users_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -31,19 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("lane")
 
 METADATA = 3
-PASSWORDS = {"alice": "a-secret-word", "bob": "another-word"}
 ALL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FAILED = 58
-
-
-def users_file(path: Path, passwords: Mapping[str, str] = PASSWORDS) -> Path:
-    hashes = {
-        name: {one: hash_password(one, word, name.encode(), 4096) for one in DIGESTS}
-        for name, word in passwords.items()
-    }
-    path.write_text(write_users(Users(seed=bytes(32), hashes=hashes)))
-    path.chmod(0o600)
-    return path
 
 
 async def broker(side: BrokerSide, frame: bytes) -> None:

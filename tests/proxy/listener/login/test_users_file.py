@@ -9,7 +9,7 @@ import pytest
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.watched_file import WatchedFile
-from tests.proxy.listener.login.test_login import users_file
+from tests.support.secrets import users_file
 
 if TYPE_CHECKING:
     from pathlib import Path
