@@ -26,13 +26,13 @@ from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
+from shoal.proxy.config.reread import summary
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
 from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.tls.reload import TlsReload
-from shoal.proxy.reread import summary
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from shoal.protocol.messages.metadata import MetadataResponse
     from shoal.protocol.wire.types import Topic
     from shoal.proxy.capture.index import Capture
+    from shoal.proxy.config.reread import Reread
     from shoal.proxy.config.security import ClusterTls, SaslSettings
     from shoal.proxy.config.settings import Address, ClusterSettings, Limits
     from shoal.proxy.net.auth.broker_login import BrokerLogin
     from shoal.proxy.net.tls.contexts import TlsContext
     from shoal.proxy.net.transport import Transport
-    from shoal.proxy.reread import Reread
 
 __all__ = ["Cluster", "NotLearned", "NotReached"]
 

@@ -1,4 +1,4 @@
-"""Reads what a `Secret` names, and other files that only Shoal may read; sees whether a file has changed.
+"""Reads what a `Secret` names, and other files that only Shoal may read.
 
 An error names the setting, the file or the environment variable, and the way out; never the value.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import Secret
 
-__all__ = ["identity_of", "read_file", "read_private_file", "read_secret"]
+__all__ = ["read_file", "read_private_file", "read_secret"]
 
 _LARGEST = 4 * 1024 * 1024  # of a certificate bundle; the system's is 200 KiB
 
@@ -51,16 +51,6 @@ def read_private_file(path: Path, where: str, most: int = _LARGEST) -> bytes:
 def read_file(path: Path, where: str) -> bytes:
     """Raises OperatorError."""
     return _read(path, where, _LARGEST, private=False)
-
-
-def identity_of(path: Path) -> object:
-    """Another one for every new content, owner or rights, and for every error. Symlinks are followed."""
-    resolved = os.path.realpath(path)
-    try:
-        status = os.stat(resolved)
-    except OSError as error:
-        return resolved, error.errno
-    return resolved, status.st_ino, status.st_ctime_ns, status.st_size
 
 
 def _read(path: Path, where: str, most: int, *, private: bool) -> bytes:

@@ -15,8 +15,8 @@ from shoal.proxy.listener.login.key_set import ALGORITHMS, KeySet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shoal.proxy.config.reread import Outcome
     from shoal.proxy.config.security import ListenerSasl
-    from shoal.proxy.reread import Outcome
 
 __all__ = ["SKEW_SECONDS", "BearerTokens"]
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from shoal.proxy.config.reread import Outcome
 from shoal.proxy.config.secret import read_file
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.watched_file import WatchedFile
-from shoal.proxy.reread import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

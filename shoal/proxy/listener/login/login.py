@@ -22,6 +22,7 @@ from shoal.protocol.sasl.server import MOST_TOKEN_BYTES, Accepted, OAuthBearerSe
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, read_request_header, read_request_prefix
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.reread import Reread
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import Edit, PendingAnswer
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait, table
@@ -33,7 +34,6 @@ from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.versions import BrokerVersions
 from shoal.proxy.listener.login.watched_file import WatchedFile
 from shoal.proxy.net.transport import SendSide
-from shoal.proxy.reread import Reread
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
-from shoal.proxy.config.secret import identity_of
+from shoal.proxy.config.reread import Outcome, identity_of
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.reread import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,13 +12,13 @@ import trio
 
 from shoal.protocol.sasl.login import Granted, LoginRefused, Refusal, log_in, log_in_again
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.auth.backoff import Backoff
 from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.broker_client import BrokerClient
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import BrokerConnection, LoginFailed
-from shoal.proxy.reread import Outcome, Reread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.net.tls.certificates import date
 from shoal.proxy.net.tls.contexts import read_all
-from shoal.proxy.reread import Outcome, Reread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

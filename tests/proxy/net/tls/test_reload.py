@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
+from shoal.proxy.config.reread import Outcome
 from shoal.proxy.config.security import ClientAuth, ClusterTls, ListenerTls
 from shoal.proxy.net.tls.contexts import TlsContext
 from shoal.proxy.net.tls.reload import Expiry, TlsReload
-from shoal.proxy.reread import Outcome
 from tests.support.certificates import DAY, Pair, ca_file, pair
 
 if TYPE_CHECKING:
