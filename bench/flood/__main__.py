@@ -94,15 +94,11 @@ class _Flood:
         work.mkdir(parents=True)
         self._seconds: float = options.seconds
         self._rate: float = options.rate
-        self._attack = str(work / "attack")
         self._materials = Materials.make(work / "certificates")
         self._work = work
         self._ports = free_ports(5)  # plaintext, its broker, TLS, its broker, the sink
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            raise RuntimeError("the attacker needs a C compiler: install gcc")
-        source = Path(__file__).with_name("attack.c")
-        subprocess.run([compiler, "-O2", "-o", self._attack, str(source)], check=True)
+        self._attack = _compiled("attack", work)
+        self._tls_attack = _compiled("tls_attack", work, "-lssl", "-lcrypto")
 
     @asynccontextmanager
     async def shoal(self, bootstrap: str) -> AsyncIterator[int]:
@@ -126,11 +122,14 @@ class _Flood:
             async with trio.open_nursery() as running:
                 running.start_soon(self._clients, name, found)
                 if name == "dropping port":
-                    running.start_soon(self._run, "sink", found, ["sink", f"{self._seconds + 2}", f"{sink}"])
+                    words = ["sink", f"{self._seconds + 2}", f"{sink}"]
+                    running.start_soon(self._run, "sink", found, self._attack, *words)
                     await trio.sleep(0.5)
                     running.start_soon(self._flood, found, [sink])
                 elif name == "flood":
                     running.start_soon(self._flood, found, [plain, tls])
+                    words = [f"{self._seconds - 1}", f"{tls}"]
+                    running.start_soon(self._run, "tls_attacker", found, self._tls_attack, *words)
             nursery.cancel_scope.cancel()
         found["shoal"] = watch.report()
         return found
@@ -142,10 +141,22 @@ class _Flood:
         found["clients"] = await _output(argv)
 
     async def _flood(self, found: dict[str, Any], ports: list[int]) -> None:
-        await self._run("attacker", found, ["flood", f"{self._seconds - 1}", f"{self._rate}", *map(str, ports)])
+        words = ["flood", f"{self._seconds - 1}", f"{self._rate}", *map(str, ports)]
+        await self._run("attacker", found, self._attack, *words)
 
-    async def _run(self, name: str, found: dict[str, Any], words: list[str]) -> None:
-        found[name] = await _output(["nice", "-n", "5", self._attack, *words])
+    async def _run(self, name: str, found: dict[str, Any], *argv: str) -> None:
+        found[name] = await _output(["nice", "-n", "5", *argv])
+
+
+def _compiled(name: str, work: Path, *libraries: str) -> str:
+    """-> the program."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise RuntimeError("the attackers need a C compiler and OpenSSL's headers: install gcc and libssl-dev")
+    program = str(work / name)
+    source = str(Path(__file__).with_name(f"{name}.c"))
+    subprocess.run([compiler, "-O2", "-o", program, source, *libraries], check=True)
+    return program
 
 
 def _stored(bootstrap: str) -> list[str]:
@@ -199,6 +210,7 @@ def as_tables(report: dict[str, Any]) -> str:
             f"{name:13} {clients['all']['p50_ms']:7} {clients['all']['p99_ms']:7} {clients['plaintext']['p99_ms']:10} "
             f"{clients['tls']['p99_ms']:8} {clients['failed']:7} {shoal['cpu_s']:12} {shoal['rss_mib']:10}  {rate}"
         )
+    lines.append(f"TLS attacker: {report['phases']['flood']['tls_attacker']}")
     lines.append(f"records: {report['records']}")
     lines += [f"{name}: {ended}" for name, ended in report["ended"].items()]
     return "\n".join(lines)

@@ -33,7 +33,7 @@ class _Crowd:
             for at, producer in enumerate(self._producers):
                 due = start + turn / _PER_SECOND + at / _PER_SECOND / _CLIENTS
                 while (left := due - time.monotonic()) > 0:
-                    time.sleep(min(left, 0.002))
+                    time.sleep(min(left, 0.0005))
                     self._poll()
                 value = f"{self._name}-{at}-{turn}"
                 is_warm = time.monotonic() - start > _WARM_SECONDS

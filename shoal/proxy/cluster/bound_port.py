@@ -22,7 +22,7 @@ __all__ = ["BoundPort"]
 # Out of descriptors or memory: waiting connections are accepted when others have ended.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE = 0.1
-_BATCH = 16  # clients accepted in one step, while requests of the others wait: less than a millisecond
+_BATCH = 4  # clients accepted in one step, while requests of the others wait
 
 
 class BoundPort:
@@ -70,17 +70,17 @@ class BoundPort:
         provisional = self.leads_nowhere
         return await self.cluster.upstream_with(credentials).connect(self.cluster.addresses(self.node_id)), provisional
 
-    async def accept(self, welcome: Callable[[BoundPort, socket.socket, str], None]) -> None:
-        """Runs until cancelled. `welcome` gets each client's socket and host."""
+    async def accept(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
+        """Runs until cancelled. `welcome` gets each client's descriptor and host."""
         while self._watch is not None:
             await until(self._watch, partial(self._accept_some, welcome))
             await trio.sleep(_EXHAUSTED_PAUSE)
 
-    def _accept_some(self, welcome: Callable[[BoundPort, socket.socket, str], None]) -> bool:
-        """A step, so that a refused client wakes no task. False: it must pause."""
+    def _accept_some(self, welcome: Callable[[BoundPort, int, str], None]) -> bool:
+        """A step, so that a refused client wakes no task and makes no socket object. False: it must pause."""
         for _ in range(_BATCH):
             try:
-                client, address = self.sock.accept()
+                descriptor, address = self.sock._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return True
             except OSError as error:
@@ -88,7 +88,7 @@ class BoundPort:
                     self._complain(f"cannot accept a connection: {error.strerror}: raise the limit of open files")
                     return False
             else:
-                welcome(self, client, address[0])
+                welcome(self, descriptor, address[0])
         return True
 
     def close(self) -> None:

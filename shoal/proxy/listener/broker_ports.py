@@ -26,6 +26,7 @@ from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, Sav
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.transport import make_reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ class BrokerPorts:
         cluster: Cluster,
         names: ServerNames | None,
         *,
-        welcome: Callable[[BoundPort, socket.socket, str], None],
+        welcome: Callable[[BoundPort, int, str], None],
         complain: Callable[[str], None],
         state_failed: Callable[[], None],
     ) -> None:
@@ -121,6 +122,7 @@ class BrokerPorts:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.setblocking(False)
             sock.bind((self._host, port))
+            make_reset(sock)
             sock.listen(_BACKLOG)
         except OSError:
             sock.close()

@@ -10,6 +10,8 @@ accepted it. Otherwise a task of the listener greets the client; at most `limits
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from typing import TYPE_CHECKING
 
 import trio
@@ -21,7 +23,6 @@ from shoal.proxy.net.transport import make_reset
 from shoal.proxy.statistics import LOUD, CloseCause
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from shoal.proxy.cluster.bound_port import BoundPort
@@ -66,8 +67,11 @@ class Reception:
         self._begin = begin
         self.tasks: trio.Nursery | None = None  # for greetings; cancelled at a drain
 
-    def welcome(self, bound_port: BoundPort, sock: socket.socket, host: str) -> None:
-        """A new client. One that is refused costs some microseconds."""
+    def welcome(self, bound_port: BoundPort, descriptor: int, host: str) -> None:
+        """A new client. One that is refused costs some microseconds.
+
+        Until it is admitted, its close is a reset: a FIN would leave a TIME_WAIT, and perhaps unread bytes.
+        """
         self._tally.opened += 1
         now = trio.current_time()
         has_header = self._greeting.begins_with_header(host)
@@ -75,11 +79,12 @@ class Reception:
         is_stranger = waits or self._demands_login()
         guest = self._admission.admit(None if has_header else host, now, stranger=is_stranger)
         if isinstance(guest, CloseCause):
-            make_reset(sock)  # a FIN would leave a TIME_WAIT, and perhaps unread bytes
-            sock.close()
+            os.close(descriptor)
             self._tally.closed[guest] += 1
             self.refused(guest, host)
             return
+        sock = socket.socket(fileno=descriptor)
+        make_reset(sock, undo=True)
         if is_stranger:
             guest.login_by = now + self._limits.login_timeout
         if waits:

@@ -100,10 +100,13 @@ def peer_has_left(transport: SocketTransport) -> bool:
     return transport.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
 
-def make_reset(transport: SocketTransport) -> None:
-    """Make the close a reset, not a FIN: unsent bytes, and bytes that the peer has not read, are discarded."""
+def make_reset(transport: SocketTransport, *, undo: bool = False) -> None:
+    """Make the close a reset, not a FIN: unsent bytes, and bytes that the peer has not read, are discarded.
+
+    What a listening socket accepts inherits this.
+    """
     with suppress(OSError):  # already closed
-        transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+        transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(not undo, 0))
 
 
 def buffered_by(transport: Transport) -> Callable[[], bool] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from contextlib import suppress
 from ipaddress import ip_network
@@ -83,6 +84,35 @@ async def test_new_connections_per_second_are_limited(tls: Tls) -> None:
         await served(await r.client())
         await refused(r)
         assert await r.closed() == {CloseCause.TOO_FAST: 1}
+
+
+@pytest.mark.parametrize("tls", [TLS, Tls.BOTH])
+async def test_refused_clients_are_reset_and_admitted_ones_get_all_bytes(tls: Tls) -> None:
+    async with rig(access=AccessSettings(connections_per_address=1), tls=tls) as r:
+        client = await r.client()
+        await served(client)
+        linger = r.connection.client.transport.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+        assert struct.unpack("ii", linger) == (0, 0)
+        with socket.create_connection(("127.0.0.1", r.listener.port)) as sock:
+            sock.setblocking(False)
+            await trio.lowlevel.wait_readable(sock)
+            with pytest.raises(ConnectionResetError):
+                sock.recv(1)
+
+
+async def test_a_client_gets_in_behind_many_refused_ones() -> None:
+    async with rig(access=AccessSettings(connections_per_address=1), tls=Tls(0)) as r:
+        await served(await r.client())
+        many = [socket.socket() for _ in range(200)]
+        for sock in many:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", r.listener.port))
+        stream = await trio.open_tcp_stream("127.0.0.1", r.listener.port, local_address="127.0.0.2")
+        async with stream:
+            await served(Peer(stream))
+        assert await r.closed(200) == {CloseCause.ADDRESS_FULL: 200}
+        for sock in many:
+            sock.close()
 
 
 # -- PROXY protocol ----------------------------------------------------------------------------------------------------
