@@ -111,6 +111,21 @@ FAULTS: Mapping[str, Schedule] = {
             ("cut", 0, 3),
         ),
     ),
+    # raw batches in flight before an envelope of four; all answers are lost, and the broker remembers five batches
+    "raw in flight before the first envelope": Schedule(
+        Config(idempotent=True, in_flight=5, versions=(12, 12, 12), sets=Sets.AGENT, max_message_bytes=150),
+        (
+            ("fetch", 0, 30),
+            ("send", 0, 0),
+            ("serve", 0, 0),
+            ("send", 0, 0),
+            ("fetch", 0, 19),
+            ("serve", 0, 2),
+            ("serve", 0, 0),
+            ("send", 0, 0),
+            ("cut", 0, 7),
+        ),
+    ),
 }
 
 # fault -> its item in issue 14, and the features that cause it (schedules.FEATURES)

@@ -67,6 +67,7 @@ __all__ = ["STEPS", "Config", "Step", "World"]
 UNKNOWN_TOPIC_ID = 100
 TOPIC_IDS_FROM = 13
 NODES = 3
+ASKED_IN_VAIN = 3  # connections lost in a row at the request for a producer id: then Shoal goes on without one
 Step = tuple[str, int, int]
 
 
@@ -143,6 +144,7 @@ class World:
         self.pending: list[Pending] = []
         self.late: list[Late] = []
         self.links: list[Link] = []
+        self.asked_in_vain = 0
         self.memory = bytearray(64 * SLOT_SIZE)  # of the file that outlives a Shoal
         self.loop.do(self._start_shoal)
 
@@ -313,14 +315,16 @@ class World:
         """What any producer without idempotence may send twice after an error: its raw batches, and with several
         requests in flight anything.
 
-        The same holds for sets to a broker that does not detect a repeated one (docs/multi-batch.md).
+        The same holds for sets to a broker that does not detect a repeated one (docs/multi-batch.md), and for
+        everything if Shoal gets no producer id (docs/mirroring.md).
         """
         config = self.config
         if config.idempotent:
             return
         proof = proof_of(config.sets)
+        is_unstamped = (proof.proven and not proof.stamps) or self.asked_in_vain >= ASKED_IN_VAIN
         for index, outer in outers.items():
-            if config.in_flight > 1 or not outer.wrapped or (proof.proven and not proof.stamps):
+            if config.in_flight > 1 or not outer.wrapped or is_unstamped:
                 self._allow(mirror, index, outer.offsets)
 
     def _allow(self, mirror: Mirror, index: int, offsets: range) -> None:
@@ -401,6 +405,7 @@ class World:
         if head.key == ApiKey.METADATA:
             link.answered(self._metadata_frame(head))
         elif head.key == ApiKey.INIT_PRODUCER_ID:
+            self._asked(in_vain=False)
             link.answered(id_answer(head, next(self._ids)))
         else:
             assert head.key == ApiKey.PRODUCE, head
@@ -458,9 +463,16 @@ class World:
         for pending in self.pending:
             pending.link = None if pending.link is link else pending.link
         frames = link.lose()[1 if is_busy else 0 :]
+        if any(head_of(frame).key == ApiKey.INIT_PRODUCER_ID for frame in frames):
+            self._asked(in_vain=True)
         frames = [frame for frame in frames if head_of(frame).key == ApiKey.PRODUCE][:late]
         if frames:
             self.late.append(Late(link.node, deque(frames)))
+
+    def _asked(self, *, in_vain: bool) -> None:
+        """For a producer id. Shoal asks again after a pause; what it sent before has none."""
+        if self.asked_in_vain < ASKED_IN_VAIN:
+            self.asked_in_vain = self.asked_in_vain + 1 if in_vain else 0
 
     def arrive(self, a: int, b: int) -> None:
         """A late request is appended."""

@@ -28,7 +28,6 @@ __all__ = [
     "GapIgnored",
     "Outcome",
     "PartitionFailed",
-    "PlainAppended",
     "ProducerIdStale",
     "RecordSetAppended",
     "SetRefused",
@@ -75,14 +74,6 @@ class RecordSetAppended:
     batches: int
     records: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlainAppended:
-    """The broker appended the record set of a partition that has no envelopes."""
-
-    partition: TopicPartition
-    base_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +138,6 @@ class GapIgnored:
 
 Finding = (
     RecordSetAppended
-    | PlainAppended
     | PartitionFailed
     | EnvelopeAppended
     | BatchRefused

@@ -1,8 +1,8 @@
 """Idempotent and transactional mirrors: renumbers the batches of a produce request, partition by partition.
 
 `prepare` is called for every record set, with or without envelopes, while the caller holds the partition's lock: after
-the first envelope the sequences of a producer differ in a partition (mirror_sequences.py), so its batches without
-envelopes change, too.
+the first envelope the sequences of a producer differ in a partition, so its batches without envelopes change, too. The
+caller keeps the lock until all of the batch is answered, also before the first envelope (mirror_sequences.py, rule 3).
 
 Batches of an envelope get the mirror's own stamps: producer id, epoch, transactional bit, sequence. (Source batches
 have -1 in all of them, see `producible_header`.) For the target broker these stamps make a batch part of a transaction,
@@ -36,7 +36,7 @@ from shoal.protocol.wire.crc import Buffer
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.types import TopicPartition
 
-__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Passing", "Prepared", "StampedDeliveries", "restamp"]
+__all__ = ["DEFAULT_SLOTS", "MirrorProducers", "Prepared", "StampedDeliveries", "restamp"]
 
 # Known (producer id, partition) pairs; 8 MiB if all are in use. A mirror has one for each partition that it writes. A
 # pair that is forgotten within an epoch makes its producer start a new one.
@@ -105,17 +105,6 @@ class Prepared(NamedTuple):
     deliveries: StampedDeliveries
 
 
-class Passing(NamedTuple):
-    """A batch that passes unchanged. Call `appended` when the broker has appended it."""
-
-    sequences: SequenceMap
-    partition: TopicPartition
-    stamp: OuterStamp
-
-    def appended(self, base_offset: int) -> None:
-        self.sequences.appended(self.partition, self.stamp, self.stamp.records, base_offset)
-
-
 class MirrorProducers:
     """`slots`: memory, zero at first, that should survive the process. `keep` gets each change (sequence_slots.py)."""
 
@@ -127,7 +116,7 @@ class MirrorProducers:
 
     def prepare(
         self, partition: TopicPartition, frame: Buffer, start: int, end: int, planned: Plan | BatchHeader | None
-    ) -> Prepared | Passing | Plan | Refused | None:
+    ) -> Prepared | Plan | Refused | None:
         """For the record set `frame[start:end]`. The plan itself, or None: its producer is not idempotent."""
         if isinstance(planned, Plan):
             return self._opened(partition, planned, planned.stamp) if planned.stamp else planned
@@ -142,9 +131,7 @@ class MirrorProducers:
         stamp = outer_stamp(header)
         if stamp is None:
             return None
-        placed = self._sequences.place(partition, stamp, None)
-        if isinstance(placed, Placed) and placed.as_it_is:
-            return Passing(self._sequences, partition, stamp)
+        placed = self._sequences.place(partition, stamp, stamp.records)
         return self._placed(self._plan_of(frame, start, end, header), stamp, placed)
 
     def _opened(self, partition: TopicPartition, plan: Plan, stamp: OuterStamp) -> Prepared | Refused:

@@ -3,8 +3,7 @@
 The mirror's producer uses one sequence per outer record. An envelope is one outer record with n inner records, and the
 broker requires each batch to begin where the previous one ended. So after the first envelope the numbers of a (producer
 id, epoch, partition) differ, and every later batch of it is renumbered, also batches without envelopes. Until then the
-mirror's own numbers are used and nothing is edited. But these batches are recorded, too: with several requests in
-flight one may be sent again after envelopes, when the broker has forgotten it and would call it out of order.
+numbers are the mirror's own.
 
 Rules:
 1. A new epoch begins at 0 on both sides. So an unknown producer id, epoch and partition must begin at 0; otherwise its
@@ -15,8 +14,9 @@ Rules:
    are known (a producer has at most 5 in flight), with the appended part of each. That part is not sent again: the
    broker recognises only the last 5 *inner* batches.
 3. A batch is accepted only if all of the previous one is appended. Until then a producer with several requests in
-   flight gets OUT_OF_ORDER_SEQUENCE_NUMBER, as from a broker, and sends the batch again after the other one. Before the
-   first envelope the broker itself checks this, because its numbers are those of the mirror.
+   flight gets OUT_OF_ORDER_SEQUENCE_NUMBER, as from a broker, and sends the batch again after the other one. This also
+   applies before the first envelope: an envelope is so many batches that the broker forgets the ones before it, and a
+   retry of one that was still unanswered would be out of order.
 4. Everything else is out of order. Shoal never guesses.
 
 How the Java producer reacts to OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry, handleFailedBatch): it
@@ -85,14 +85,13 @@ def outer_stamp(header: BatchHeader) -> OuterStamp | None:
 class Placed(NamedTuple):
     """Sequences of the inner records start at `first`; `appended` of them are already appended.
 
-    `base_offset`: of the mirror's answer, if known (-1: unknown). `as_it_is`: there was no envelope yet; it passes
-    unchanged. `again`: it was sent before, so more may be appended than is known.
+    `base_offset`: of the mirror's answer, if known (-1: unknown). `again`: it was sent before, so more may be appended
+    than is known.
     """
 
     first: int
     appended: int = 0
     base_offset: int = -1
-    as_it_is: bool = False
     again: bool = False
 
 
@@ -127,32 +126,25 @@ class SequenceMap:
     def slots(self) -> int:
         return self._slots.count
 
-    def place(self, partition: TopicPartition, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
-        """The sequences of the batch. `inner_records` is None for a batch without envelopes."""
+    def place(self, partition: TopicPartition, stamp: OuterStamp, inner: int) -> Placed | Misplaced:
+        """The sequences of the batch, which has `inner` records for the broker."""
         key = slot_key(stamp.producer_id, partition)
-        placed = self._place(key, stamp, inner_records)
+        placed = self._place(key, stamp, inner)
         self._refused += isinstance(placed, Misplaced)
         return placed
 
-    def _place(self, key: bytes, stamp: OuterStamp, inner_records: int | None) -> Placed | Misplaced:
+    def _place(self, key: bytes, stamp: OuterStamp, inner: int) -> Placed | Misplaced:
         lineage = self._known.get(key)
         if lineage is not None and stamp.epoch < lineage.epoch:
             return Misplaced(
                 ErrorCode.INVALID_PRODUCER_EPOCH, f"{_numbered(stamp)}: the partition has seen epoch {lineage.epoch}"
             )
-        if lineage is None or stamp.epoch > lineage.epoch:
+        if lineage is None or not lineage.window or stamp.epoch > lineage.epoch:
             if stamp.base_sequence != 0:
                 return _out_of_order(stamp, self._why_unknown(key))
-            lineage = Lineage(epoch=stamp.epoch)
-            self._store(key, lineage)
+            return self._take(key, Lineage(epoch=stamp.epoch), stamp, 0, inner)
         self._known.move_to_end(key)
-        inner = stamp.records if inner_records is None else inner_records
-        known = _known(lineage, stamp, inner)
-        if lineage.diverged_at >= 0:
-            return known or self._go_on(key, lineage, stamp, inner)
-        if inner_records is None:
-            return (known or self._take(key, lineage, stamp, stamp.base_sequence, inner))._replace(as_it_is=True)
-        return self._take(key, replace(lineage, diverged_at=stamp.base_sequence), stamp, stamp.base_sequence, inner)
+        return _known(lineage, stamp, inner) or self._go_on(key, lineage, stamp, inner)
 
     def _go_on(self, key: bytes, lineage: Lineage, stamp: OuterStamp, inner: int) -> Placed | Misplaced:
         last = lineage.window[-1]

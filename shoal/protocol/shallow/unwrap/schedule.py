@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.protocol.shallow.batch_row import OutgoingBatch
-from shoal.protocol.shallow.unwrap.findings import Finding, Outcome, PlainAppended
+from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
 from shoal.protocol.shallow.unwrap.outgoing import OutgoingRecordSet
 from shoal.protocol.shallow.unwrap.plan import Item
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
@@ -96,15 +96,10 @@ class Schedule:
         """The answer to the oldest request: per partition (error code, base offset). Missing ones remain in flight."""
         findings = list[Finding]()
         # Brokers before 3.0 refuse the whole request because of a stamp that the client may not use.
-        is_stamped = any(record_set.stamp for record_set in request.record_sets.values())
-        for partition in request.plain:
-            if partition not in answers:
-                continue
-            error_code, base_offset = answers[partition]
-            if not error_code:
-                findings.append(PlainAppended(partition, base_offset))
-            elif is_stamped and error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                self._plain[partition] = request.plain[partition]
+        if any(record_set.stamp for record_set in request.record_sets.values()):
+            for partition, record_set in request.plain.items():
+                if answers.get(partition, (0, -1))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    self._plain[partition] = record_set
         for partition in request.record_sets:
             if partition in answers:
                 findings += self._partitions[partition].answered(*answers[partition])

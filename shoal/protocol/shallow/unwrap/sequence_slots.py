@@ -5,7 +5,7 @@ checksum and an increasing number, and the older one is overwritten. An incomple
 one counts, which is the previous state. Of two rows with one key the higher number counts.
 
     slot     2 versions of 256 bytes
-    version  CRC-32C of the rest; number; key; epoch; where the numbers diverged; up to 5 outer batches; zeros
+    version  CRC-32C of the rest; number; key; epoch; 0; up to 5 outer batches; zeros
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _ROW = Struct(
     "Q"  # number: 0 is an empty version
     "16s"  # key
     "h"  # epoch
-    "i"  # divergedAt, -1: nowhere
+    "i"  # 0: earlier versions of Shoal wrote -1 before the first envelope, and let such batches pass
     "B"  # outer batches
 )
 _OUTER = Struct(
@@ -66,10 +66,9 @@ class Outer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """One producer id in one partition: its newest epoch, where its first envelope is, the last outer batches."""
+    """One producer id in one partition: its newest epoch, and the last outer batches."""
 
     epoch: int
-    diverged_at: int = -1
     window: tuple[Outer, ...] = ()
 
 
@@ -149,15 +148,15 @@ def _position(slot: int, half: int) -> int:
 
 
 def _encode(number: int, key: bytes, lineage: Lineage) -> bytes:
-    row = _ROW.pack(number, key, lineage.epoch, lineage.diverged_at, len(lineage.window))
+    row = _ROW.pack(number, key, lineage.epoch, 0, len(lineage.window))
     row = (row + b"".join(_OUTER.pack(*outer) for outer in lineage.window)).ljust(_VERSION_SIZE - _CRC.size, b"\0")
     return _CRC.pack(crc32c(row)) + row
 
 
 def _read(version: memoryview) -> _Row | None:
-    number, key, epoch, diverged_at, outers = _ROW.unpack_from(version, _CRC.size)
+    number, key, epoch, _, outers = _ROW.unpack_from(version, _CRC.size)
     if not number or outers > _MAX_OUTERS or _CRC.unpack_from(version)[0] != crc32c(version[_CRC.size :]):
         return None
     start = _CRC.size + _ROW.size
     window = tuple(map(Outer._make, _OUTER.iter_unpack(version[start : start + outers * _OUTER.size])))
-    return _Row(number, key, Lineage(epoch=epoch, diverged_at=diverged_at, window=window))
+    return _Row(number, key, Lineage(epoch=epoch, window=window))

@@ -11,7 +11,6 @@ from shoal.protocol.shallow.unwrap.findings import (
     EnvelopeAppended,
     GapIgnored,
     PartitionFailed,
-    PlainAppended,
     ProducerIdStale,
     RecordSetAppended,
     SetRefused,
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from shoal.protocol.shallow.refused import RefusedRanges
     from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
-    from shoal.protocol.shallow.unwrap.mirror_producers import Passing
     from shoal.protocol.shallow.unwrap.plan import Plan, Refused
     from shoal.protocol.shallow.unwrap.reconcile import Discrepancy
     from shoal.protocol.wire.types import TopicPartition
@@ -63,18 +61,16 @@ class TargetKnowledge:
 
 
 class Fold:
-    """For one mirror request. `passing`: batches of idempotent mirrors without envelopes, which pass unchanged."""
+    """For one mirror request."""
 
     def __init__(
         self,
         target: TargetKnowledge,
         connection: Connection,
         request: MirrorRequest,
-        passing: Mapping[TopicPartition, Passing],
     ) -> None:
         self._target = target
         self._connection = connection
-        self._passing = passing
         self._proofs = connection.cluster.proofs
         self._answer = ProduceAnswer(request.header.api_version, request.naming, connection.lookup)
         self._discrepancies: list[tuple[TopicPartition, Discrepancy]] = []
@@ -107,9 +103,6 @@ class Fold:
         match finding:
             case RecordSetAppended():
                 self._count(finding)
-            case PlainAppended(partition, base_offset):
-                if partition in self._passing:
-                    self._passing[partition].appended(base_offset)
             case PartitionFailed():
                 target.tally.partition_errors += 1
             case EnvelopeAppended():

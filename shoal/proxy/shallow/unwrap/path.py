@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.protocol.messages.produce import encode_produce_request, read_produce_request, read_produce_response
+from shoal.protocol.messages.produce import encode_produce_request, read_produce_request
 from shoal.protocol.records.batch import BatchHeader
 from shoal.protocol.records.rebatch import compress_plain
 from shoal.protocol.schema.api import ApiKey
 from shoal.protocol.shallow.unwrap.appended_log import AppendedLog
-from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing, Prepared
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import MAX_OUTER_BYTES, Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.schedule import Schedule
@@ -34,7 +33,6 @@ from shoal.protocol.transform.addresses import ADDRESS_RESPONSES
 from shoal.protocol.wire.compression import Codec
 from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.protocol.wire.errors import RemoteProtocolError
-from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, RouteTable, table
 from shoal.proxy.connection.topic_names import Naming
 from shoal.proxy.errors import UpstreamLost
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.unwrap.sequence import Sequences
     from shoal.protocol.wire.types import Topic, TopicPartition
     from shoal.proxy.connection.connection import Connection
-    from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.interlock import Interlocks
@@ -184,11 +181,11 @@ class UnwrapPath:
         await connection.cluster.asked()
         async with self._locks.held(held.partitions):
             self._require_same_cluster(connection)
-            work, passing = self._prepare(held, plans)
+            work = self._prepare(held, plans)
             if work:
-                await self._unwrap(connection, held, plans, work, passing)
+                await self._unwrap(connection, held, plans, work)
         if not work:
-            await self._forward(connection, held, plans, passing)
+            await self._forward(connection, held, plans)
 
     async def _unwrap(
         self,
@@ -196,9 +193,8 @@ class UnwrapPath:
         held: MirrorRequest,
         plans: _Plans,
         work: Mapping[TopicPartition, _Work],
-        passing: Mapping[TopicPartition, Passing],
     ) -> None:
-        fold = Fold(self.target, connection, held, passing)
+        fold = Fold(self.target, connection, held)
         schedule = await self._schedule(connection, held, plans, work, fold)
         await exchange(connection, held, schedule, fold)
         refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
@@ -293,26 +289,21 @@ class UnwrapPath:
         if led_to != leads_to:
             raise UpstreamLost(f"it leads to cluster {led_to}, and by now the addresses lead to {leads_to}")
 
-    def _prepare(
-        self, held: MirrorRequest, plans: _Plans
-    ) -> tuple[dict[TopicPartition, _Work], dict[TopicPartition, Passing]]:
-        """-> the partitions that change, and those whose success is recorded. The caller holds their locks."""
+    def _prepare(self, held: MirrorRequest, plans: _Plans) -> dict[TopicPartition, _Work]:
+        """-> the partitions with envelopes or an idempotent mirror's batches. The caller holds their locks."""
         work: dict[TopicPartition, _Work] = {}
-        passing: dict[TopicPartition, Passing] = {}
         for partition, (_, _, start, end) in zip(held.partitions, held.request.partitions, strict=True):
             plan = plans.get(partition)
             if isinstance(plan, Refused):
                 work[partition] = plan
                 continue
             prepared = self._producers.prepare(partition, held.frame, start, end, plan)
-            if isinstance(prepared, Passing):
-                passing[partition] = prepared
-            elif prepared is not None:
+            if prepared is not None:
                 work[partition] = prepared
         if not self._warned_of_slots and self._producers.statistics().forgotten:
             self._warned_of_slots = True
             log.warning(_SLOTS_USED_UP, self._name, self._producers.slots)
-        return work, passing
+        return work
 
     # -- schedule ----------------------------------------------------------------------------------------------------
 
@@ -364,9 +355,7 @@ class UnwrapPath:
 
     # -- a request without envelopes ---------------------------------------------------------------------------------
 
-    async def _forward(
-        self, connection: Connection, held: MirrorRequest, plans: _Plans, passing: Mapping[TopicPartition, Passing]
-    ) -> None:
+    async def _forward(self, connection: Connection, held: MirrorRequest, plans: _Plans) -> None:
         """Unchanged, or with its plain batches compressed if the settings require it."""
         buffers: Sequence[Buffer] = [held.frame]
         if self._plain_codec is not None:
@@ -374,8 +363,6 @@ class UnwrapPath:
         if not held.wants_answer:
             return await connection.forward(buffers, Decision.SILENT, note=NOT_UNWRAPPED)
         answer = ADDRESSES if held.header.api_version >= ADDRESS_RESPONSES[ApiKey.PRODUCE] else None
-        if passing:
-            answer = Edit(partial(_record_passing, held.naming, passing, answer))
         return await connection.forward(buffers, answer, note=NOT_UNWRAPPED)
 
     def _plain_record_sets(
@@ -389,19 +376,3 @@ class UnwrapPath:
                 if codec is not None and isinstance(plan, BatchHeader):
                     compressed = compress_plain(plan, frame, start, end, codec)
                 yield partition, compressed or [memoryview(frame)[start:end]]
-
-
-def _record_passing(
-    naming: Naming,
-    passing: Mapping[TopicPartition, Passing],
-    plain: Edit[Connection] | None,
-    connection: Connection,
-    entry: PendingAnswer,
-    frame: Buffer,
-) -> Buffer | Sequence[Buffer]:
-    """Records what is appended, from the answer to partitions that passed unchanged."""
-    for produced in read_produce_response(frame, entry.api_version).partitions:
-        partition = naming.target(produced.topic, produced.partition)
-        if not produced.error_code and partition in passing:
-            passing[partition].appended(produced.base_offset)
-    return frame if plain is None else plain.edit(connection, entry, frame)

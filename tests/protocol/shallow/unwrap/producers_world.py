@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import crc32c
 
-from shoal.protocol.records.batch import BatchHeader, NewRecord, encode_batch
+from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.records.recordset import split
 from shoal.protocol.shallow.unwrap.findings import Outcome
-from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Passing, Prepared
+from shoal.protocol.shallow.unwrap.mirror_producers import MirrorProducers, Prepared
 from shoal.protocol.shallow.unwrap.plan import Plan, Refused, Stripped, plan_record_set
 from shoal.protocol.shallow.unwrap.progress import PartitionProgress
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
@@ -194,12 +194,6 @@ class Shoal:
         prepared = self.producers.prepare(TARGET, outer, 0, len(outer), plan)
         if isinstance(prepared, Refused):
             return Outcome(error_code=prepared.error_code)
-        if isinstance(prepared, Passing):
-            assert isinstance(plan, BatchHeader)
-            error_code, base_offset = self.send(outer)
-            if not error_code:
-                prepared.appended(base_offset)
-            return self.told(Outcome(error_code=error_code, base_offset=base_offset))
         assert isinstance(prepared, Prepared)
         again, sets = prepared.deliveries.placed.again, self.broker.takes_sets
         progress = PartitionProgress(TARGET, prepared.plan, prepared.deliveries, sets=sets, again=again)

@@ -1,6 +1,7 @@
 """Connections whose sessions at the broker end, in front of a broker that forgives nothing.
 
-It closes a connection that sends an ordinary request without a session, after its end, or within a login.
+It closes a connection that sends an ordinary request without a session, after its end, or within a login. Time passes
+only where a test says so: a busy machine makes no session end early.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from shoal.protocol.sasl.answers import answer_authenticate, answer_handshake, read_authenticate
 from shoal.protocol.schema.api import ApiKey
@@ -40,12 +41,18 @@ FOREVER = 0
 ANY, HANDLED = 99, ApiKey.HEARTBEAT  # the first is no key of Kafka
 
 
+def seconds_pass(seconds: float) -> None:
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    clock.jump(seconds)
+
+
 @dataclass
 class StrictBroker:
     """`sessions`: lifetimes in milliseconds of the logins of one connection, in turn; None: refused."""
 
     sessions: Sequence[int | None] = (SESSION_MS, FOREVER)
-    pause: float = 0.0  # before each answer
+    pause: float = 0.0  # seconds that each request takes
     logins: dict[object, int] = field(default_factory=dict)
     ends: dict[object, float] = field(default_factory=dict)
     within_login: set[object] = field(default_factory=set)
@@ -66,7 +73,7 @@ class StrictBroker:
         if side in self.within_login or trio.current_time() > self.ends.get(side, 0.0):
             self.wrong.append(f"API {key} {'within a login' if side in self.within_login else 'without a session'}")
             return await side.leave()
-        await trio.sleep(self.pause)
+        seconds_pass(self.pause)
         await side.send(response(correlation_id(frame), frame[12:]))
 
     async def _authenticate(self, side: BrokerSide, frame: bytes) -> None:
@@ -89,7 +96,9 @@ def sasl(tmp_path: Path) -> SaslSettings:
     return SaslSettings(mechanism=Mechanism.PLAIN, username="shoal", password=Secret(file=tmp_path / "word"))
 
 
-async def test_pipelined_requests_wait_for_the_login_and_none_is_lost(sasl: SaslSettings) -> None:
+async def test_pipelined_requests_wait_for_the_login_and_none_is_lost(
+    sasl: SaslSettings, mock_clock: MockClock
+) -> None:
     broker = StrictBroker(pause=0.001)
     async with rig(broker.answer, login=sasl) as r:
         client = await r.client()
@@ -107,14 +116,14 @@ async def test_pipelined_requests_wait_for_the_login_and_none_is_lost(sasl: Sasl
         assert list(broker.logins.values()) == [2]
 
 
-async def test_an_idle_connection_logs_in_before_its_next_request(sasl: SaslSettings) -> None:
+async def test_an_idle_connection_logs_in_before_its_next_request(sasl: SaslSettings, mock_clock: MockClock) -> None:
     broker = StrictBroker()
     async with rig(broker.answer, login=sasl) as r:
         client = await r.client()
         for number in range(2):
             await client.send(request(ANY, 0, number))
             await client.frame()
-            await trio.sleep(1.3 * SESSION_MS / 1000)
+            seconds_pass(1.3 * SESSION_MS / 1000)
         assert not broker.wrong
         assert list(broker.logins.values()) == [2]
 
@@ -128,12 +137,12 @@ class HandledPath(PlainPath):
     async def _handle(self, connection: Connection, frame: bytearray, header: Any) -> None:
         for _ in range(4):
             answer = await connection.ask([request(ANY, 0, 7, b"x")])
-            await trio.sleep(0.4 * SESSION_MS / 1000)
+            seconds_pass(0.4 * SESSION_MS / 1000)
         answer[4:8] = struct.pack(">i", header.correlation_id)
         await connection.reply([bytes(answer)])
 
 
-async def test_a_handler_that_takes_longer_than_a_session(sasl: SaslSettings) -> None:
+async def test_a_handler_that_takes_longer_than_a_session(sasl: SaslSettings, mock_clock: MockClock) -> None:
     broker = StrictBroker()
     async with rig(broker.answer, login=sasl, path=HandledPath) as r:
         client = await r.client()
@@ -143,7 +152,7 @@ async def test_a_handler_that_takes_longer_than_a_session(sasl: SaslSettings) ->
         assert list(broker.logins.values()) == [2]
 
 
-async def test_a_keep_alive_and_a_login_do_not_meet(sasl: SaslSettings) -> None:
+async def test_a_keep_alive_and_a_login_do_not_meet(sasl: SaslSettings, mock_clock: MockClock) -> None:
     """A connection that only a keep-alive uses logs in instead; the client's next request waits for it."""
     broker = StrictBroker()
     async with rig(broker.answer, login=sasl) as r:
@@ -153,7 +162,7 @@ async def test_a_keep_alive_and_a_login_do_not_meet(sasl: SaslSettings) -> None:
         await until(lambda: r.connection.is_between_requests)
         keep_alive = KeepAlive(r.connection, quiet=0.0)
         keep_alive.tick(trio.current_time())
-        await trio.sleep(SESSION_MS / 1000)
+        seconds_pass(SESSION_MS / 1000)
         keep_alive.tick(trio.current_time())
         await client.send(request(ANY, 0, 2))
         assert correlation_id(b"\0\0\0\0" + await client.frame()) == 2
@@ -161,13 +170,15 @@ async def test_a_keep_alive_and_a_login_do_not_meet(sasl: SaslSettings) -> None:
         assert list(broker.logins.values()) == [2]
 
 
-async def test_a_login_that_fails_ends_the_connection(sasl: SaslSettings, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_login_that_fails_ends_the_connection(
+    sasl: SaslSettings, caplog: pytest.LogCaptureFixture, mock_clock: MockClock
+) -> None:
     broker = StrictBroker((SESSION_MS, None))
     async with rig(broker.answer, login=sasl) as r:
         client = await r.client()
         await client.send(request(ANY, 0, 1))
         await client.frame()
-        await trio.sleep(SESSION_MS / 1000)
+        seconds_pass(SESSION_MS / 1000)
         await client.send(request(ANY, 0, 2))
         assert await client.at_end()
         assert await r.closed() == {CloseCause.UPSTREAM_LOGIN: 1}
@@ -175,18 +186,20 @@ async def test_a_login_that_fails_ends_the_connection(sasl: SaslSettings, caplog
     assert "no longer" in caplog.text
 
 
-async def test_shoal_s_own_connections_log_in_again(sasl: SaslSettings) -> None:
+async def test_shoal_s_own_connections_log_in_again(sasl: SaslSettings, mock_clock: MockClock) -> None:
     broker = StrictBroker((SESSION_MS, FOREVER))
     async with rig(broker.answer, login=sasl) as r:
         with open_client(r.listener.cluster.upstream, [r.broker.address]) as client:
             for _ in range(3):
                 await client.exchange(request(ANY, 0, 1))
-                await trio.sleep(0.6 * SESSION_MS / 1000)
+                seconds_pass(0.6 * SESSION_MS / 1000)
         assert not broker.wrong
         assert list(broker.logins.values()) == [2]
 
 
-async def test_a_refused_user_is_not_tried_by_every_connection(sasl: SaslSettings, tmp_path: Path) -> None:
+async def test_a_refused_user_is_not_tried_by_every_connection(
+    sasl: SaslSettings, tmp_path: Path, mock_clock: MockClock
+) -> None:
     broker = StrictBroker((None,))
     async with rig(broker.answer, login=sasl, limits=Limits(connect_timeout=5)) as r:
         upstream = r.listener.cluster.upstream
@@ -204,12 +217,12 @@ async def test_a_refused_user_is_not_tried_by_every_connection(sasl: SaslSetting
         (tmp_path / "word").write_text("another word")
         await fails()
         assert sum(broker.logins.values()) == 2, "a new password is tried at once"
-        await trio.sleep(1.05)
+        seconds_pass(1.05)
         (tmp_path / "word").write_text("a word")
         (await upstream.connect([r.broker.address])).transport.close()
 
 
-async def test_a_client_that_logs_in_itself_is_refused(sasl: SaslSettings) -> None:
+async def test_a_client_that_logs_in_itself_is_refused(sasl: SaslSettings, mock_clock: MockClock) -> None:
     broker = StrictBroker((FOREVER,))
     async with rig(broker.answer, login=sasl) as r:
         client = await r.client()
