@@ -68,7 +68,7 @@ NOT_APPENDED = NEVER_APPENDED | _NOT_NOW
 
 @dataclass(frozen=True, slots=True)
 class RecordSetAppended:
-    """The broker appended one record set of a partition."""
+    """The broker appended one record set of a partition with envelopes."""
 
     partition: TopicPartition
     batches: int

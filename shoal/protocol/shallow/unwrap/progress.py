@@ -106,6 +106,7 @@ class PartitionProgress:
         self._cut_at = 0  # index among the remaining batches
         self._found = list[Finding]()  # not returned yet
         self._plan = plan
+        self._has_envelopes = bool(plan.envelopes)
         self._sequence = sequence
         self._appended = AppendedItems(partition, plan, ledger)
         self._remaining = self._appended.remaining()
@@ -253,11 +254,11 @@ class PartitionProgress:
     def answered(self, error_code: int, base_offset: int) -> list[Finding]:
         """The broker's partition response to the oldest record set in flight (base_offset -1: unknown)."""
         record_set = self._in_flight.popleft()
-        self._found.append(
-            PartitionFailed(self.partition, error_code)
-            if error_code
-            else RecordSetAppended(self.partition, record_set.batches, record_set.records, record_set.size)
-        )
+        if error_code:
+            self._found.append(PartitionFailed(self.partition, error_code))
+        elif self._has_envelopes:
+            appended = RecordSetAppended(self.partition, record_set.batches, record_set.records, record_set.size)
+            self._found.append(appended)
         self._judge(record_set, error_code, base_offset)
         return self._findings()
 
