@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _END = """\
-The file has salted hashes for SCRAM-SHA-256 and SCRAM-SHA-512, which also check
-the passwords of PLAIN. A running Shoal reads it again when it changes.
+The file is that of users in [listener.sasl] (docs/security.md); add makes it. It
+has salted hashes for SCRAM-SHA-256 and SCRAM-SHA-512, which also check the
+passwords of PLAIN. A running Shoal reads it again when it changes.
 
 examples:
-  shoal users add users alice                      # asks for the password
-  shoal users add users bob --password-file - < bob.password
-  shoal users remove users bob
-  shoal users list users
+  shoal users add shoal.users alice                # asks for the password
+  shoal users add shoal.users bob --password-file - < bob.password
+  shoal users remove shoal.users bob
+  shoal users list shoal.users
 """
 
 

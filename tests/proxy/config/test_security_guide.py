@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.proxy.config.settings import MIB, Limits
 from shoal.proxy.config.toml import read_config
 from shoal.scenarios.kafka.security.certificates import Authority
 from tests.support.processes import shoal
@@ -21,6 +22,23 @@ def test_every_configuration_is_valid(number: int) -> None:
 
     assert settings.clusters
     assert settings.listeners
+
+
+def test_the_defaults_of_limits_are_those_of_the_code() -> None:
+    """Each row names one or several settings, and the default of all or of each."""
+    table = GUIDE.partition("## Limits")[2].partition("## Threats")[0]
+    rows = [re.fullmatch(r"\| (.*?) \| (.*?) \| .*\|", line) for line in table.splitlines()]
+    found = {}
+    for row in filter(None, rows):
+        values = row[2].split(", ")
+        for number, key in enumerate(re.findall(r"`limits\.([a-z-]+)`", row[1])):
+            number_of_unit = re.fullmatch(r"([\d,]+)( s| MiB)?", values[number if len(values) > 1 else 0])
+            assert number_of_unit is not None, row[0]
+            unit = {" MiB": MIB}.get(number_of_unit[2], 1)
+            found[key.replace("-", "_")] = int(number_of_unit[1].replace(",", "")) * unit
+
+    assert len(found) >= 11
+    assert found == {name: getattr(Limits(), name) for name in found}
 
 
 def test_the_example_is_accepted_with_its_files(tmp_path: Path) -> None:

@@ -239,13 +239,17 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
-    what = "check a MirrorMaker 2 configuration and print what must change"
+    what = "check a MirrorMaker 2 configuration, or shoal.toml, and print what must change"
     parser = _add_command(commands, "check", "[FILE] [-c shoal.toml] [options]", what, CHECK_END)
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="mm2.properties, connector.json, or - for standard input"
     )
     parser.add_argument(
-        "-c", "--config", type=Path, metavar="shoal.toml", help="configuration of the Shoal that the mirror uses"
+        "-c",
+        "--config",
+        type=Path,
+        metavar="shoal.toml",
+        help="configuration of the Shoal that the mirror uses; without FILE, it is what is checked",
     )
     _add_where(parser)
     add_mirror_security(parser)

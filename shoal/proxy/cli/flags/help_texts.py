@@ -10,6 +10,10 @@ records.
   source brokers <-- fetch --- [ Shoal: wrap ] <--- consumer \\
                                      |                        MirrorMaker 2
   target brokers <-- produce - [ Shoal: unwrap ] <- producer /
+
+With a configuration file (shoal run) it serves any clients: it joins small
+requests of many producers, translates for clients of Kafka 0.8 to 0.10, and
+adds TLS and logins on either side.
 """
 TOP_END = """\
 first steps:
@@ -46,6 +50,11 @@ examples:
 next: shoal check mm2.properties
 """
 RUN_END = """\
+first: shoal check -c shoal.toml    # the file, its certificates, keys and users
+
+signals: SIGTERM and Ctrl-C answer what is in progress, then end; a second one
+ends at once. SIGHUP reads certificates, keys, users and secrets again.
+
 a small shoal.toml (every key: docs/configuration.md):
   state-dir = "/var/lib/shoal"
   [[cluster]]
@@ -72,16 +81,19 @@ next: shoal check -c shoal.toml mm2.properties
 """
 CHECK_END = """\
 reads: mm2.properties of a dedicated MirrorMaker 2, or the JSON of a
-MirrorSourceConnector; with -c alone, shoal.toml. Shoal's addresses are taken
-from -c, or from --source-listen and --target-listen, as given to shoal mirror.
+MirrorSourceConnector. Shoal's addresses are taken from -c, or from
+--source-listen and --target-listen, as given to shoal mirror. With -c alone it
+checks shoal.toml itself: the keys, and the files of certificates, keys and
+users that they name.
 
 examples:
   shoal check mm2.properties
   shoal check mm2.properties --source-listen shoal.example:19092 \\
               --target-listen shoal.example:29092
   shoal check -c shoal.toml connector.json
+  shoal check -c shoal.toml
   curl -s localhost:8083/connectors/mirror | shoal check -
 
 exit codes: 0 nothing must change, 1 something must change,
-            2 the file or the configuration cannot be read
+            2 the file or the configuration cannot be read, or is wrong
 """
