@@ -31,6 +31,7 @@ __all__ = [
     "SendSide",
     "SocketTransport",
     "Transport",
+    "after",
     "buffered_by",
     "make_reset",
     "peer_has_left",
@@ -177,7 +178,7 @@ class SendSide:
             self._lost(error)
             return b""
         self.sent += sent
-        return b"".join(_after(buffers, sent))
+        return b"".join(after(buffers, sent))
 
     async def send_all(self, buffers: Sequence[Buffer]) -> None:
         """Send `buffers`, which must not be parts of the shared buffer. A checkpoint only when the kernel must wait."""
@@ -193,7 +194,7 @@ class SendSide:
                 self._lost(error)
             else:
                 self.sent += sent
-                rest = _after(rest, sent)
+                rest = after(rest, sent)
 
     def _lost(self, error: OSError) -> None:
         if not self._tolerant:
@@ -201,7 +202,8 @@ class SendSide:
         self.discarding = True
 
 
-def _after(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+def after(buffers: Sequence[Buffer], sent: int) -> list[memoryview]:
+    """-> what is left of the buffers when so many bytes are sent."""
     rest = []
     for buffer in buffers:
         if sent >= len(buffer):

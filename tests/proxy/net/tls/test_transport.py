@@ -312,6 +312,39 @@ async def test_a_send_side_goes_on_with_what_the_kernel_did_not_take() -> None:
         assert out.sent == len(got)
 
 
+async def test_a_large_send_is_few_system_calls_and_counts_whole_pieces() -> None:
+    server, client = await pair()
+    with closing(server, client):
+        drain(client)
+        calls: list[int] = []
+        sock, room = server._sock, 200_000
+
+        class Kernel:
+            """It takes so many bytes."""
+
+            def sendmsg(self, parts: list[bytes]) -> int:
+                nonlocal room
+                calls.append(len(parts))
+                taken = min(room, sum(map(len, parts)))
+                room -= taken
+                if not taken:
+                    raise BlockingIOError
+                return taken
+
+            def send(self, data: bytes) -> int:
+                return self.sendmsg([data])
+
+        server._sock = Kernel()  # type: ignore[assignment]
+        assert server.send(PATTERN[:300_000]) == 6 * 32 * 1024
+        assert calls == [4, 4]
+        with pytest.raises(BlockingIOError):
+            server.send(PATTERN[6 * 32 * 1024 : 300_000])
+        room = 200_000
+        assert server.send(PATTERN[6 * 32 * 1024 : 300_000]) == 300_000 - 6 * 32 * 1024
+        assert calls == [4, 4, 1, 1, 2]
+        server._sock = sock
+
+
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
