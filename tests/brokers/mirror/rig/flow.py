@@ -262,7 +262,7 @@ class Flow:
             assert await first_difference(ours, theirs) is None
         assert await self.pair.envelopes() == []
 
-    async def check_faithful(self, topic: str, *, duplicates: int) -> Counts:
+    async def check_faithful(self, topic: str, *, duplicates: float) -> Counts:
         """The same after a fault: nothing lost, altered or out of order, and at most this many duplicates."""
         ours = await read_copy(self.pair.source.bootstrap, topic)
         counts = reconcile(ours, await self._copied(ours, READ_UNCOMMITTED))

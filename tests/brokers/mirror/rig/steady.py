@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.kafka.content.compare import Counts, reconcile
-from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.records import orders
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 
@@ -66,8 +64,3 @@ async def warm_up(pair: Pair, topic: str, flow: Flow, *, partitions: int = PARTI
     async with steady(pair, topic, partitions=partitions):
         await wrapped_more(flow, 1)
     await flow.check_faithful(topic, duplicates=0)
-
-
-async def reconciled(pair: Pair, topic: str, flow: Flow) -> Counts:
-    ours = await read_copy(pair.source.bootstrap, topic)
-    return reconcile(ours, await read_copy(pair.target.bootstrap, flow.remote(topic)))
