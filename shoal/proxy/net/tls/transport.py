@@ -245,11 +245,16 @@ class TlsTransport:
                 taken = self._sock.sendmsg(sealed)
             except BlockingIOError:
                 taken = 0
-            sent += self._keep(after(sealed, taken), together)
-            if self._unsent:
-                if not (sent or before):
-                    raise BlockingIOError
-                break
+            if taken == sum(map(len, sealed)):
+                sent += sum(map(len, together))
+                continue
+            rest = after(sealed, taken)
+            done = len(sealed) - len(rest)
+            sent += sum(map(len, together[:done]))
+            self._unsent, self._owed = memoryview(b"".join(rest)), sum(map(len, together[done:]))
+            if not (sent or before):
+                raise BlockingIOError
+            break
         return sent
 
     def _seal(self, piece: Buffer) -> bytes:
@@ -258,13 +263,6 @@ class TlsTransport:
         except ssl.SSLError as error:
             raise self._error or error from None  # after an alert OpenSSL only says that the connection has ended
         return self._outgoing.read()
-
-    def _keep(self, rest: Sequence[Buffer], pieces: Sequence[Buffer]) -> int:
-        """Keep the ciphertext that the kernel did not take. -> bytes of the pieces that are sent."""
-        done = len(pieces) - len(rest)
-        self._unsent = memoryview(b"".join(rest))
-        self._owed = sum(map(len, pieces[done:]))
-        return sum(map(len, pieces[:done]))
 
     def _send_control(self) -> None:
         """Send what OpenSSL itself has to say. What the kernel does not take now precedes what is sent next.
