@@ -69,6 +69,7 @@ def broker(
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",  # the test itself, over the listener without SASL
             "allow.everyone.if.no.acl.found": "true",
+            "delegation.token.secret.key": "not a secret",
         },
     )
     cluster = trio.run(Cluster.start, tmp_path_factory.mktemp("cluster"), spec)

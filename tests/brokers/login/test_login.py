@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from shoal.protocol.wire.error_codes import ErrorCode
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.security.kdc import Kdc
 from tests.brokers.login.conftest import PASSWORD, SESSION_MS, USER, by_kerberos, private
 from tests.brokers.proxy.rig.data import IN_TIME, Record, new_topic, produce, read, various
+from tests.brokers.proxy.rig.frames import Wire, request, response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,6 +171,27 @@ def test_a_client_that_logs_in_itself_is_refused(stand: LoginStand) -> None:
     assert any("handshake" in error for error in errors), errors
     assert "clients of this listener must use security.protocol without SASL" in stand.shoal.output()
     assert "bob-secret" not in stand.shoal.output()
+
+
+def test_a_client_gets_no_delegation_token_of_shoal_s_principal(broker: Cluster, stand: LoginStand) -> None:
+    def error_of(wire: Wire) -> int:
+        wanted = {"renewers": [], "max_lifetime": timedelta(milliseconds=-1)}
+        answer = wire.ask(request("create_delegation_token", 3, wanted))
+        assert isinstance(answer, bytes)
+        return int(response("create_delegation_token", 3, answer).error_code)
+
+    with Wire(*address(broker.sasl_bootstrap)) as wire:
+        wire.ask(request("sasl_handshake", 1, {"mechanism": "PLAIN"}))
+        wire.ask(request("sasl_authenticate", 2, {"auth_bytes": f"\0{USER}\0{PASSWORD}".encode()}))
+        assert error_of(wire) == ErrorCode.NONE
+    with Wire(*address(stand.bootstrap("PLAIN"))) as wire:
+        assert error_of(wire) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    assert "CreateDelegationToken, and is refused" in stand.shoal.output()
+
+
+def address(bootstrap: str) -> tuple[str, int]:
+    host, _, port = bootstrap.rpartition(":")
+    return host, int(port)
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Clients that send numbered records to one partition and read them back, until they are stopped."""
+"""Clients that send numbered records to one partition and read them back, until they are stopped.
+
+The client id is the topic. `Outcome.reports`: of librdkafka about its connections. It reconnects by itself.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from shoal.scenarios.kafka.content.clients import client_config
 from tests.support.kafka_python import KafkaConsumer, KafkaProducer, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from threading import Event
 
     from shoal.scenarios.kafka.security.clients import ClientSecurity
@@ -21,12 +25,15 @@ __all__ = ["Outcome", "kafka_python", "librdkafka", "values"]
 _IN_TIME = 30.0
 _WAIT_S = 0.02
 _PAUSE_S = 0.03  # a client that is busy all the time logs in too late
+# AUTHENTICATION: the connection was lost during a new login, or that is refused, which the broker counts.
+_OF_CONNECTIONS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION)
 
 
 class Outcome(NamedTuple):
     sent: int
     received: list[bytes]
     errors: list[str]
+    reports: Sequence[str] = ()
 
 
 def values(count: int) -> list[bytes]:
@@ -35,15 +42,19 @@ def values(count: int) -> list[bytes]:
 
 def librdkafka(bootstrap: str, topic: str, security: ClientSecurity, stop: Event) -> Outcome:
     errors: list[str] = []
+    reports: list[str] = []
 
     def failed(error: KafkaError) -> None:
         errors.append(error.str())
+
+    def noted(error: KafkaError) -> None:
+        (reports if error.code() in _OF_CONNECTIONS else errors).append(error.str())
 
     def delivered(error: KafkaError | None, _: object) -> None:
         if error is not None:
             failed(error)
 
-    settings = {**client_config(bootstrap), **security.librdkafka(), "error_cb": failed}
+    settings = {**client_config(bootstrap), **security.librdkafka(), "client.id": topic, "error_cb": noted}
     producer = Producer({**settings, "linger.ms": 0, "enable.idempotence": True})
     consumer = Consumer({**settings, "group.id": topic, "enable.auto.commit": False})
     consumer.assign([Partition(topic, 0, OFFSET_BEGINNING)])
@@ -72,11 +83,11 @@ def librdkafka(bootstrap: str, topic: str, security: ClientSecurity, stop: Event
             poll()
     finally:
         consumer.close()
-    return Outcome(sent, received, errors)
+    return Outcome(sent, received, errors, reports)
 
 
 def kafka_python(bootstrap: str, topic: str, security: ClientSecurity, stop: Event) -> Outcome:
-    settings = {"bootstrap_servers": bootstrap, **security.kafka_python()}
+    settings = {"bootstrap_servers": bootstrap, **security.kafka_python(), "client_id": topic}
     producer = KafkaProducer(**settings, acks="all", linger_ms=0, enable_idempotence=True)
     consumer = KafkaConsumer(**settings, group_id=None)
     partition = TopicPartition(topic, 0)

@@ -1,14 +1,18 @@
 """SASL passes through a listener, and so do the logins with which clients renew their sessions, in the midst of
 traffic.
 
-The sessions are short, and each client's traffic lasts for more than three of them. The broker cuts a connection that
-is used after its session. That happens to clients that are late, with and without Shoal: they renew a session only in
-its last tenth. So tests count these.
+The sessions are short, and each client's traffic lasts for more than three of them. The broker cuts a connection when
+it reads a request after the end of its session. On a starved machine that happens with and without Shoal, since clients
+renew a session only in its last tenth: the broker reads late what was sent in time. So a client may report lost
+connections, but only one that the broker has cut for that, by the broker's own count; nothing else may happen. If Shoal
+delayed requests, the broker would cut many: at most one for twenty renewals is taken for starvation.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -18,6 +22,7 @@ import pytest
 import trio
 from confluent_kafka import Consumer, TopicPartition
 
+from shoal.proxy.statistics import CloseCause
 from shoal.scenarios.kafka.broker import Cluster, ClusterSpec
 from shoal.scenarios.kafka.content.clients import client_config
 from shoal.scenarios.kafka.java.jars import jars
@@ -48,6 +53,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PYTHON = {"librdkafka": librdkafka, "kafka-python": kafka_python}
 SESSION_S, SESSIONS = 3.0, 3.5
 START_S = 60.0
+_MOST_REPORTS = 3  # of one cut: disconnected, a login that failed by that, all brokers are down
+_CUT = (CloseCause.UPSTREAM_CLOSED, CloseCause.UPSTREAM_LOST)  # lost: with unread requests of the client
 
 
 @pytest.fixture
@@ -92,6 +99,7 @@ async def test_clients_renew_their_sessions_through_shoal(
                 before = _connections(address, shoal)
                 await trio.sleep(SESSIONS * SESSION_S)
                 after = _connections(address, shoal)
+                ended = {cause for _, cause in _ended(shoal)}
             finally:
                 stop.set()
                 stop_file.touch()
@@ -114,13 +122,18 @@ async def test_clients_renew_their_sessions_through_shoal(
             "expired-connections-killed-count",
         )
     ]
-    errors = [error for one in outcomes.values() for error in one.errors]
+    cut = Counter(client for client, cause in _ended(shoal) if cause in _CUT)
     assert refused == 0
-    assert late or not errors, errors
+    assert ended <= {*_CUT, CloseCause.CLIENT_CLOSED}
+    assert cut.total() <= late, "the broker closes connections for no other reason"
+    assert {topic: one.errors for topic, one in outcomes.items() if one.errors} == {}
+    reports = {topic: one.reports for topic, one in outcomes.items() if len(one.reports) > _MOST_REPORTS * cut[topic]}
+    assert reports == {}
+    assert late <= renewed / 20
     assert len(before - after) <= late, "no other connection that was used all the time was lost"
     assert len(before) >= 2 * len(topics), "a producer's and a consumer's for each topic"
     assert renewed >= 3 * (2 * len(topics) - late)
-    assert min(int(renewals) for _, _, renewals in told) >= 3 - late, told
+    assert {topic: renewals for topic, _, renewals in told if int(renewals) < 3 and not cut[topic]} == {}
 
 
 def _login(mechanism: str, issuer: TokenIssuer, ca: Path | None) -> ClientSecurity:
@@ -136,7 +149,7 @@ def _shoal(brokers: str, authority: Authority | None, work: Path) -> ShoalProces
         own = authority.server()
         cluster["tls"] = {"ca": str(authority.certificate)}
         listener["tls"] = {"certificate": str(own.certificate), "key": str(own.key)}
-    document = {"cluster": [cluster], "listener": [listener]}
+    document = {"cluster": [cluster], "listener": [listener], "log": {"level": "debug"}}
     config = write_toml(work / "shoal.toml", document)
     return ShoalProcess(["run", "-c", str(config)], work=work, ports=[port])
 
@@ -147,7 +160,7 @@ async def _java(bootstrap: str, logins: dict[str, ClientSecurity], stop: Path) -
     work, arguments = stop.parent, [str(stop)]
     for topic, login in logins.items():
         config = login.write(work / f"{topic}.properties")
-        config.write_text(f"{config.read_text()}bootstrap.servers={bootstrap}\n")
+        config.write_text(f"{config.read_text()}bootstrap.servers={bootstrap}\nclient.id={topic}\n")
         arguments += [topic, str(config)]
     options = tuple({option for login in logins.values() for option in login.jvm_options})
     source = Path(__file__).with_name("LongLived.java")
@@ -161,6 +174,11 @@ def _all_begun(cluster: Cluster, topics: set[str]) -> bool:
         return all(consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1] > 0 for topic in topics)
     finally:
         consumer.close()
+
+
+def _ended(shoal: ShoalProcess) -> list[tuple[str, str]]:
+    """Client id and cause of each connection that has ended."""
+    return re.findall(r"connection of \S+ \(client id ([^,)]+).*\) to .* ended: ([a-z ]+)", shoal.output())
 
 
 def _connections(address: str, shoal: ShoalProcess) -> set[str]:
