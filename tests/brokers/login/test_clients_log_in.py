@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 # At Shoal, not at the broker, which knows alice and bob.
-PASSWORDS = {"ann": "ann-secret-at-shoal", "ben": "ben-secret-at-shoal", "carl": "carl-secret-at-shoal"}
+PASSWORDS = {name: f"{name}-secret-at-shoal" for name in ("ann", "ben", "carl", "dora", "eve")}
 SESSION_SECONDS = 5
 
 
@@ -215,6 +216,53 @@ def test_the_broker_sees_the_mapped_principal_also_in_joined_requests(
         assert producer.flush(IN_TIME) == 0
     assert codes == {"ann": [0] * 200, "ben": [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 100}
     assert re.search("joined [0-9,]+ produce requests? into", front.shoal.log.read_text())
+
+
+@pytest.mark.parametrize(
+    ("who", "left"), [("dora", {}), pytest.param("eve", {"eve": "a-new-secret-at-shoal"}, marks=pytest.mark.slow)]
+)
+def test_a_user_that_is_removed_or_changed_is_cut_off(
+    broker: Cluster, front: LoginStand, issuer: TokenIssuer, who: str, left: dict[str, str]
+) -> None:
+    """Others do not notice; nothing that was acknowledged is lost, nor sent again."""
+    topic = new_topic(broker, [[1]])
+    told: dict[str, list[int]] = {"ann": [], who: []}
+
+    def noted(user: str, error: KafkaError) -> None:
+        told[user].append(error.code())
+
+    acknowledged: list[bytes] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message.value() or b"")
+
+    producers = {}
+    for user in told:
+        settings = client_config(front.bootstrap("open"), linger_ms=0, enable_idempotence=True)
+        own = {**client("PLAIN", issuer, user).librdkafka(), "log_level": 0, "error_cb": partial(noted, user)}
+        producers[user] = Producer({**settings, **own})
+    sent, changed, end = 0, False, monotonic() + IN_TIME
+    line = rf"ended \d connections? of users that are removed or have a new password: {who}\n"
+    while KafkaError._AUTHENTICATION not in told[who] or not re.search(line, front.shoal.output()):
+        assert monotonic() < end, told
+        for user, producer in producers.items():
+            producer.produce(topic, f"{user} {sent}", partition=0, on_delivery=delivered)
+            producer.poll(0.02)
+        sent += 1
+        if not changed and sum(value.startswith(who.encode()) for value in acknowledged) >= 10:
+            assert told == {"ann": [], who: []}
+            changed = True
+            users = {user: password for user, password in PASSWORDS.items() if user != who}
+            users_file(front.work / "users", {**users, **left})
+    assert producers["ann"].flush(IN_TIME) == 0
+    assert told["ann"] == []
+    producers[who].purge()
+    producers[who].flush(IN_TIME)
+    found = [record.value for record in read(broker.bootstrap, topic)[0]]
+    assert len(found) == len(set(found))
+    assert set(acknowledged) == set(found), "every request that reached the broker is answered before the end"
+    assert [value for value in found if value and value.startswith(b"ann")] == [b"ann %d" % one for one in range(sent)]
 
 
 def test_clients_log_in_again_before_their_session_ends(
