@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,15 +73,19 @@ static int flood(double seconds, double rate, int ports, char **port) {
         struct sockaddr_in from = {.sin_family = AF_INET};
         to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + (offered / ports) % SOURCES);
-        int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1, kind = (offered / ports / SOURCES) % 10;
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1, kind = (offered / ports / SOURCES) % 10;
         setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
         offered++;
-        if (fd < 0 || bind(fd, (void *)&from, sizeof from) < 0 || connect(fd, (void *)&to, sizeof to) < 0) {
+        if (fd < 0 || bind(fd, (void *)&from, sizeof from) < 0 ||
+            (connect(fd, (void *)&to, sizeof to) < 0 && errno != EINPROGRESS)) {
             failed++;
             if (fd >= 0) reset(fd);
             continue;
         }
-        connected++;
+        struct tcp_info info;
+        socklen_t size = sizeof info;
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size); /* a SYN that is dropped is sent again, in seconds */
+        connected += info.tcpi_state != TCP_SYN_SENT;
         say(fd, kind, offered);
         if (kind < 4) {
             reset(fd);

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from shoal.proxy.config.security import AccessSettings
     from shoal.proxy.config.settings import Limits, ListenerSettings
 
-__all__ = ["BURST_SECONDS", "REFUSALS", "Admission", "Guest", "Refusals", "Strangers"]
+__all__ = [
+    "BURST_SECONDS",
+    "OF_AN_ADDRESS",
+    "REFUSALS",
+    "REPORT_SECONDS",
+    "Admission",
+    "Guest",
+    "Refusals",
+    "Strangers",
+]
 
 IDLE_ADDRESSES: Final = 10_000  # addresses without a connection whose rate is remembered; ~250 bytes each
 FAILED_SECONDS: Final = 1.0  # a stranger that ended without a login counts for so long
@@ -33,14 +42,18 @@ BURST_SECONDS: Final = 5.0  # an address that was quiet may open so many seconds
 REPORT_SECONDS: Final = 10.0  # between two log lines for one cause
 
 
-REFUSALS: Final = frozenset(
+OF_AN_ADDRESS: Final = frozenset(
     {
-        CloseCause.REFUSED,
         CloseCause.ADDRESS_REFUSED,
         CloseCause.ADDRESS_FULL,
         CloseCause.TOO_FAST,
-        CloseCause.UNAUTHENTICATED,
         CloseCause.ADDRESS_UNAUTHENTICATED,
+    }
+)
+REFUSALS: Final = OF_AN_ADDRESS | frozenset(
+    {
+        CloseCause.REFUSED,
+        CloseCause.UNAUTHENTICATED,
         CloseCause.PRINCIPAL_REFUSED,
         CloseCause.CLIENT_ID_REFUSED,
     }

@@ -96,6 +96,7 @@ class Listener:
             throttle=self.throttle,
             demands_login=self.demands_login,
             begin=self._begin,
+            sockets=lambda: [bound_port.sock for bound_port in self.ports.bound.values()],
             tls=self.tls,
         )
         self.ports = BrokerPorts(

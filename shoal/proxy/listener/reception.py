@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.config.settings import Address
-from shoal.proxy.listener.admission import REFUSALS, Admission, Refusals
+from shoal.proxy.listener.addresses import group_of
+from shoal.proxy.listener.admission import OF_AN_ADDRESS, REFUSALS, REPORT_SECONDS, Admission, Refusals
 from shoal.proxy.listener.greeting import Greeting, GreetingFailed
+from shoal.proxy.listener.syn_filter import MOST_REFUSED, SynFilter
 from shoal.proxy.net.transport import make_reset
 from shoal.proxy.statistics import LOUD, CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.config.settings import Limits, ListenerSettings
@@ -42,7 +44,7 @@ _QUIET_SECONDS = 10.0  # the same failure is logged at most this often
 
 class Reception:
     """The new clients of one listener. `begin` serves a client from its first request on, and raises OSError if the
-    client has left already."""
+    client has left already. `sockets`: those that listen."""
 
     def __init__(
         self,
@@ -54,12 +56,14 @@ class Reception:
         throttle: LogThrottle,
         demands_login: Callable[[], bool],
         begin: Callable[[BoundPort, Client, Guest], None],
+        sockets: Callable[[], Iterable[socket.socket]],
         tls: TlsContext | None = None,
     ) -> None:
         self._name = settings.name
         self._limits = limits
         self._admission = Admission(settings, strangers)
         self._refusals = Refusals(settings, limits)
+        self._syn_filter = SynFilter(settings.name, sockets)
         self._greeting = Greeting(settings, limits, tls)
         self._tally = tally
         self._throttle = throttle
@@ -82,6 +86,8 @@ class Reception:
             os.close(descriptor)
             self._tally.closed[guest] += 1
             self.refused(guest, host)
+            if guest in OF_AN_ADDRESS and not has_header and self._syn_filter.refused(group_of(host), now):
+                self._log_dropped(host)
             return
         sock = socket.socket(fileno=descriptor)
         make_reset(sock, undo=True)
@@ -140,8 +146,23 @@ class Reception:
     def refused(self, cause: CloseCause, peer: str) -> None:
         """Log a refusal, which is counted already, now or with later ones."""
         self._refusals.note(cause, peer)
-        self.tick(trio.current_time())
+        self._log_refusals(trio.current_time())
+
+    def _log_dropped(self, host: str) -> None:
+        if self._throttle.is_news((self._name, self._syn_filter), REPORT_SECONDS):
+            log.warning(
+                "listener %r: %s opens connections that are refused, more than %d in a second: for a second at a time, "
+                "its further attempts are dropped unseen (docs/security.md)",
+                self._name,
+                host,
+                MOST_REFUSED,
+            )
 
     def tick(self, now: float) -> None:
+        """Called every second."""
+        self._syn_filter.tick(now)
+        self._log_refusals(now)
+
+    def _log_refusals(self, now: float) -> None:
         for line in self._refusals.due(now):
             log.warning("listener %r: %s", self._name, line)
