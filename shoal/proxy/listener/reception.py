@@ -78,6 +78,7 @@ class Reception:
         """
         self._tally.opened += 1
         now = trio.current_time()
+        self._syn_filter.arrived(now)
         has_header = self._greeting.begins_with_header(host)
         waits = has_header or self._greeting.has_handshake
         is_stranger = waits or self._demands_login()
@@ -151,8 +152,8 @@ class Reception:
     def _log_dropped(self, host: str) -> None:
         if self._throttle.is_news((self._name, self._syn_filter), REPORT_SECONDS):
             log.warning(
-                "listener %r: %s opens connections that are refused, more than %d in a second: for a second at a time, "
-                "its further attempts are dropped unseen (docs/security.md)",
+                "listener %r: %s opens connections that are refused, more than %d in a second: some of its further "
+                "attempts are dropped unseen (docs/security.md)",
                 self._name,
                 host,
                 MOST_REFUSED,

@@ -1,11 +1,16 @@
-"""Addresses that keep opening connections that Shoal refuses: for a second, the kernel drops their further attempts.
+"""Addresses that keep opening connections that Shoal refuses: for moments, the kernel drops their further attempts.
 
-    refused ── more than `MOST_REFUSED` of an address between two ticks ──> its SYNs are dropped ── a second ──> no more
+    refused ── more than `MOST_REFUSED` of an address between two ticks ──> its SYNs are dropped ── 0.1 s ──> known
+    known ── more than `MOST_OF_KNOWN`, within a minute ──> its SYNs are dropped again
 
 A refusal takes some microseconds of the loop, so ten thousand a second delay the requests of working clients. A SYN
 that a socket filter (classic BPF) drops takes none. The filter looks at nothing but SYNs: connections that exist are
 not affected. The kernel of a dropped client tries again after a second, so a good client of the same address connects
 late, where it would have been refused.
+
+The moments are short because an address that may open 20 connections a second gets 20 at once after a second of
+silence: each costs far more than a refusal, and many at once delay requests more than the refusals did. No timer ends
+a moment, but the next new client of any address, or the next tick.
 
 Where the kernel takes no filter, refusals are all there is.
 """
@@ -23,12 +28,14 @@ if TYPE_CHECKING:
 
     from shoal.proxy.listener.addresses import Group
 
-__all__ = ["MOST_REFUSED", "SynFilter"]
+__all__ = ["MOST_OF_KNOWN", "MOST_REFUSED", "SynFilter"]
 
 log = logging.getLogger("shoal.listener")
 
 MOST_REFUSED: Final = 100
-_SECONDS: Final = 1.0
+MOST_OF_KNOWN: Final = 5
+_SECONDS: Final = 0.1
+_KNOWN_SECONDS: Final = 60.0
 _MOST_COUNTED: Final = 1000  # addresses between two ticks
 _MOST_DROPPED: Final = 64  # addresses in a filter: a jump of BPF is at most 255 instructions long
 
@@ -54,35 +61,50 @@ class SynFilter:
         self._name = name
         self._sockets = sockets
         self._refused: dict[Group, int] = {}  # since the last tick
-        self._until: dict[Group, float] = {}
+        self._dropped: dict[Group, float] = {}  # until when, the first one first
+        self._known: dict[Group, float] = {}  # until when; the oldest first
         self._works = True
 
     def refused(self, group: Group, now: float) -> bool:
         """Count a refused connection. True: from now on, further ones of this address are dropped."""
         count = self._refused.get(group, 0) + 1
-        if count <= MOST_REFUSED:
+        if count <= (MOST_OF_KNOWN if group in self._known else MOST_REFUSED):
             if count > 1 or len(self._refused) < _MOST_COUNTED:
                 self._refused[group] = count
             return False
-        if not self._works or group in self._until or len(self._until) >= _MOST_DROPPED:
+        if not self._works or group in self._dropped or len(self._dropped) >= _MOST_DROPPED:
             return False
-        self._until[group] = now + _SECONDS
+        self._dropped[group] = now + _SECONDS
+        self._refused.pop(group, None)
+        self._remember(group, now)
         self._apply()
         return self._works
 
-    def tick(self, now: float) -> None:
-        self._refused.clear()
-        if any(until <= now for until in self._until.values()):
-            self._until = {group: until for group, until in self._until.items() if until > now}
+    def arrived(self, now: float) -> None:
+        """There is a new client. Addresses whose time is over may connect again."""
+        if self._dropped and next(iter(self._dropped.values())) <= now:
+            self._dropped = {group: until for group, until in self._dropped.items() if until > now}
             self._apply()
 
+    def _remember(self, group: Group, now: float) -> None:
+        self._known.pop(group, None)
+        self._known[group] = now + _KNOWN_SECONDS
+        if len(self._known) > _MOST_COUNTED:
+            del self._known[next(iter(self._known))]
+
+    def tick(self, now: float) -> None:
+        """Called every second."""
+        self._refused.clear()
+        self._known = {group: until for group, until in self._known.items() if until > now}
+        self.arrived(now)
+
     def _apply(self) -> None:
-        code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in _program(self._until))
+        code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in _program(self._dropped))
         held = ctypes.create_string_buffer(code, len(code))  # the kernel copies it
         program = _PROGRAM.pack(len(code) // _INSTRUCTION.size, ctypes.addressof(held))
         try:
             for sock in self._sockets():
-                if self._until:
+                if self._dropped:
                     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
                 else:
                     sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
