@@ -102,7 +102,9 @@ LISTENERS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", LISTENERS)
+@pytest.mark.parametrize(
+    "kind", ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("legacy", "coalescing"))]
+)
 async def test_what_a_reset_takes_back(brokers: Cluster, new_stand: Callable[..., Stand], kind: str) -> None:
     stand = new_stand(**LISTENERS[kind])
     host, _, port = brokers.nodes[1].address.rpartition(":")

@@ -172,6 +172,7 @@ async def test_an_error_with_acks_0_closes_its_clients_connection_and_no_other()
         bad = await r.producer()
         await bad.send_only({0: batch("v")}, acks=0)
         assert await bad.at_end()
+        await bad.stream.aclose()
         assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
         await warm.send_only({5: batch("w")}, acks=0)
         await until(lambda: r.broker.log(5) == ["v", "w"])
