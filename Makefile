@@ -4,6 +4,7 @@ CAPTURE_SECONDS ?= 120
 SECONDS ?= 600
 SEED ?=
 TLS ?=
+RECORDS ?=
 KAFKA_TESTED = kafka:4.3.0 kafka:3.9.1
 BIN = .venv/bin
 # Real-broker tests wait half of the time, so two run at once. File order, because tests that share a cluster affect
@@ -13,8 +14,9 @@ AGENT = build/agent/shoal-agent.jar
 AGENT_TESTED = $(patsubst %,kafka:%,3.9.0 3.9.1 3.9.2 4.0.0 4.0.2 4.1.0 4.1.1 4.1.2 4.2.0 4.3.0 4.3.1)
 
 .DEFAULT_GOAL = help
-.PHONY: help venv agent demo demo-small demo-capture test test-slow test-agent test-spark check fuzz torture \
-	torture-models scenarios bench bench-tls flood bench-coalesce bench-agent bench-legacy bench-spark clean
+.PHONY: help venv agent demo demo-small demo-capture docs test test-slow test-agent test-spark check package-check \
+	deploy-check fuzz torture torture-models ops scenarios bench bench-tls flood \
+	bench-coalesce bench-agent bench-legacy bench-spark clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,13 +31,13 @@ $(AGENT): agent/pom.xml $(shell find agent/src -type f)
 	@flock build/setup.lock mvn --batch-mode --quiet --file agent/pom.xml package
 	@mv build/agent/target/shoal-agent.jar $@ # running brokers keep the old file
 
-demo: ## MirrorMaker 2 directly and through Shoal, side by side on real brokers (KAFKA=3.9.1, TLS=1)
+demo: ## MirrorMaker 2 alone and through Shoal, on real brokers (8 minutes; RECORDS=1000000: 2; KAFKA=3.9.1, TLS=1)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls)
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) $(if $(TLS),--tls) $(if $(RECORDS),--records $(RECORDS))
 
-demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent
+demo-small: $(AGENT) ## The demo with batches of three records, also to a broker with the agent (RECORDS=200000)
 	@scripts/setup kafka:$(KAFKA)
-	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small
+	@$(BIN)/python -m shoal.scenarios.demo --kafka $(KAFKA) --small $(if $(RECORDS),--records $(RECORDS))
 
 demo-capture: ## Capture a real run and analyse it with Spark (8 minutes; CAPTURE_SECONDS=300)
 	@scripts/setup java kafka:$(KAFKA)
@@ -57,6 +59,14 @@ test-spark: ## Tests that start Spark
 	@scripts/setup java
 	@$(BIN)/pytest -p no:randomly -m spark
 
+package-check: ## Wheel and sdist, clean installs on each Python, every trio that is admitted (10 minutes)
+	@scripts/setup package
+	@scripts/package-check
+
+deploy-check: ## Container image, systemd unit, Kubernetes manifests and Helm chart in deploy/
+	@scripts/setup deploy
+	@scripts/deploy-check
+
 check: ## Lint, format, types, import contracts, plain English, line length
 	@scripts/setup
 	$(BIN)/ruff check
@@ -64,6 +74,13 @@ check: ## Lint, format, types, import contracts, plain English, line length
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	scripts/prose
+	scripts/pictures --check
+
+docs: ## The documentation as a site, in build/docs; a broken link is an error
+	@scripts/setup docs
+	@scripts/pictures
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
 
 fuzz: ## Hostile bytes for every decoder (some minutes)
 	@scripts/setup fuzz
@@ -76,6 +93,10 @@ torture: $(AGENT) ## Mirrors through Shoal under random faults, on real brokers 
 torture-models: ## The same on models, without brokers: thousands of schedules per minute
 	@scripts/setup
 	@$(BIN)/python -m tests.torture_models --jobs 2 --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+ops: ## What operators rely on, shown on real brokers: build/ops/report.json
+	@scripts/setup promtool kafka:$(KAFKA)
+	@$(BIN)/python -m tests.ops --kafka $(KAFKA)
 
 scenarios: ## All scenarios of `shoal replay`, on real brokers (some minutes)
 	@scripts/setup kafka:$(KAFKA)

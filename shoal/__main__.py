@@ -1,5 +1,6 @@
 """`python -m shoal`, and the `shoal` command."""
 
+import os
 import sys
 
 from shoal.cli import main as cli_main
@@ -8,7 +9,18 @@ __all__ = ["main"]
 
 
 def main() -> None:
+    _open_closed_files()
     sys.exit(cli_main())
+
+
+def _open_closed_files() -> None:
+    """A parent may have closed 0, 1 or 2 (`2>&-`). Otherwise a socket would get this number, and what is printed."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ them.
 Tests that use a real cluster are marked `kafka` here.
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from shoal.scenarios.kafka.security.kdc import Kdc
 from shoal.scenarios.kafka.security.listeners import BrokerTls
 from shoal.scenarios.kafka.security.tokens import TokenIssuer
 from tests.support.kafka.clusters import Pair, SharedClusters
+from tests.support.log_lines import LineCheck, as_sentence
 
 settings.register_profile("shoal", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
@@ -39,6 +41,23 @@ def pytest_configure() -> None:
     share = (ports.HIGHEST - ports.LOWEST + 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     first = ports.LOWEST + worker * share
     os.environ[ports.PORTS] = f"{first}-{first + share - 1}"
+
+
+@pytest.fixture(autouse=True)
+def _log_lines_are_in_the_table() -> Iterator[None]:
+    check = LineCheck()
+    logging.getLogger().addHandler(check)
+    yield
+    logging.getLogger().removeHandler(check)
+    assert check.found == []
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Its messages are the sentences that people read; `record.event` is the event's id."""
+    caplog.handler.addFilter(as_sentence)
+    yield caplog
+    caplog.handler.removeFilter(as_sentence)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

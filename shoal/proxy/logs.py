@@ -1,7 +1,8 @@
 """Logs: one line per event, for people (aligned) or for machines (JSON). Never one per request.
 
-`log.info("event", extra=fields(key=value, ...))`: the event is constant, and the fields have the variable parts, so
-both forms can be searched. With `extra=event("a sentence", key=value, ...)` the human form is the sentence.
+`log.info("event-id", extra=event("a sentence", key=value, ...))`: the id is constant, and `shoal/proxy/events` has its
+row; the fields have the variable parts. People read the sentence, machines the id and the fields. With
+`extra=fields(key=value, ...)` people read the id and the fields as well.
 """
 
 from __future__ import annotations
@@ -14,20 +15,33 @@ import re
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from shoal.proxy.config.settings import LogSettings
 
-__all__ = ["HumanFormatter", "JsonFormatter", "LogThrottle", "event", "fields", "set_up_logs"]
+__all__ = [
+    "REPEAT_SECONDS",
+    "Complain",
+    "HumanFormatter",
+    "JsonFormatter",
+    "LogThrottle",
+    "event",
+    "event_of",
+    "fields",
+    "more_of_this_kind",
+    "set_up_logs",
+]
 
 _FIELDS = "shoal_fields"
 _TEXT = "shoal_text"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVENT_WIDTH = 24  # longer events push their fields to the right
 _MOST_RECENT = 100  # subjects of a throttle: ~200 bytes each
+_MOST_TEXT = 2_000  # characters of a field or sentence: client ids and topic names of requests have up to 32,767
+_MOST_TRACE = 20_000  # of a traceback
 
 
 def fields(**values: object) -> dict[str, object]:
@@ -36,10 +50,22 @@ def fields(**values: object) -> dict[str, object]:
 
 
 def event(text: str, /, **values: object) -> dict[str, object]:
-    """The `extra` of a log call whose human form is a sentence."""
+    """The `extra` of a log call whose human form is a sentence. A field that is None is left out."""
     return {_TEXT: text, _FIELDS: values}
 
 
+def event_of(record: logging.LogRecord) -> tuple[str | None, Mapping[str, object]]:
+    """Its sentence, None without one, and its fields."""
+    return getattr(record, _TEXT, None), getattr(record, _FIELDS, {})
+
+
+class Complain(Protocol):
+    """Logs an error that may recur, at a limited rate. `values`: the fields of the event."""
+
+    def __call__(self, event_id: str, text: str, /, **values: object) -> None: ...
+
+
+REPEAT_SECONDS = 10.0
 _MOST_OF_A_KIND = 20  # lines about strangers that send something else each time
 
 
@@ -71,10 +97,23 @@ class LogThrottle:
             del self._logged_at[next(iter(self._logged_at))]
         return True
 
-    def left_out(self, kind: Hashable) -> str:
-        """For the end of a line of this kind: how many are missing since the last one."""
-        number = self._left_out.pop(kind, 0)
-        return f" ({number:,} more of this kind since the last such line)" if number else ""
+    def admit(self, event_id: str, *subject: Hashable) -> int | None:
+        """For an event that may recur: None if it is no news, else how many of its lines were left out since the last.
+
+        The same subject is news once in `REPEAT_SECONDS`, and only some subjects of one event are.
+        """
+        return self.left_out(event_id) if self.is_news((event_id, *subject), REPEAT_SECONDS, event_id) else None
+
+    def is_new_error(self, error: Exception, seconds: float) -> bool:
+        """The same for an error in Shoal: its subject is the line of code that raised it."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return self.is_news((type(error), trace and (trace.tb_frame.f_code, trace.tb_lineno)), seconds)
+
+    def left_out(self, kind: Hashable) -> int:
+        """How many lines of this kind are missing since the last one."""
+        return self._left_out.pop(kind, 0)
 
     def _count(self, kind: Hashable) -> None:
         if kind is None:
@@ -93,25 +132,42 @@ class LogThrottle:
         return count < _MOST_OF_A_KIND
 
 
-def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    found: Mapping[str, object] = getattr(record, _FIELDS, {})
-    return found
+def more_of_this_kind(left_out: int) -> str:
+    """For the end of a sentence."""
+    return f" ({left_out:,} more of this kind since the last such line)" if left_out else ""
+
+
+def _bounded(text: str, most: int = _MOST_TEXT) -> str:
+    """Without its middle, if it is too long: the end has the advice."""
+    cut = len(text) - most
+    return text if cut <= 0 else f"{text[: most // 2]}[{cut:,} characters left out]{text[len(text) - most // 2 :]}"
 
 
 class HumanFormatter(logging.Formatter):
-    """`10:02:05.120 info    listening                listener=source address=127.0.0.1:19092`"""
+    """`2026-11-24 10:02:05.120+0100 info    listening                listener=source address=127.0.0.1:19092`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        when = time.strftime("%H:%M:%S", time.localtime(record.created))
-        sentence = _CONTROLS.sub(lambda match: repr(match[0])[1:-1], _sentence(record))  # a client id may hold anything
-        text = f"{when}.{int(record.msecs):03d} {record.levelname.lower():<7} {sentence}".rstrip()
-        return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+        local = time.localtime(record.created)
+        when = f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{int(record.msecs):03d}{time.strftime('%z', local)}"
+        sentence = _CONTROLS.sub(_escaped, _bounded(_sentence(record)))  # a client id may hold anything
+        text = f"{when} {record.levelname.lower():<7} {sentence}".rstrip()
+        return text if record.exc_info is None else f"{text}\n{_bounded(_trace(self, record), _MOST_TRACE)}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    assert record.exc_info is not None
+    return formatter.formatException(record.exc_info)
 
 
 def _sentence(record: logging.LogRecord) -> str:
-    if (text := getattr(record, _TEXT, None)) is not None:
-        return str(text)
-    pairs = [f"{key}={_plain(value)}" for key, value in _fields_of(record).items() if value is not None]
+    text, found = event_of(record)
+    if text is not None:
+        return text
+    pairs = [f"{key}={_plain(value)}" for key, value in found.items() if value is not None]
     return " ".join([f"{record.getMessage():<{_EVENT_WIDTH}}", *pairs])
 
 
@@ -122,7 +178,7 @@ def _plain(value: object) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (UTC, ISO 8601), level, event, then the fields."""
+    """One JSON object per line: time (UTC, ISO 8601), level, event, the sentence as `message`, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -131,10 +187,18 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
-        entry.update((key, value) for key, value in _fields_of(record).items() if value is not None)
+        text, found = event_of(record)
+        values = {"message": text, **found}
+        entry.update((key, _jsonable(value)) for key, value in values.items() if value is not None)
         if record.exc_info is not None:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+            entry["exception"] = _bounded(_trace(self, record), _MOST_TRACE)
+        return json.dumps(entry)
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, list):
+        return [_bounded(str(one)) for one in value]
+    return value if isinstance(value, (bool, int, float, dict)) else _bounded(str(value))
 
 
 _FORMATTERS = {"human": HumanFormatter, "json": JsonFormatter}
@@ -170,8 +234,10 @@ class _Lines(logging.Handler):
 
 
 def _missing_lines(lines: int) -> logging.LogRecord:
-    what = f"{lines} lines of this log are missing: they could not be written (is its disk full?)"
-    return logging.LogRecord("shoal", logging.WARNING, "", 0, what, None, None)
+    text = f"{lines} lines of this log are missing: they could not be written (is its disk full?)"
+    record = logging.LogRecord("shoal", logging.WARNING, "", 0, "log-lines-missing", None, None)
+    vars(record).update(event(text, lines=lines))
+    return record
 
 
 def _handler(stream: TextIO | None) -> logging.Handler:

@@ -1,6 +1,6 @@
 """The composition root: clusters, listeners, timeouts, signals.
 
-    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads files again
+    serve ──┬── signals: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reloads (`reload.py`)
             ├── the watch for TLS files that change or expire
             ├── timeouts of all connections
             ├── one metadata request per listener (so that brokers' ports are bound before a client asks)
@@ -8,7 +8,8 @@
                                     └── one task per connection, which has two pumps
 
 Drain: ports are closed, no further requests are read, and a connection ends when its requests are answered, or after
-`drain_seconds`.
+`drain_seconds`. With drain = "until-clients-gone" Shoal serves before, until its clients have gone. The states of the
+server are those of `lifecycle/state.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from __future__ import annotations
 import logging
 import secrets
 import signal
+from collections import Counter
 from contextlib import nullcontext
+from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -26,94 +29,168 @@ from shoal.proxy.capture.frames import FrameCapture
 from shoal.proxy.capture.index import Capture
 from shoal.proxy.cluster.cluster import Cluster
 from shoal.proxy.cluster.state_files import require_state_dir
+from shoal.proxy.config.changes import diff
 from shoal.proxy.config.reread import summary
+from shoal.proxy.config.settings import Drain, Mode
+from shoal.proxy.connection.clients import Clients
 from shoal.proxy.connection.timeouts import CHECK_SECONDS, watch
+from shoal.proxy.errors import OperatorError
+from shoal.proxy.lifecycle.giving import Giving
+from shoal.proxy.lifecycle.reloads import Reloads
+from shoal.proxy.lifecycle.state import ServerEvent, ServerState, after
+from shoal.proxy.lifecycle.supervisor import STOPPING, notify, reloading
+from shoal.proxy.lifecycle.tenure import Tenure
+from shoal.proxy.lifecycle.waiting import until_clients_gone
 from shoal.proxy.listener.admission import Strangers
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.listener.plain import PlainPath
+from shoal.proxy.listener.sockets import ListeningSockets
+from shoal.proxy.logs import event
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.tls.reload import TlsReload
+from shoal.proxy.net.trio_internals import explain
+from shoal.proxy.reload import Reload, Serving, as_fields, as_text, checked_in_force
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    import socket
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from shoal.proxy.config.settings import Mode, Settings
+    from shoal.proxy.config.settings import ClusterSettings, Limits, ListenerSettings, Settings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
-    from shoal.proxy.errors import OperatorError
+    from shoal.proxy.lifecycle.state_directory import StateDirectory
+    from shoal.proxy.lifecycle.taking import Taking
+    from shoal.proxy.net.tls.contexts import TlsContext
 
-__all__ = ["Server", "serve"]
+__all__ = ["Paths", "Server", "serve"]
 
 log = logging.getLogger("shoal.server")
 
-Paths = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
+_STOPS = frozenset({ServerEvent.WAIT, ServerEvent.DRAIN, ServerEvent.END})
+_UNSTOPPED = frozenset({ServerState.STARTING, ServerState.SERVING})
+
+Paths: TypeAlias = "Mapping[Mode, Callable[[Listener], Path[Connection]]]"
 """The path of each mode; a missing mode is served as plain."""
 
 
 class Server:
-    """Binds all ports when created. `check_seconds`: interval of the timeout checks. Raises OperatorError."""
+    """Binds all ports when created. `check_seconds`: interval of the timeout checks. Raises OperatorError.
+
+    `taking`: another Shoal serves still, and this one takes over from it.
+    """
 
     def __init__(
         self,
         settings: Settings,
-        paths: Mapping[Mode, Callable[[Listener], Path[Connection]]] | None = None,
+        paths: Paths | None = None,
         *,
         learn: bool = True,
         check_seconds: float = CHECK_SECONDS,
+        sockets: ListeningSockets | None = None,
+        taking: Taking | None = None,
     ) -> None:
         require_state_dir(settings.state_dir)
         _require_tls_files(settings)
-        self.settings = settings
         self._learns = learn
         self._check_seconds = check_seconds
         self.capture = None if settings.capture is None else Capture(settings.capture, settings.tags, self._topic_name)
-        self.clusters = {
-            cluster.name: Cluster(cluster, settings.limits, capture=self.capture, will_be_asked=learn)
-            for cluster in settings.clusters
-        }
         self.raw_capture = _raw_capture(settings, self.capture)
-        self.listeners: dict[str, Listener] = {}
+        self._serving = Serving(settings=settings, clusters={}, listeners={}, sockets=sockets or ListeningSockets())
+        for cluster in settings.clusters:
+            self.clusters[cluster.name] = self._cluster(settings.limits, cluster)
         self._scope = trio.CancelScope()
-        self._draining = False
+        self._services: trio.Nursery | None = None
+        self._starting = trio.CancelScope()
+        self._taking = taking
+        self.when_taken_over: list[Callable[[], None]] = []
+        self.state = ServerState.STARTING
+        self.started = trio.Event()  # all listeners accept
+        self.last_reload: Mapping[str, object] = {}  # result, text, and the fields of the log line
+        self._ports_are_held = False
+        self._also_listening: list[tuple[str, socket.socket]] = []
         self._error: OperatorError | None = None
-        strangers = Strangers(settings.limits)
-        numbers = count(1)  # of client connections, in both captures
+        self.clients = Clients()
+        self._strangers = Strangers(settings.limits)
+        self._numbers = count(1)  # of client connections, in both captures
+        self._running: trio.Nursery | None = None  # the listeners
         try:
             for listener in settings.listeners:
-                path = (paths or {}).get(listener.mode, PlainPath)
-                made = Listener(
-                    listener,
-                    self.clusters[listener.cluster],
-                    settings.limits,
-                    path,
-                    strangers,
-                    numbers=numbers,
-                    raw_capture=self.raw_capture,
-                    fail=self._fail,
-                )
+                cluster_of = self.clusters[listener.cluster]
+                made = self._listener(paths or {}, settings, self._fail, listener, cluster_of, None)
                 self.listeners[listener.name] = made
-                made.bind()
+                made.bind(begin=taking is None)
         except BaseException:
             self.close()
             raise
+        self._tls = TlsReload(self.tls)
 
+    @property
+    def settings(self) -> Settings:
+        return self._serving.settings
+
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        return self._serving.clusters
+
+    @property
+    def listeners(self) -> dict[str, Listener]:
+        return self._serving.listeners
+
+    @property
+    def tls(self) -> list[TlsContext]:
+        """The contexts of all clusters and listeners."""
         contexts = [cluster.tls for cluster in self.clusters.values()]
         contexts += [listener.tls for listener in self.listeners.values()]
-        self._tls = TlsReload([tls for tls in contexts if tls is not None])
+        return [tls for tls in contexts if tls is not None]
+
+    def _cluster(self, limits: Limits, settings: ClusterSettings) -> Cluster:
+        return Cluster(settings, limits, capture=self.capture, will_be_asked=self._learns)
+
+    def _listener(
+        self,
+        paths: Paths,
+        settings: Settings,
+        fail: Callable[[OperatorError], None],
+        listener: ListenerSettings,
+        cluster: Cluster,
+        former: Listener | None,
+    ) -> Listener:
+        return Listener(
+            listener,
+            cluster,
+            settings.limits,
+            paths.get(listener.mode, PlainPath),
+            self._strangers,
+            sockets=self._serving.sockets,
+            former=former,
+            numbers=self._numbers,
+            clients=self.clients,
+            counts_apis=settings.admin.listen is not None,
+            raw_capture=self.raw_capture,
+            fail=fail,
+        )
 
     def _fail(self, error: OperatorError) -> None:
         """End with an error that only the operator can fix."""
         self._error = self._error or error
-        self._scope.cancel()
+        self._end()
+
+    def _report(self, event: ServerEvent) -> None:
+        self.state = after(self.state, event)
+        if event in _STOPS:
+            notify(STOPPING)
 
     async def run(self, *, task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until drained or stopped; then all connections and ports are closed. Raises OperatorError."""
         try:
-            with self._scope, FastLane.open(), self.raw_capture or nullcontext():
+            with self._scope, FastLane.open() as lane, self.raw_capture or nullcontext():
+                if lane is None:
+                    log.warning("no-fast-lane", extra=event(explain(), trio=trio.__version__))
                 await self._serve(task_status)
         finally:
             self.close()
+            self._report(ServerEvent.CLOSED)
             if self.capture is not None:
                 self.capture.close()
         if self._error is not None:
@@ -121,33 +198,180 @@ class Server:
 
     async def _serve(self, task_status: trio.TaskStatus[Server]) -> None:
         """Run the services until the last listener has ended."""
-        async with trio.open_nursery() as services:
+        async with trio.open_nursery() as self._services:
+            services = self._services
             services.start_soon(watch, self.connections, self._check_seconds)
             services.start_soon(self._tls.run)
             if self.capture is not None:
                 services.start_soon(self.capture.run)
-            for listener in self.listeners.values() if self._learns else ():
-                services.start_soon(listener.ports.ask_for_brokers)
             async with trio.open_nursery() as serving:
-                for listener in self.listeners.values():
-                    serving.start_soon(listener.run)
-                task_status.started(self)
+                self._running = serving
+                await self._start(services, serving, task_status)
             services.cancel_scope.cancel()
 
+    async def _start(self, services: trio.Nursery, serving: trio.Nursery, task_status: trio.TaskStatus[Server]) -> None:
+        """Accept clients, those of mirrors when the Shoal before has closed its files. Raises OperatorError."""
+        taking, listeners = self._taking, list(self.listeners.values())
+        with self._starting:
+            if taking is not None:
+                await taking.commit()
+        task_status.started(self)
+        if self._is_stopping():  # a signal was faster
+            return
+        for listener in listeners if self._learns else ():
+            services.start_soon(listener.ports.ask_for_brokers)
+        later = [] if taking is None else [x for x in listeners if x.settings.mode is not Mode.PLAIN]
+        for listener in listeners:
+            if listener not in later:
+                serving.start_soon(self._run, listener)
+        if taking is not None and later:
+            self._starting = trio.CancelScope()
+            with self._starting:
+                await taking.released()
+            if self._is_stopping():
+                return
+            for listener in later:
+                listener.path.begin()
+                serving.start_soon(self._run, listener)
+        if taking is not None:
+            services.start_soon(taking.ended)
+        self._report(ServerEvent.STARTED)
+        self.started.set()
+
+    def _is_stopping(self) -> bool:
+        return not self.state.accepts
+
     def _topic_name(self, cluster: str, topic_id: bytes) -> str | None:
-        return self.clusters[cluster].topic_name(topic_id)
+        known = self.clusters.get(cluster)
+        return None if known is None else known.topic_name(topic_id)
+
+    async def _run(self, listener: Listener) -> None:
+        await listener.run()
+        leaving = self._serving.leaving
+        if listener in leaving:
+            leaving.remove(listener)
+            if listener.name in self.listeners:
+                self.listeners[listener.name].former_ended(listener)
+
+    def all_listeners(self) -> Iterator[Listener]:
+        """Also those that a reload has removed or replaced, and that drain."""
+        return chain(self.listeners.values(), self._serving.leaving)
 
     def connections(self) -> Iterator[Connection]:
-        return chain.from_iterable(listener.connections for listener in self.listeners.values())
+        return chain.from_iterable(listener.connections for listener in self.all_listeners())
+
+    def stop(self, signal_name: str) -> None:
+        """The first signal ends in order: at once, or when the clients have gone. The second one ends at once."""
+        limits = self.settings.limits
+        if self.state not in _UNSTOPPED:
+            log.info("ending-at-once", extra=event(f"{signal_name}: ending at once", signal=signal_name.lower()))
+            return self._end()
+        if limits.drain is Drain.AT_ONCE or self._services is None or self.state is ServerState.STARTING:
+            return self._drain_after(signal_name)
+        self._report(ServerEvent.WAIT)
+        return self._services.start_soon(self._drain_without_clients, signal_name)
+
+    async def _drain_without_clients(self, signal_name: str) -> None:
+        await until_clients_gone(self.connections, self.settings.limits.drain_wait_seconds)
+        self._drain_after(signal_name)
+
+    def _drain_after(self, signal_name: str) -> None:
+        seconds = self.settings.limits.drain_seconds
+        text = f"{signal_name}: draining for at most {seconds:g} s"
+        log.info("draining", extra=event(text, signal=signal_name.lower(), seconds=seconds))
+        self.drain()
 
     def drain(self) -> None:
         """Stop accepting, answer pending requests, end. A second call ends at once."""
-        if self._draining:
-            self._scope.cancel()
-        self._draining = True
+        if not self.state.accepts:
+            return self._end()
+        self._report(ServerEvent.DRAIN)
         self._scope.deadline = trio.current_time() + self.settings.limits.drain_seconds
-        for listener in self.listeners.values():
+        self._starting.cancel()
+        for listener in self.all_listeners():
             listener.drain()
+        return None
+
+    def _end(self) -> None:
+        self._report(ServerEvent.END)
+        self._scope.cancel()
+
+    async def reconfigure(self, load: Callable[[], Settings], paths: Callable[[Settings], Paths]) -> Reload | None:
+        """Use the settings that `load` reads, as far as they need no restart. None: they are refused, and the log has
+        all findings; the former settings stay, as a whole.
+        """
+        try:
+            wanted = await trio.to_thread.run_sync(_load_and_check, load)
+            if not self.state.is_ready or self._ports_are_held:
+                text = "the configuration is not reloaded: Shoal is ending"
+                self.last_reload = {"result": "ignored", "text": text}
+                log.info("reload-ignored", extra=event(text))
+                return None
+            former = self.settings
+            reload = self._prepare(checked_in_force(former, wanted), paths)
+        except OperatorError as error:
+            findings = [str(problem) for problem in error.problems]
+            text = f"the configuration is not reloaded, the former one stays in use: {'; '.join(findings)}"
+            self.last_reload = {"result": "refused", "text": text, "findings": findings}
+            log.error("reload-refused", extra=event(text, findings=findings))
+            return None
+        self._apply(reload)
+        values = as_fields(diff(former, wanted), reload.changes, self.settings)
+        self.last_reload = {"result": "reloaded", "text": as_text(values), **values}
+        log.info("reloaded", extra=event(as_text(values), **values))
+        return reload
+
+    def _prepare(self, settings: Settings, paths: Callable[[Settings], Paths]) -> Reload:
+        return Reload(
+            self._serving,
+            settings,
+            make_cluster=partial(self._cluster, settings.limits),
+            make_listener=partial(self._listener, paths(settings), settings, _log_failure),
+        )
+
+    def _apply(self, reload: Reload) -> None:
+        assert self._running is not None
+        assert self._services is not None
+        begun = reload.apply()
+        self._strangers.use(self.settings.limits)
+        self._tls.use(self.tls)
+        if self.capture is not None:
+            self.capture.use_tags(self.settings.tags)
+        for listener in begun:
+            self._running.start_soon(self._run, listener)
+        asked = {change.cluster for change in reload.changes if change.cluster is not None}
+        for listener in self.listeners.values() if self._learns else ():
+            if listener in begun or listener.cluster.name in asked:
+                self._services.start_soon(listener.ports.ask_for_brokers)
+
+    # -- another Shoal takes over (lifecycle/giving.py) ----------------------------------------------------------------
+
+    def listening(self) -> list[tuple[str, socket.socket]]:
+        """All sockets that listen, and what each is for: a listener's mode, or what `also_listens` says."""
+        of_clients = [(x.settings.mode.value, sock) for x in self.listeners.values() for sock in x.ports.listening()]
+        return [*of_clients, *self._also_listening]
+
+    def also_listens(self, use: str, sock: socket.socket) -> None:
+        self._also_listening.append((use, sock))
+
+    def hold_ports(self, *, held: bool) -> None:
+        """While another Shoal takes over, no port is bound, and none is written to the state directory."""
+        self._ports_are_held = held
+        for listener in self.all_listeners():
+            listener.ports.hold(held=held)
+
+    def hand_over(self) -> None:
+        """Another process accepts clients from now on: accept nothing, and drain."""
+        for act in self.when_taken_over:
+            act()
+        if self.state.accepts:
+            self.drain()
+
+    async def until_released(self) -> None:
+        """Wait until the mirrors' listeners have ended and their files are closed."""
+        for listener in list(self.all_listeners()):
+            if listener.settings.mode is not Mode.PLAIN:
+                await listener.closed.wait()
 
     async def reload(self) -> None:
         """Read all certificates, keys, users and secrets again, for new connections and logins. Wrong ones are an error
@@ -158,18 +382,41 @@ class Server:
             found += await trio.to_thread.run_sync(cluster.reread_secrets)
         for listener in self.listeners.values():
             found += [] if listener.login is None else await listener.login.reread()
-        log.info("SIGHUP: %s", summary(found))
+        counts = Counter(one.outcome.name.lower() for one in found)
+        text = f"SIGHUP: {summary(found)}"
+        values = {"loaded": counts["loaded"], "unchanged": counts["unchanged"], "refused": counts["refused"]}
+        log.info("files-reread", extra=event(text, **values))
 
     def close(self) -> None:
-        for listener in self.listeners.values():
+        for listener in self.all_listeners():
             listener.close()
 
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(
-            listeners=tuple(listener.statistics() for listener in self.listeners.values()),
+            listeners=tuple(
+                listener.statistics()
+                for listener in self.all_listeners()
+                if self.listeners.get(listener.name, listener) is listener
+            ),
             capture=None if self.capture is None else self.capture.statistics(),
             raw_capture=None if self.raw_capture is None else self.raw_capture.statistics(),
         )
+
+
+def _load_and_check(load: Callable[[], Settings]) -> Settings:
+    """With all the files that it names. Raises OperatorError."""
+    settings = load()
+    _require_tls_files(settings)
+    if any(listener.sasl is not None for listener in settings.listeners):
+        from shoal.proxy.listener.login.files import require_login_files
+
+        require_login_files(settings)
+    return settings
+
+
+def _log_failure(error: OperatorError) -> None:
+    """What would end Shoal at its start does not end it after a reload."""
+    log.error("reloaded-listener-failed", extra=event(str(error), findings=[str(x) for x in error.problems]))
 
 
 def _require_tls_files(settings: Settings) -> None:
@@ -190,22 +437,47 @@ def _raw_capture(settings: Settings, capture: Capture | None) -> FrameCapture | 
 async def serve(
     settings: Settings,
     *,
-    paths: Mapping[Mode, Callable[[Listener], Path[Connection]]] | None = None,
+    paths: Paths | None = None,
+    held: Tenure | None = None,
+    reconfigure: Callable[[Server], Awaitable[None]] | None = None,
+    begun: Callable[[Server, Reloads], None] = lambda server, reloads: None,
     task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file."""
-    server = Server(settings, paths)
+    """Run until drained by SIGTERM or SIGINT; SIGHUP reloads. Raises OperatorError for a wrong port or state file.
+
+    `reconfigure`: of a reload; None: the settings are no file. `begun` is called when signals are received.
+    """
+    held = held or Tenure(None, None, ListeningSockets())
+    server = Server(settings, paths, sockets=held.sockets, taking=held.taking)
+    held.sockets.withdraw()
+
+    async def reload(files_too: bool) -> None:
+        with reloading():
+            if reconfigure is not None:
+                await reconfigure(server)
+            if files_too:
+                await server.reload()
+
+    reloads = Reloads(server.started, reload)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey_signals, server, signals)
+            nursery.start_soon(reloads.run)
+            nursery.start_soon(_obey_signals, server, reloads, signals)
+            if held.directory is not None:
+                nursery.start_soon(_hand_over_when_asked, server, held.directory)
+            begun(server, reloads)
             await server.run(task_status=task_status)
             nursery.cancel_scope.cancel()
 
 
-async def _obey_signals(server: Server, signals: object) -> None:
+async def _hand_over_when_asked(server: Server, directory: StateDirectory) -> None:
+    await server.started.wait()
+    await Giving(directory, server).run()
+
+
+async def _obey_signals(server: Server, reloads: Reloads, signals: object) -> None:
     async for number in signals:  # type: ignore[attr-defined]
         if number == signal.SIGHUP:
-            await server.reload()
+            reloads.ask(files_too=True)
             continue
-        log.info("%s: draining for at most %g s", signal.Signals(number).name, server.settings.limits.drain_seconds)
-        server.drain()
+        server.stop(signal.Signals(number).name)

@@ -6,9 +6,11 @@ closed, with exactly one cause, when both of its sockets are closed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+
+from shoal.proxy.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +20,7 @@ __all__ = [
     "GENTLE",
     "LOUD",
     "PATIENT",
+    "ApiCounters",
     "CaptureStatistics",
     "CloseCause",
     "ListenerStatistics",
@@ -26,6 +29,7 @@ __all__ = [
     "ServerStatistics",
     "Tally",
     "Traffic",
+    "with_earlier",
 ]
 
 
@@ -111,11 +115,17 @@ class Traffic:
     to_client: int = 0
 
     def add(self, other: Traffic) -> None:
-        for name in _TRAFFIC_FIELDS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-_TRAFFIC_FIELDS = tuple(field.name for field in fields(Traffic))
+        """Field by field: a snapshot adds up to 10,000 connections, while the event loop waits."""
+        self.requests += other.requests
+        self.answers += other.answers
+        self.opaque += other.opaque
+        self.edited += other.edited
+        self.held += other.held
+        self.asked += other.asked
+        self.from_client += other.from_client
+        self.to_upstream += other.to_upstream
+        self.from_upstream += other.from_upstream
+        self.to_client += other.to_client
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,14 +136,33 @@ class Tally:
     closed: dict[CloseCause, int] = field(default_factory=lambda: dict.fromkeys(CloseCause, 0))
     traffic: Traffic = field(default_factory=Traffic)
     state_errors: int = 0  # files of the state directory that could not be written
+    handshakes: int = 0  # of TLS, done
 
     @property
     def active(self) -> int:
         return self.opened - sum(self.closed.values())
 
 
+BROKER_SECONDS = (0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+SHOAL_SECONDS = (0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.1, 1.0)
+
+
+@dataclass(slots=True)
+class ApiCounters:
+    """Counters of one API and listener. Bytes of answers are the broker's; of answers that Shoal makes, those sent."""
+
+    requests: int = 0
+    request_bytes: int = 0
+    answers: int = 0
+    answer_bytes: int = 0
+    mask: int = 0  # the time of one request in mask + 1 is measured
+    seen: int = 0  # requests, at the last tick
+    broker: Histogram = field(default_factory=lambda: Histogram(BROKER_SECONDS))  # seconds
+    shoal: Histogram = field(default_factory=lambda: Histogram(SHOAL_SECONDS))  # seconds
+
+
 class PathStatistics(Protocol):
-    """A snapshot of the counters of a path."""
+    """A snapshot of the counters of a path. Without arguments, a class makes the one in which nothing is counted."""
 
     def since(self, earlier: PathStatistics | None) -> PathStatistics:
         """The difference to an earlier snapshot; None: to zero."""
@@ -152,6 +181,17 @@ class PathStatistics(Protocol):
         """Other facts to report, for people."""
 
 
+def with_earlier(now: tuple[PathStatistics, ...], earlier: tuple[PathStatistics, ...]) -> tuple[PathStatistics, ...]:
+    """The sums of both, by kind: a listener goes on counting after its path was replaced."""
+    before = {type(one): one for one in earlier}
+    both = [_sum(one, before.pop(type(one), None)) for one in now]
+    return (*both, *before.values())
+
+
+def _sum(one: PathStatistics, other: PathStatistics | None) -> PathStatistics:
+    return one if other is None else one.since(type(other)().since(other))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerStatistics:
     name: str
@@ -162,7 +202,11 @@ class ListenerStatistics:
     ports: Mapping[int, int]  # node id -> listening port
     in_flight: int = 0  # unanswered requests of clients now, including polls that wait for data
     state_errors: int = 0  # files of the state directory that could not be written
-    path: tuple[PathStatistics, ...] = ()  # always of the same kinds, in the same order
+    path: tuple[PathStatistics, ...] = ()  # at most one of a kind
+    states: Mapping[str, int] = field(default_factory=dict)  # open connections by state
+    handshakes: Mapping[str, int] = field(default_factory=dict)  # of TLS with clients, by result
+    apis: Mapping[str, ApiCounters] = field(default_factory=dict)  # by name; live
+    gauges: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of the path, as `Path.gauges`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

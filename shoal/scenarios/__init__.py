@@ -6,5 +6,5 @@
     jobs                  `shoal spark`: analyses of captured traffic
     kafka                 real brokers and mirrors on this machine
 
-`shoal_run` starts `shoal run` as a process; `table`, `progress` and `memory` are small helpers.
+`shoal_run` and `shoal_mirror` start Shoal as a process; `table`, `progress` and `memory` are small helpers.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from functools import partial
@@ -11,26 +10,28 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.command_line import Parser, a_path, did_you_mean, listed, say, typed
 from shoal.proxy.cli.flags.cluster import add_cluster_flags, used_cluster
-from shoal.proxy.config.parse import parse_addresses
+from shoal.proxy.config.parse import check_topic_part, parse_addresses
 from shoal.proxy.errors import OperatorError
 from shoal.scenarios.cases import CASES
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
 from shoal.scenarios.replay.capture_cli import SUFFIXES, replay_capture, require_usable
-from shoal.scenarios.replay.clock import parse_speed
+from shoal.scenarios.replay.clock import check_speed, parse_speed, showing_time
 from shoal.scenarios.replay.report import as_json, as_lines, as_table, write_figures
 from shoal.scenarios.replay.runner import run_case
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.config.settings import ClusterSettings
     from shoal.scenarios.replay.case import Case
     from shoal.scenarios.replay.runner import Outcome
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 OK, FAILED = 0, 1
 ALL = "all"
@@ -59,26 +60,24 @@ exit codes: 0 all checks hold, 1 a check fails (the last lines name it),
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     listing = "\n".join(f"  {case.name:<20} {case.what}" for case in CASES.values())
-    arguments = argparse.ArgumentParser(
+    arguments = Parser(
         prog="shoal replay",
         description="Send traffic through Shoal to real brokers, then check the result.",
         epilog=_END.format(cases=listing),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     arguments.add_argument(
         "what", nargs="+", metavar="SCENARIO|CAPTURE", help=f"scenario names, `{ALL}`, or a capture path"
     )
     what = "use these brokers instead of temporary ones; the run's topics are deleted at its end"
-    arguments.add_argument("--target", metavar="HOST:PORT[,..]", help=what)
-    arguments.add_argument("--speed", default="1x", metavar="1x|10x|max", help="default: 1x")
+    arguments.add_argument("--target", type=typed(parse_addresses), metavar="HOST:PORT[,..]", help=what)
+    arguments.add_argument("--speed", default="1x", type=typed(check_speed), metavar="1x|10x|max", help="default: 1x")
     arguments.add_argument(
         "--kafka", default=DEFAULT_VERSION, choices=VERSIONS, help="version of the temporary brokers"
     )
-    what = "directory for report.json and logs (default: build/scenarios)"
-    arguments.add_argument("--out", type=Path, default=BUILD / "scenarios", metavar="DIR", help=what)
+    what = "directory for report.json and logs (default: build/scenarios, or ~/.cache/shoal/scenarios if installed)"
+    arguments.add_argument("--out", type=a_path, default=BUILD / "scenarios", metavar="DIR", help=what)
     _add_capture_options(arguments.add_argument_group("captures"))
     add_cluster_flags(arguments)
     return arguments
@@ -86,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_capture_options(group: argparse._ArgumentGroup) -> None:
     what = "prefix of the replay's topics (default: replay-); topics that it creates are deleted at its end"
-    group.add_argument("--topic-prefix", default="replay-", metavar="PREFIX", help=what)
+    group.add_argument("--topic-prefix", type=typed(check_topic_part), default="replay-", metavar="PREFIX", help=what)
     group.add_argument("--keep-topics", action="store_true", help="keep the topics of the replay")
     group.add_argument(
         "--raw", action="store_true", help="for a directory: replay its raw captures (*.pcapng), not its index"
@@ -98,19 +97,15 @@ def _add_capture_options(group: argparse._ArgumentGroup) -> None:
 
 def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
     flags = parser().parse_args(arguments)
-    try:
-        speed = parse_speed(flags.speed)
-        addresses = None if flags.target is None else parse_addresses(flags.target)
-    except ValueError as error:
-        raise OperatorError.of("shoal replay", str(error)) from None
-    used = used_cluster(flags, addresses, "--target HOST:PORT")
+    speed = parse_speed(flags.speed)
+    used = used_cluster(flags, flags.target, "--target HOST:PORT")
     target = None if used is None else used.settings
     if any(Path(what).exists() or what.endswith(SUFFIXES) for what in flags.what if what not in known):
         return replay_capture(flags, target, speed)
     cases = _cases(known, flags.what, target)
     require_usable(target)
     outcomes = trio.run(partial(_run_all, cases, flags, target, speed))
-    print(as_table(outcomes))
+    say(as_table(outcomes))
     write_figures(flags.out / "report.json", as_json(outcomes))
     return OK if all(outcome.good for outcome in outcomes) else FAILED
 
@@ -118,7 +113,9 @@ def main(arguments: Sequence[str], *, known: Mapping[str, Case] = CASES) -> int:
 def _cases(known: Mapping[str, Case], names: Sequence[str], target: ClusterSettings | None) -> list[Case]:
     wanted = list(known) if ALL in names else names
     if unknown := [name for name in wanted if name not in known]:
-        raise OperatorError.of(unknown[0], f"is not a scenario; there are {', '.join(known)}")
+        hint = did_you_mean(unknown[0], [*known, ALL])
+        what = f"is neither a scenario nor a file; {hint}scenarios: {listed(known)}, {ALL}"
+        raise OperatorError.of(unknown[0], what)
     cases = [known[name] for name in wanted]
     if target is not None and ALL not in names:
         for case in cases:
@@ -136,7 +133,8 @@ async def _run_all(
     async with Brokers(work / "brokers", flags.kafka, target) as brokers:
         for case in cases:
             progress.say(f"{case.name}: {case.what}")
-            outcome = await run_case(case, brokers, work / case.name, kafka=flags.kafka, speed=speed)
+            async with showing_time(progress, case.name):
+                outcome = await run_case(case, brokers, work / case.name, kafka=flags.kafka, speed=speed)
             progress.say(as_lines(outcome))
             outcomes.append(outcome)
     return outcomes

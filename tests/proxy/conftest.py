@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from trio.testing import MockClock
 
-from shoal.proxy.net import fast_lane
+from shoal.proxy.net.trio_internals import TrioInternals
 
 
 @pytest.fixture(params=["in the fast lane", "by tasks"])
 def lane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a test twice: with pumps stepped inside trio's wait, and with pumps woken by trio."""
     if request.param == "by tasks":
-        monkeypatch.setattr(fast_lane._Internals, "find", lambda: None)
+        monkeypatch.setattr(TrioInternals, "find", lambda: None)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ async def test_traffic_goes_on_while_the_disk_of_all_files_is_full(tmp_path: Pat
                     await until(
                         lambda: "lines of this log are missing" in shoal.output(), within=10, what="the log to go on"
                     )
+                await stream.aclose()
                 await shoal.stop()
             nursery.cancel_scope.cancel()
         assert target.log() == records(*BATCHES) + [LATER] * (ROUNDS - 1)

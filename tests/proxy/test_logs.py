@@ -6,12 +6,13 @@ import io
 import json
 import logging
 import re
+import time
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from shoal.proxy.config.settings import LogSettings
-from shoal.proxy.logs import LogThrottle, event, fields, set_up_logs
+from shoal.proxy.logs import HumanFormatter, LogThrottle, event, fields, set_up_logs
 from tests.support.tiny_disk import tiny_disk
 
 if TYPE_CHECKING:
@@ -43,8 +44,12 @@ def stream(level: Literal["info", "warning"] = "info", form: LogFormat = "human"
 
 def human(out: io.StringIO) -> str:
     (line,) = out.getvalue().splitlines()
-    assert re.match(r"\d\d:\d\d:\d\d\.\d\d\d ", line)
-    return line[13:]
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d[+-]\d{4} ", line)
+    return untimed(line)
+
+
+def untimed(line: str) -> str:
+    return line[29:]
 
 
 def test_people_get_time_level_event_and_fields() -> None:
@@ -70,7 +75,33 @@ def test_machines_get_one_object_per_line() -> None:
 
     entry = json.loads(out.getvalue())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry.pop("time"))
-    assert entry == {"level": "warning", "event": "flow", "wrapped_batches": 3, "raw": {"small": 1}}
+    assert entry == {
+        "level": "warning",
+        "event": "flow",
+        "message": "source: wrapped 3 batches",
+        "wrapped_batches": 3,
+        "raw": {"small": 1},
+    }
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
+def test_people_get_the_date_and_the_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    record = logging.makeLogRecord({"created": 1795514525.12, "msecs": 120.0, "msg": "draining", "levelname": "INFO"})
+    try:
+        text = HumanFormatter().format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (
+        text
+        == {
+            "UTC": "2026-11-24 10:02:05.120+0000 info    draining",
+            "Asia/Kathmandu": "2026-11-24 15:47:05.120+0545 info    draining",
+            "America/St_Johns": "2026-11-24 06:32:05.120-0330 info    draining",
+        }[zone]
+    )
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
@@ -83,12 +114,20 @@ def test_what_a_client_sends_cannot_forge_a_line(form: LogFormat) -> None:
     assert "\x1b" not in out.getvalue()
 
 
-def test_messages_with_arguments_are_written_out() -> None:
-    out = stream()
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_what_a_client_sends_cannot_fill_the_disk(form: LogFormat) -> None:
+    """A client id or topic name may have 32,767 bytes, and bytes that are no text."""
+    out = stream(form=form)
+    name = "\ud800\x00" * 16_000
 
-    log.info("broker %d is on port %d", 3, 19095)
+    log.info("connection-ended", extra=event(f"client {name} ended: check its user", client_id=name, raw={"small": 1}))
 
-    assert human(out) == "info    broker 3 is on port 19095"
+    (line,) = out.getvalue().splitlines()
+    line.encode(errors="strict" if form == "json" else "backslashreplace")
+    assert "ended: check its user" in line
+    assert "characters left out" in line
+    assert len(line) < 30_000  # 2,000 characters twice, as \udxxx\u0000
+    assert form == "human" or json.loads(line)["raw"] == {"small": 1}
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
@@ -133,7 +172,7 @@ def test_a_full_disk_costs_lines_and_one_line_says_how_many(tmp_path: Path, monk
         disk.empty()
         log.info("again")
         err.flush()
-        *before, torn, missing, again = [line[13:] for line in (disk.path / "log").read_text().splitlines()]
+        *before, torn, missing, again = [untimed(line) for line in (disk.path / "log").read_text().splitlines()]
     assert before == [f"info    line {number}" for number in range(len(before))]
     assert before
     assert f"info    line {len(before)}".startswith(torn)
@@ -179,8 +218,8 @@ async def test_a_line_says_how_many_of_its_kind_were_left_out(mock_clock: MockCl
         throttle.is_news(f"garbage {number}", 10, "garbage")
     mock_clock.jump(10)
     assert throttle.is_news("garbage", 10, "garbage")
-    assert throttle.left_out("garbage") == " (982 more of this kind since the last such line)"
-    assert throttle.left_out("garbage") == ""
+    assert throttle.left_out("garbage") == 982
+    assert throttle.left_out("garbage") == 0
     for number in range(300):
         throttle.is_news("garbage", 10, f"kind {number}")
     assert len(throttle._left_out) == 2

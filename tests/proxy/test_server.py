@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from dataclasses import replace
+from importlib.metadata import requires
 from typing import TYPE_CHECKING
 
 import kio.schema.metadata.v10.response as metadata_v10
@@ -18,6 +19,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.cluster.ports import write_state
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, ListenerSettings, PortMap, PortRange, Settings
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.net.trio_internals import TrioInternals, explain
 from shoal.proxy.server import Server, serve
 from shoal.proxy.statistics import CloseCause
 from tests.proxy.listener.test_plain import metadata
@@ -187,6 +189,25 @@ async def test_the_advertised_host(host: str, advertised: str | None, seen: str)
             await client.send(request(3, 12, 5))
             assert seen.encode() in await client.frame()
         nursery.cancel_scope.cancel()
+
+
+async def test_a_trio_without_the_names_of_the_fast_lane_serves_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trio._core._run.GLOBAL_RUN_CONTEXT.runner, "runq", None)
+    assert TrioInternals.find() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(TrioInternals, "find", lambda: None)
+    async with rig(echo) as r:
+        client = await r.client()
+        await client.send(request(300, 0, 7, b"served"))
+        assert (await client.frame()).endswith(b"served")
+        await client.stream.aclose()
+        (line,) = [line for line in caplog.records if "has changed inside" in line.getMessage()]
+        admitted = next(found for found in requires("shoal") or () if found.startswith("trio"))
+        assert f"this trio ({trio.__version__}) has changed inside" in explain()
+        assert explain().endswith(f"pip install '{admitted}'")
+        assert line.levelname == "WARNING"
 
 
 async def test_drain_answers_what_was_asked_and_nothing_more() -> None:

@@ -159,4 +159,6 @@ async def test_a_client_that_leaves_during_the_handshake_with_the_broker() -> No
             await client.send(request(UNKNOWN_KEY, 0, 1))
             await until(lambda: bool(r.listener.connections))
             r.server.drain()
+            assert await client.at_end()
+            await client.stream.aclose()
             assert await r.closed() == {CloseCause.DRAINED: 1}

@@ -17,17 +17,18 @@ from shoal.protocol.records.batch import NewRecord, encode_batch
 from shoal.protocol.wire.compression import Codec
 from shoal.scenarios.demo.__main__ import parser
 from shoal.scenarios.demo.ends import read_ends, request
-from shoal.scenarios.demo.measure import STALL_S, Cast, watch
+from shoal.scenarios.demo.measure import STALL_S, Cast, Sample, watch
+from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import ALONE, LARGE, SMALL, Plan, mirror_spec
 from shoal.scenarios.demo.report import DemoRun, Report, as_json, as_table
-from shoal.scenarios.demo.segments import SegmentContents, segment_contents
-from shoal.scenarios.demo.shoal_mirror import Shoal, read_wiring
 from shoal.scenarios.kafka.broker import Cluster
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.java.jvm import Jvm
 from shoal.scenarios.kafka.security.certificates import Authority
+from shoal.scenarios.kafka.segments import SegmentContents, segment_contents
 from shoal.scenarios.progress import Progress
+from shoal.scenarios.shoal_mirror import Shoal, read_wiring
 
 if TYPE_CHECKING:
     from shoal.scenarios.kafka.process import Process
@@ -264,3 +265,25 @@ async def test_watch_tells_when_the_target_is_gone(autojump_clock: trio.testing.
 
     with pytest.raises(NotReady, match=r"the target does not answer .* closed the connection"):
         await watch(cast_of(FakeProcess("mirror")), gone, 10, lambda _: None)
+
+
+def test_the_page_shows_the_figures_and_each_run_over_time() -> None:
+    mib = {"mirror": 400.0, "proxy": 50.0}
+    looks = tuple(
+        Sample(at_s=at / 4, records=at * 10, cpu_s={"mirror": at / 8, "proxy": at / 40}, mib=mib) for at in range(11)
+    )
+    runs = {"mm2": replace(MM2, samples=looks), "shoal": replace(SHOAL, samples=looks)}
+    html = demo_page(replace(REPORT, runs=runs), "demo, Kafka 4.3.0", ["Two cores."])
+    for text in ("8.0x", "through Shoal: Shoal", "MM2 alone: MirrorMaker 2", "cores", "Two cores.", "<svg"):
+        assert text in html
+    assert "MM2 alone: Shoal" not in html
+    assert "NO" not in html
+
+
+def test_the_page_says_what_is_wrong() -> None:
+    look = Sample(at_s=0.0, records=0, cpu_s={"mirror": 0.0, "proxy": 0.0}, mib={"mirror": 1.0, "proxy": 1.0})
+    bad = replace(SHOAL, difference="offset 7: other value", samples=(look,))
+    runs = {"mm2": replace(MM2, samples=(look,)), "shoal": bad}
+    html = demo_page(replace(REPORT, runs=runs, envelopes_left=3), "demo", [])
+    assert '<div class="bad"><dt>every record equal</dt><dd>NO</dd></div>' in html
+    assert '<div class="bad"><dt>envelopes left</dt><dd>3</dd></div>' in html

@@ -1,7 +1,10 @@
 import io
 from collections.abc import Callable
 
+import trio
+
 from shoal.scenarios.progress import Progress
+from shoal.scenarios.replay.clock import showing_time
 
 
 class Terminal(io.StringIO):
@@ -48,3 +51,34 @@ def test_said_lines_postpone_the_next_plain_update() -> None:
     now[0] = 9.0
     progress.update("in time")
     assert out.getvalue() == "said\nin time\n"
+
+
+def test_a_terminal_has_a_bar_and_the_time_that_is_left() -> None:
+    out, now = Terminal(), [0.0]
+    progress = Progress(out, clock_of(now), columns=lambda: 80)
+    for now[0], done in ((0.0, 0), (30.0, 25), (60.0, 200)):
+        progress.update("file", done, 100)
+    lines = out.getvalue().split("\r\x1b[2K")
+    assert lines[0] == "file  " + "─" * 24 + "   0%"
+    assert lines[1] == "file  " + "━" * 6 + "─" * 18 + "  25%  1:30 left"
+    assert lines[2] == "file  " + "━" * 24 + " 100%  0:00 left"
+
+
+def test_elsewhere_a_percentage_is_enough() -> None:
+    out, now = io.StringIO(), [0.0]
+    progress = Progress(out, clock_of(now))
+    progress.update("file", 0, 100)
+    now[0] = 10.0
+    progress.update("file", 50, 100)
+    assert out.getvalue() == "file   50%  0:10 left\n"
+
+
+async def test_the_time_of_a_block_is_shown_on_a_terminal(autojump_clock: object) -> None:
+    out = Terminal()
+    progress = Progress(out, trio.current_time, columns=lambda: 80)
+    async with showing_time(progress, "replaying", 10.0):
+        await trio.sleep(5.1)
+    progress.say("done")
+    shown = out.getvalue()
+    assert "replaying: 5 s  " + "━" * 12 + "─" * 12 + "  50%  0:05 left" in shown
+    assert shown.endswith("\r\x1b[2Kdone\n")

@@ -20,6 +20,7 @@ import trio.testing
 
 from shoal.proxy.config.settings import (
     Address,
+    AdminSettings,
     CaptureSettings,
     ClusterSettings,
     Limits,
@@ -53,6 +54,8 @@ class Tls(Flag):
 
 # SHOAL_TEST_TLS=BOTH (or one side) runs every test of this rig over TLS.
 TLS = Tls[os.environ["SHOAL_TEST_TLS"]] if "SHOAL_TEST_TLS" in os.environ else Tls(0)
+
+METER = "SHOAL_TEST_METER" in os.environ  # set: every test of this rig counts requests by API
 
 DEADLINE = 20.0  # for all waits of tests; never reached if nothing fails
 
@@ -254,6 +257,7 @@ async def rig(
     login: SaslSettings | None = None,
     tls: Tls = TLS,
     to_broker: ClusterTls | None = None,
+    counts_apis: bool = METER,
     **of_listener: Any,
 ) -> AsyncIterator[Rig]:
     """Ends everything that is left by force, and checks that nothing remains.
@@ -289,6 +293,7 @@ async def rig(
             limits=limits or Limits(),
             raw_capture=raw_capture,
             capture=capture,
+            admin=AdminSettings(listen=Address("127.0.0.1", 9190) if counts_apis else None),
         )
         server = Server(settings, {listener.mode: path} if path else None, learn=False, check_seconds=check_seconds)
         async with trio.open_nursery() as serving:
@@ -298,6 +303,9 @@ async def rig(
             serving.cancel_scope.cancel()
         statistics = server.statistics().listeners[0]
         assert statistics.active == 0
+        if counts_apis:
+            assert sum(one.requests for one in statistics.apis.values()) == statistics.traffic.requests
+            assert sum(one.answers for one in statistics.apis.values()) <= statistics.traffic.requests
         assert statistics.opened == sum(statistics.closed.values())
         assert not server.listeners["test"].connections
         nursery.cancel_scope.cancel()

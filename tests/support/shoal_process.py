@@ -62,6 +62,16 @@ class ShoalProcess:
             process=self._process,
         )
 
+    async def take_over(self) -> None:
+        """Start another one with --takeover; returns when the one before has ended by itself."""
+        before = self.process
+        self._process = Process([*self.argv, "--takeover"], log=self.log, name="shoal", env=self._env)
+        await until(
+            lambda: not before.running, within=STOP_WITHIN, what="the Shoal before to end", process=self._process
+        )
+        assert before.exit_code == 0, before.tail()
+        await self.until_logged("has ended")
+
     async def refuse_to_start(self) -> str:
         """Its output when it does not start but exits with code 2 (the operator's error)."""
         process = self._process = Process(self.argv, log=self.log, name="shoal", env=self._env)

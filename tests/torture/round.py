@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from shoal.scenarios.kafka.content.clients import client_config, in_thread
 from shoal.scenarios.kafka.errors import HarnessError, TrafficFailed
-from shoal.scenarios.kafka.tasks import FAILED, task_statuses
+from tests.support.kafka.tasks import FAILED, task_statuses
 from tests.torture.environment.shoal_side import index_directory
 from tests.torture.environment.world import World, ends_of, running_world
 from tests.torture.judge.comparison import Comparison, patiently

@@ -20,6 +20,7 @@ from shoal.proxy.config.settings import Address
 from shoal.proxy.connection.pending import Edit, OwnAnswer, OwnRequest, PendingAnswer
 from shoal.proxy.connection.routes import Decision
 from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.logs import LogThrottle
 from tests.torture_models.messages import head_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Link:
         self.node = node
         self.node_id = node
         self.bound_port = SimpleNamespace(node_id=node, cluster=listener.cluster)
+        self.throttle = LogThrottle()
         self.number = next(_numbers)
         self.client_id = "the mirror's producer"
         self.peer = Address("10.0.0.1", 40_000)

@@ -36,6 +36,7 @@ from shoal.proxy.config.settings import (
 from shoal.proxy.listener.listener import Listener
 from shoal.proxy.shallow.files.producers import ProducersFile
 from shoal.proxy.shallow.interlock import Interlocks
+from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
 from shoal.proxy.shallow.unwrap import path as unwrap
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from tests.support.batches import consumed
@@ -159,9 +160,10 @@ class World:
         self.cluster.learn(self._metadata())
         with patch.object(unwrap, "ProducersFile", partial(_SmallFile, self.memory)):
             self.listener = Listener(_SETTINGS, self.cluster, Limits(), self._path)
+            self.path.begin()
 
     def _path(self, listener: Listener) -> UnwrapPath:
-        self.path = UnwrapPath(listener, Interlocks([]))
+        self.path = UnwrapPath(listener, Interlocks([]), MirrorMonitors())
         return self.path
 
     def _metadata(self) -> MetadataResponse:

@@ -31,10 +31,18 @@ _ACKS: Final = frozenset({-1, 0, 1})
 
 
 class WhyAlone(StrEnum):
-    """Texts for the operator."""
+    """Why a produce request is not joined: texts for the operator."""
 
     TRANSACTIONAL = "transactional"
     UNUSUAL = "not one ordinary batch for each partition"
+    RETRY = "possible retry"
+    LARGE = "large"
+    OLD = "old version"
+    TOO_MANY = "too many kinds of requests"
+    SILENT = "acks=0 behind one that went alone"
+    NAMELESS = "unknown topic id"
+    BOOTSTRAP = "over a bootstrap port"
+    AUTHENTICATED = "authenticated client"
 
 
 class LaneKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""ApiVersions v0-v4: offer a client only the versions that Shoal can edit.
+"""ApiVersions v0-v4: offer a client only the versions that Shoal can edit, and read what software it is.
 
 Version notes:
     v0      error code, keys      v1  throttle time      v3  flexible; features as tagged fields      v4  same layout
@@ -14,16 +14,17 @@ So the edits for the last few responses are cached.
 
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal.protocol.schema.api import API, ApiKey
-from shoal.protocol.schema.headers import RESPONSE_PREFIX, response_body, write_response_header
+from shoal.protocol.schema.headers import RESPONSE_PREFIX, read_request_header, response_body, write_response_header
 from shoal.protocol.schema.tables import MESSAGES
 from shoal.protocol.schema.walker import Rows, Walkers
 from shoal.protocol.wire.error_codes import ErrorCode
+from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import Buffer, read_int16, write_int16, write_int32
 
-__all__ = ["EDITED", "intersect", "offered", "unsupported"]
+__all__ = ["EDITED", "Software", "intersect", "offered", "read_software", "unsupported"]
 
 EDITED: Final = frozenset(
     {
@@ -46,6 +47,7 @@ _INT16 = Struct(">h")
 # Enough for a handful of brokers and client versions; a response of a 4.3 broker takes 650 bytes.
 _ANSWERS_REMEMBERED = 32
 _MEMORABLE_BYTES = 8192
+_REQUEST = Walkers(MESSAGES["ApiVersionsRequest"], ("ClientSoftwareName", "ClientSoftwareVersion"), oldest=3)
 _RESPONSE = Walkers(MESSAGES["ApiVersionsResponse"], (), Rows("ApiKeys", ("ApiKey", "MaxVersion", "at MaxVersion")))
 
 
@@ -86,6 +88,22 @@ def _keys(frame: Buffer, version: int) -> list[tuple[int, int, int]]:
     walk = _RESPONSE[0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version]
     keys: list[tuple[int, int, int]] = walk(frame, body, len(frame))[0]
     return keys
+
+
+class Software(NamedTuple):
+    """What a client says it is (KIP-511), such as `apache-kafka-java 4.3.0`. It may say anything."""
+
+    name: str
+    version: str
+
+
+def read_software(frame: Buffer) -> Software | None:
+    """From a whole ApiVersions request. None: before v3, newer than our table, or damaged."""
+    try:
+        header = read_request_header(frame)
+        return Software(*_REQUEST[header.api_version](frame, header.body, len(frame)))
+    except RemoteProtocolError:
+        return None
 
 
 def unsupported(correlation_id: int) -> bytes:

@@ -66,12 +66,15 @@ class FetchRequest:
 
 class FetchedPartition(NamedTuple):
     """A partition of a response. `aborted` counts aborted transactions; `field` is the position of the RECORDS length;
-    `start`..`end` is the record set, empty (start == end) if null or zero-length."""
+    `start`..`end` is the record set, empty (start == end) if null or zero-length. Offsets are -1 in some errors, and
+    `log_start` is -1 below v5."""
 
     topic: Topic
     partition: int
     error_code: int
     high_watermark: int
+    last_stable: int
+    log_start: int
     aborted: int
     field: int
     start: int
@@ -120,6 +123,8 @@ _RESPONSE = Walkers(
             "PartitionIndex",
             "ErrorCode",
             "HighWatermark",
+            "LastStableOffset",
+            "LogStartOffset = -1",
             "count AbortedTransactions",
             "at Records",
             "start Records",

@@ -29,8 +29,10 @@ __all__ = [
     "RESPONSE_PREFIX",
     "SIZE_BYTES",
     "RequestHeader",
+    "has_client_id",
     "peek_client_id",
     "peek_correlation_id",
+    "read_request_api",
     "read_request_header",
     "read_request_prefix",
     "read_response_prefix",
@@ -48,19 +50,28 @@ _REQUEST = Struct(
     "h"  # RequestApiVersion
     "i"  # CorrelationId
 )
+_REQUEST_API = Struct(
+    ">"
+    "i"  # size of what follows
+    "I"  # RequestApiKey and RequestApiVersion
+    "i"  # CorrelationId
+)
 _RESPONSE = Struct(
     ">"
     "i"  # size of what follows
     "i"  # CorrelationId
 )
+_LENGTH = Struct(">h")  # of a client id
 SIZE_BYTES: Final = _SIZE.size
 REQUEST_PREFIX: Final = _REQUEST.size
 RESPONSE_PREFIX: Final = _RESPONSE.size
 
 read_size = _SIZE.unpack_from
-"""`(buf, pos) -> (size,)`. Like the two below: for callers that know that so many bytes are there."""
+"""`(buf, pos) -> (size,)`. Like those below: for callers that know that so many bytes are there."""
 read_request_prefix = _REQUEST.unpack_from
 """`(buf, pos) -> (size, API key, API version, correlation id)`, the first `REQUEST_PREFIX` bytes of a frame."""
+read_request_api = _REQUEST_API.unpack_from
+"""The same prefix with key and version as one number: `(buf, pos) -> (size, key << 16 | version, correlation id)`."""
 read_response_prefix = _RESPONSE.unpack_from
 """`(buf, pos) -> (size, correlation id)`, the first `RESPONSE_PREFIX` bytes of a frame."""
 
@@ -106,6 +117,15 @@ def _read_odd_client_id(frame: Buffer, pos: int, end: int) -> tuple[str, int]:
             f"a client id of {size} bytes: only {end - start} are left, or most of it is not UTF-8"
         )
     return client_id, stop
+
+
+def has_client_id(first: Buffer) -> bool:
+    """Its bytes have arrived, or the request ends before it (ControlledShutdown v0). At least the prefix has."""
+    start = REQUEST_PREFIX + _LENGTH.size
+    if len(first) < start:
+        return len(first) >= SIZE_BYTES + int(read_size(first)[0])
+    (length,) = _LENGTH.unpack_from(first, REQUEST_PREFIX)
+    return len(first) >= start + int(length)
 
 
 def peek_client_id(first: Buffer) -> str | None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng import CapturedFrame, Encoder
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,9 @@ class RawFiles:
         self.written += frames
         if self._failing:
             self._failing = False
-            log.info("raw capture: written again, to %s (%d frames are missing)", self._settings.directory, self.lost)
+            directory = str(self._settings.directory)
+            text = f"raw capture: written again, to {directory} ({self.lost} frames are missing)"
+            log.info("raw-capture-written-again", extra=event(text, directory=directory, lost=self.lost))
 
     def close(self) -> None:
         self.flush()
@@ -139,10 +142,12 @@ class RawFiles:
     def _failed(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            what = (
-                "raw capture: cannot write to %s: %s: frames are lost until it can (capture.raw.directory): make room"
+            directory, why = str(self._settings.directory), error.strerror or str(error)
+            text = (
+                f"raw capture: cannot write to {directory}: {why}: frames are lost until it can "
+                "(capture.raw.directory): make room"
             )
-            log.error(what, self._settings.directory, error.strerror or error)
+            log.error("raw-capture-not-written", extra=event(text, directory=directory, error=why))
         self._not_before = self._clock() + _RETRY_SECONDS
         if self._fd is not None:
             self._cut()

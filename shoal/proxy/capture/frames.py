@@ -22,6 +22,7 @@ from shoal.protocol.capture.frames.pcapng import CapturedFrame, Sender
 from shoal.proxy.capture.frame_files import RawFiles
 from shoal.proxy.capture.frame_tap import FrameTap, Tap, TappedClient
 from shoal.proxy.capture.index import require_directory
+from shoal.proxy.logs import event
 from shoal.proxy.statistics import RawStatistics
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class FrameCapture:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        log.warning("raw capture: frames, with the records in them, are written to %s", self._settings.directory)
+        directory = str(self._settings.directory)
+        text = f"raw capture: frames, with the records in them, are written to {directory}"
+        log.warning("raw-capture-on", extra=event(text, directory=directory))
         return self
 
     def __exit__(
@@ -81,8 +84,11 @@ class FrameCapture:
         self._queue.put(None)
         self._thread.join(_CLOSE_SECONDS)
         if self._thread.is_alive():
-            log.error("raw capture: the disk did not take the rest within %g s", _CLOSE_SECONDS)
-        log.info("raw capture: %s", self.statistics())
+            text = f"raw capture: the disk did not take the rest within {_CLOSE_SECONDS:g} s"
+            log.error("raw-capture-unfinished", extra=event(text, seconds=_CLOSE_SECONDS))
+        counts = self.statistics()
+        values = {"frames": counts.written, "bytes": counts.bytes, "lost": counts.lost}
+        log.info("raw-capture-ended", extra=event(f"raw capture: {counts}", **values))
 
     def statistics(self) -> RawStatistics:
         files = self._files
@@ -125,10 +131,10 @@ class FrameCapture:
 
     def _run(self) -> None:
         try:
-            while (event := self._next()) is not None:
-                self._handle(event)
+            while (taken := self._next()) is not None:
+                self._handle(taken)
         except Exception:
-            log.exception("raw capture: stopped by an error in Shoal")
+            log.exception("raw-capture-stopped", extra=event("raw capture: stopped by an error in Shoal"))
         finally:
             self._files.close()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from shoal.proxy.capture.index_files import IndexFiles
 from shoal.proxy.capture.tapped import TappedTransport
 from shoal.proxy.config.settings import MIB
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import REPEAT_SECONDS, LogThrottle, event
 from shoal.proxy.statistics import CaptureStatistics
 
 if TYPE_CHECKING:
@@ -71,10 +73,12 @@ class Capture:
     ) -> None:
         require_directory(settings)
         self.settings = settings
+        self._throttle = LogThrottle()
         self._names = Names(topic_name, most=most_names)
         self.number, self.topic, self.knows = self._names.number, self._names.topic, self._names.knows
         self.epoch = self._names.epoch
         self._files = IndexFiles(settings, tags)
+        self.use_tags = self._files.use_tags
         every = settings.has_keys_sample
         self._sampler = KeySampler(every, random.randrange(1 << 32)) if every else None
         self._rows: list[bytes] = []
@@ -110,7 +114,10 @@ class Capture:
             self._taps[tap].give_up()
 
     def broken(self, tap: Tap) -> None:
-        """Log an error in Shoal that did not affect the traffic."""
+        """Log the current exception: an error in Shoal that did not affect the traffic."""
+        error = sys.exception()
+        if isinstance(error, Exception) and self._throttle.is_new_error(error, REPEAT_SECONDS):
+            log.exception("index-lost-connection", extra=event("the index no longer sees one connection"))
         self._unread += 1
         self.ended(tap)
 
@@ -155,7 +162,7 @@ class Capture:
         try:
             await self.flush()
         except Exception:  # an error in the index must not end the traffic
-            log.exception("the index stops: an error in Shoal")
+            log.exception("index-stopped", extra=event("the index stops: an error in Shoal"))
             self._ended = True
             self.drop(rows)
 
@@ -212,7 +219,9 @@ class Capture:
         self.bytes += sum(map(len, blocks))
         if self._failing:
             self._failing = False
-            log.info("the index is written again, to %s (%d rows are missing)", self.settings.directory, self.dropped)
+            directory = str(self.settings.directory)
+            text = f"the index is written again, to {directory} ({self.dropped} rows are missing)"
+            log.info("index-written-again", extra=event(text, directory=directory, dropped=self.dropped))
 
     def _failed(self, rows: int, names: dict[int, str], ends: bool, error: OSError) -> None:
         self.drop(rows)
@@ -221,8 +230,11 @@ class Capture:
             self._names.put_back(names)
         if not self._failing:
             self._failing = True
-            what = "the index cannot be written to %s: %s: rows are dropped until it can (capture.directory)"
-            log.error(what, self.settings.directory, error.strerror or error)
+            directory, why = str(self.settings.directory), error.strerror or str(error)
+            text = (
+                f"the index cannot be written to {directory}: {why}: rows are dropped until it can (capture.directory)"
+            )
+            log.error("index-not-written", extra=event(text, directory=directory, error=why))
 
     def close(self) -> None:
         """Write the rest and the file's end. Blocks briefly, at shutdown."""

@@ -37,13 +37,17 @@ class _Other(NamedTuple):
 class IndexFiles:
     def __init__(self, settings: CaptureSettings, tags: Mapping[str, str]) -> None:
         self._settings = settings
-        self._tags = dict(tags)
+        self.use_tags(tags)
         self.proxy = secrets.token_hex(4)
         self.number = 0
         self.size = 0  # of the open file
         self.removed = 0  # files, to keep the cap
         self._fd = -1
         self._started_ns = time.time_ns()
+
+    def use_tags(self, tags: Mapping[str, str]) -> None:
+        """For the files that begin from now on."""
+        self._tags = dict(tags)
 
     @property
     def is_there(self) -> bool:

@@ -11,7 +11,6 @@ cannot be copied is parsed. `send`, `recv_into` and the clock are called as loca
 
 from __future__ import annotations
 
-import logging
 from time import time_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TappedTransport"]
 
-log = logging.getLogger("shoal.capture")
-
 _LEAST: Final = 8  # bytes of a frame
 _OF_A_BATCH: Final = 256
 """Approximate kept bytes per batch."""
@@ -38,7 +35,7 @@ _OF_A_BATCH: Final = 256
 
 class Watcher(Protocol):
     def broken(self, tap: Tap) -> None:
-        """The tap has raised an error and gets no more bytes."""
+        """The tap has raised the current exception and gets no more bytes."""
 
     def ended(self, tap: Tap) -> None:
         """The tap's connection is closed."""
@@ -192,6 +189,5 @@ class TappedTransport:
     def give_up(self) -> None:
         """Called by the handler of a tap's error."""
         tap, self._tap = self._tap, None
-        log.exception("the index no longer sees one connection")
         if tap is not None:
             self._watcher.broken(tap)

@@ -1,6 +1,6 @@
 """`shoal mirror`, `shoal run`, `shoal check`, `shoal probe`.
 
-Exit codes: 0 done, 1 `check` found something that must change, 2 wrong input, 3 could not run.
+They return exit codes: see `exit_codes.py`.
 """
 
 from __future__ import annotations
@@ -9,48 +9,57 @@ import dataclasses
 import gc
 import logging
 import os
+import platform
 import sys
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.command_line import OutputError, say
 from shoal.proxy.cli.doctor import (
     ClientSecurity,
     ShoalListeners,
     Unreadable,
     check_mirror,
     client_address,
+    decoded,
     needed,
     read_mirror,
     render,
 )
-from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, exit_code
+from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK, exit_code, operator_problems
 from shoal.proxy.cli.flags.arguments import NO_OTHERS, parse_arguments
 from shoal.proxy.cli.flags.cluster import as_cluster_flag, used_cluster
 from shoal.proxy.cli.flags.mirror import (
     adopt_former_state,
+    default_state_dir,
     in_flags,
     mirror_clusters,
     mirror_listeners,
     mirror_settings,
 )
 from shoal.proxy.cli.flags.setting import written
+from shoal.proxy.cli.hang_up import noted_hang_ups
 from shoal.proxy.cli.mm2_lines import Wiring, wiring_lines
 from shoal.proxy.cluster.state_files import require_state_dir
 from shoal.proxy.config.checks import run_limit_problem
 from shoal.proxy.config.doubts import doubts
+from shoal.proxy.config.identity import shoal_version
 from shoal.proxy.config.parse import parse_address
 from shoal.proxy.config.quantities import counted
+from shoal.proxy.config.reread import identity_of
 from shoal.proxy.config.settings import Limits, Mode
 from shoal.proxy.config.toml import load_config
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.logs import set_up_logs
+from shoal.proxy.logs import event, set_up_logs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from shoal.proxy.cli.doctor import Mirror
+    from shoal.proxy.cli.run import Source
     from shoal.proxy.config.settings import Settings
 
 __all__ = ["main"]
@@ -61,7 +70,8 @@ log = logging.getLogger("shoal.cli")
 def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS) -> int:
     """`others`: further subcommands and their descriptions. They are listed in the help and implemented elsewhere."""
     flags = parse_arguments(arguments, others)
-    return exit_code(partial(_COMMANDS[flags.command], flags), _WORDED.get(flags.command, str))
+    run, worded = _COMMANDS[flags.command], _WORDED.get(flags.command)
+    return exit_code(partial(run, flags), worded, as_json=getattr(flags, "json", False))
 
 
 def _mirror(flags: argparse.Namespace) -> int:
@@ -69,12 +79,16 @@ def _mirror(flags: argparse.Namespace) -> int:
     wrap, unwrap = settings.listeners
     lines = _wiring(ShoalListeners(wrap=wrap, unwrap=unwrap, clusters=settings.clusters), flags)
     if flags.print_only:
-        _print(lines)
+        say(lines, end="")
         return OK
     settings = _with_flags(settings, flags)
-    set_up_logs(settings.log)
-    adopt_former_state(flags)
-    return _serve(settings, lines)
+    with noted_hang_ups() as hung_up:
+        from shoal.proxy.cli.run import Source  # loads slowly, see `_serve`
+
+        set_up_logs(settings.log)
+        _log_start("flags", flags.state_dir or default_state_dir())
+        adopt_former_state(flags)
+        return _serve(settings, lines, Source(hung_up=hung_up, takeover=flags.takeover))
 
 
 def _wiring(shoal: ShoalListeners, flags: argparse.Namespace) -> str:
@@ -94,7 +108,19 @@ def _wiring(shoal: ShoalListeners, flags: argparse.Namespace) -> str:
 
 
 def _run(flags: argparse.Namespace) -> int:
-    return _serve(_with_flags(load_config(flags.config), flags), "")
+    def load() -> Settings:
+        return _with_flags(load_config(flags.config), flags)
+
+    with noted_hang_ups() as hung_up:
+        from shoal.proxy.cli.run import Source  # loads slowly, see `_serve`
+
+        identity = identity_of(flags.config)
+        settings = load()
+        set_up_logs(settings.log)
+        _log_start(str(flags.config), settings.state_dir)
+        watched = flags.config if flags.watch else None
+        source = Source(load=load, file=watched, identity=identity, hung_up=hung_up, takeover=flags.takeover)
+        return _serve(settings, "", source)
 
 
 def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
@@ -103,16 +129,45 @@ def _with_flags(settings: Settings, flags: argparse.Namespace) -> Settings:
         settings,
         limits=dataclasses.replace(settings.limits, **written(flags, "limits")),
         log=dataclasses.replace(settings.log, **written(flags, "log")),
+        admin=dataclasses.replace(settings.admin, **written(flags, "admin")),
     )
 
 
-def _serve(settings: Settings, announcement: str) -> int:
+def _serve(settings: Settings, announcement: str, source: Source) -> int:
     from shoal.proxy.cli.run import run  # trio and the proxy load slowly; `check` and --help need neither
 
-    set_up_logs(settings.log)
     _tune_garbage_collection()
-    run(settings, lambda: _announce(announcement))
+    try:
+        run(settings, lambda: _announce(announcement), source)
+    except BaseException as error:
+        if settings.log.format == "json":  # people read the text that `exit_code` prints
+            _log_failure(error)
+        raise
     return OK
+
+
+def _log_failure(error: BaseException) -> None:
+    problems = operator_problems(error)
+    for problem in problems:
+        log.error("could-not-run", extra=event(str(problem), setting=problem.where, error=problem.what))
+    if not problems and isinstance(error, Exception):
+        log.critical("ended-by-error", exc_info=error, extra=event("Shoal ends: an error in Shoal itself"))
+
+
+def _log_start(configuration: str, state_dir: Path | None) -> None:
+    values = {
+        "version": shoal_version(),
+        "pid": os.getpid(),
+        "configuration": configuration,
+        "state_dir": None if state_dir is None else str(state_dir),
+        "python": platform.python_version(),
+        "trio": version("trio"),
+    }
+    text = (
+        f"shoal {values['version']} starts: pid {values['pid']}, configuration {configuration}, state "
+        f"{state_dir or 'not kept'}, Python {values['python']}, trio {values['trio']}"
+    )
+    log.info("starting", extra=event(text, **values))
 
 
 def _tune_garbage_collection() -> None:
@@ -127,19 +182,9 @@ def _tune_garbage_collection() -> None:
 def _announce(text: str) -> None:
     """If standard output is on a full disk, the proxy continues."""
     try:
-        _print(text)
-    except OperatorError as error:
-        log.error("%s", error)
-
-
-def _print(text: str) -> None:
-    """To standard output. A closed pipe (`head`) is ignored. Raises OperatorError."""
-    try:
-        print(text, end="", flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise OperatorError.of("standard output", f"cannot be written: {error.strerror}") from None
+        say(text, end="")
+    except OutputError as error:
+        log.error("output-failed", extra=event(f"standard output: {error}", error=str(error)))
 
 
 def _check(flags: argparse.Namespace) -> int:
@@ -164,13 +209,13 @@ def _check(flags: argparse.Namespace) -> int:
 
             require_login_files(settings)
         for warning in warnings:
-            print(f"warning: {warning}")
+            say(f"warning: {warning}")
         listeners = settings.listeners
-        print(f"{flags.config}: OK: {counted(len(listeners), 'listener')} ({', '.join(x.name for x in listeners)})")
+        say(f"{flags.config}: OK: {counted(len(listeners), 'listener')} ({', '.join(x.name for x in listeners)})")
         return OK
     shoal = _shoal(flags, settings)
     report = check_mirror(_read_mirror(flags.file), shoal)
-    _print(render(report, _name(flags.file)))
+    say(render(report, _name(flags.file)), end="")
     return MUST_CHANGE if report.must_change else OK
 
 
@@ -180,12 +225,9 @@ def _name(file: str) -> str:
 
 def _read_mirror(file: str) -> Mirror:
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        return read_mirror(text)
+        return read_mirror(decoded(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()))
     except OSError as error:
         raise OperatorError.of(_name(file), f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise OperatorError.of(_name(file), "cannot be read: it is not UTF-8 text") from None
     except Unreadable as error:
         raise OperatorError.of(_name(file), str(error)) from None
 
@@ -215,7 +257,7 @@ def _probe(flags: argparse.Namespace) -> int:
     if used is None:
         raise OperatorError.of("shoal probe", "give HOST:PORT, or -c shoal.toml (see shoal probe --help)")
     report = trio.run(partial(probe_cluster, used.settings, used.limits, topic=flags.topic, seconds=flags.seconds))
-    _print(to_json(report) if flags.json else to_text(report))
+    say(to_json(report) if flags.json else to_text(report), end="")
     return EXIT_CODES[report.result]
 
 

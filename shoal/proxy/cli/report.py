@@ -6,10 +6,11 @@ One line per listener, and none without traffic (empty polls are not traffic). S
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.proxy.config.quantities import counted, megabytes, rate, reasons
+from shoal.proxy.config.quantities import codes, counted, megabytes, rate, reasons
 from shoal.proxy.shallow.counters import ShallowStatistics
 from shoal.proxy.statistics import CaptureStatistics, CloseCause, RawStatistics
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
 
-__all__ = ["Line", "Snapshot", "report"]
+__all__ = ["Kind", "Line", "Snapshot", "report"]
 
 _NOTHING_SHALLOW = ShallowStatistics().values()  # keys that the lines of all listeners have
 _CHATTER = 1000  # bytes per second and connection: polls and heartbeats of idle clients
@@ -32,11 +33,18 @@ class Snapshot:
     server: ServerStatistics
 
 
+class Kind(Enum):
+    LISTENER = "listener"
+    INDEX = "index"
+    RAW_CAPTURE = "raw capture"
+
+
 class Line(NamedTuple):
     """`values`: the figures of `text`, for JSON logs."""
 
     text: str
     values: Mapping[str, object]
+    kind: Kind
 
 
 def report(before: Snapshot, now: Snapshot) -> list[Line]:
@@ -45,14 +53,11 @@ def report(before: Snapshot, now: Snapshot) -> list[Line]:
     lines = []
     for listener in now.server.listeners:
         past = earlier.get(listener.name)
-        path = [
-            one.since(before)
-            for one, before in zip_longest(listener.path, past.path if past else ())
-            if one is not None
-        ]
+        paths = {type(one): one for one in (past.path if past else ())}
+        path = [one.since(paths.get(type(one))) for one in listener.path]
         change = _Change(past, listener, path, now.at - before.at)
         if change.happened:
-            lines.append(Line(f"{listener.name}: {change.text()}", change.values()))
+            lines.append(Line(f"{listener.name}: {change.text()}", change.values(), Kind.LISTENER))
     if now.server.capture is not None:
         lines += _index(before.server.capture or CaptureStatistics(), now.server.capture)
     if now.server.raw_capture is not None:
@@ -67,7 +72,7 @@ def _index(before: CaptureStatistics, now: CaptureStatistics) -> Iterator[Line]:
         parts = [f"{counted(more['written'], 'row')} ({megabytes(more['bytes'])})"]
         parts += [f"{counted(more['dropped'], 'row')} dropped"] if more["dropped"] else []
         parts += [f"{counted(more['unread'], 'frame')} not understood"] if more["unread"] else []
-        yield Line(f"index: {', '.join(parts)}", {f"index_{name}": count for name, count in more.items()})
+        yield Line(f"index: {', '.join(parts)}", more, Kind.INDEX)
 
 
 def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
@@ -76,7 +81,7 @@ def _raw_capture(before: RawStatistics, now: RawStatistics) -> Iterator[Line]:
     if any(more.values()):
         parts = [f"{counted(more['written'], 'frame')} ({megabytes(more['bytes'])})"]
         parts += [f"{counted(more['lost'], 'frame')} lost"] if more["lost"] else []
-        yield Line(f"raw capture: {', '.join(parts)}", {f"raw_capture_{name}": count for name, count in more.items()})
+        yield Line(f"raw capture: {', '.join(parts)}", more, Kind.RAW_CAPTURE)
 
 
 _TRAFFIC = ("requests", "from_client", "to_client")
@@ -112,11 +117,11 @@ class _Change(NamedTuple):
         return self.now.state_errors - (self.before.state_errors if self.before else 0)
 
     @property
-    def closed(self) -> dict[str, int]:
+    def closed(self) -> dict[CloseCause, int]:
         """Cause -> number of connections, without the ordinary causes."""
         earlier = self.before.closed if self.before else {}
         more = {cause: count - earlier.get(cause, 0) for cause, count in self.now.closed.items()}
-        return {str(cause): count for cause, count in more.items() if count and cause not in _QUIET}
+        return {cause: count for cause, count in more.items() if count and cause not in _QUIET}
 
     def values(self) -> dict[str, object]:
         return {
@@ -125,7 +130,7 @@ class _Change(NamedTuple):
             "connections": self.now.active,
             "in_flight": self.now.in_flight,
             "opened": self.opened,
-            "closed": self.closed,
+            "closed": codes(self.closed),
             "state_errors": self.state_errors,
             **{name: self.traffic(name) for name in _TRAFFIC},
             **_NOTHING_SHALLOW,

@@ -2,40 +2,56 @@
 
 run ──┬── serve (until SIGTERM or SIGINT)
       ├── stall watch (a thread that detects a blocked event loop)
+      ├── the admin listener, if it is on
+      ├── the watchdog of systemd, if it has one
       ├── ticks (every second, for the interlocks: a mirror that cannot produce does not fetch either)
+      ├── the socket of `shoal reload`, in the state directory
+      ├── the watch for a configuration that changes (`--watch`)
       └── report (every `report_every` seconds; once more, with the totals, at the end)
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.proxy.cli.report import Snapshot, report
+from shoal.proxy.cli.report import Kind, Snapshot, report
 from shoal.proxy.cli.stall_watch import StallWatch
 from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.config.doubts import doubts
 from shoal.proxy.config.parse import LOOPBACK
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.legacy.path import LegacyPath
+from shoal.proxy.lifecycle.control import serve_control
+from shoal.proxy.lifecycle.reloads import watch_file
+from shoal.proxy.lifecycle.supervisor import READY, keep_alive, notify
+from shoal.proxy.lifecycle.tenure import ADMIN, tenure
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.logs import event, fields
+from shoal.proxy.logs import event, fields, set_up_logs
 from shoal.proxy.server import serve
-from shoal.proxy.shallow.paths import shallow_paths
+from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path as FilePath
 
+    from shoal.proxy.admin.listener import AdminPort
     from shoal.proxy.config.settings import ListenerSettings, Settings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
+    from shoal.proxy.lifecycle.reloads import Reloads
+    from shoal.proxy.lifecycle.tenure import Tenure
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.server import Server
+    from shoal.proxy.listener.sockets import ListeningSockets
+    from shoal.proxy.server import Paths, Server
 
-__all__ = ["run"]
+__all__ = ["Source", "run"]
 
 log = logging.getLogger("shoal")
 
@@ -43,42 +59,179 @@ _TICK_SECONDS = 1.0
 _NOTHING = ServerStatistics(listeners=())
 
 
-def run(settings: Settings, ready: Callable[[], None]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the settings come from. `load` reads them again, with the flags; None: they are flags only.
+
+    `file` is watched, if it is set; `identity`: when it was read. `hung_up`: SIGHUP has come since the start.
+    """
+
+    load: Callable[[], Settings] | None = None
+    file: FilePath | None = None
+    identity: object = None
+    hung_up: Callable[[], bool] = lambda: False
+    takeover: bool = False  # from the Shoal that runs
+
+
+def run(settings: Settings, ready: Callable[[], None], source: Source | None = None) -> None:
     """Returns after a signal and the drain. Calls `ready` once the ports are open. Raises OperatorError (in groups)."""
-    trio.run(_run, settings, ready)
+    trio.run(_Run(source or Source()).run, settings, ready)
 
 
-async def _run(settings: Settings, ready: Callable[[], None]) -> None:
-    async with trio.open_nursery() as nursery:
-        server: Server = await nursery.start(_serve, settings, nursery.cancel_scope)
+class _Run:
+    """The tasks of a process, which use the settings of the time."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._shallow = ShallowPaths()
+        self._reloaded = trio.Event()  # another one after each reload
+
+    async def run(self, settings: Settings, ready: Callable[[], None]) -> None:
+        async with tenure(settings.state_dir, takeover=self._source.takeover) as held:
+            await self._serve_all(settings, held, ready)
+
+    async def _serve_all(self, settings: Settings, held: Tenure, ready: Callable[[], None]) -> None:
+        admin = _admin(settings, held.sockets)
+        async with trio.open_nursery() as nursery:
+            server: Server = await nursery.start(self._serve, settings, held, nursery)
+            if admin is not None:
+                nursery.start_soon(_serve_admin, admin, server)
+                text = f"admin listener: http://{admin.address}"
+                log.info("admin-listening", extra=event(text, address=str(admin.address)))
+            for listener in settings.listeners:
+                _announce(listener)
+            for doubt in doubts(settings):
+                log.warning("settings-doubtful", extra=event(doubt))
+            ready()
+            notify(READY, f"STATUS=serving {len(settings.listeners)} listeners")
+            nursery.start_soon(keep_alive)
+            nursery.start_soon(self._watch_stalls, server)
+            nursery.start_soon(_tick, server)
+            await self._report(server)
+
+    async def _serve(
+        self,
+        settings: Settings,
+        held: Tenure,
+        everything: trio.Nursery,
+        *,
+        task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        source = self._source
+
+        def begun(server: Server, reloads: Reloads) -> None:
+            if source.hung_up():
+                reloads.ask(files_too=True)
+            if source.file is not None:
+                everything.start_soon(watch_file, source.file, source.identity, partial(reloads.ask, files_too=False))
+            if source.load is not None and settings.state_dir is not None:
+                everything.start_soon(_serve_control, settings.state_dir, server, reloads)
+
+        await serve(
+            settings,
+            paths=self._paths(settings),
+            held=held,
+            reconfigure=self._reconfigure,
+            begun=begun,
+            task_status=task_status,
+        )
+        everything.cancel_scope.cancel()
+
+    def _paths(self, settings: Settings) -> Paths:
+        return {**self._shallow.of(settings), Mode.PLAIN: _plain_path}
+
+    async def _reconfigure(self, server: Server) -> None:
+        if self._source.load is None:
+            text = "the settings of shoal mirror are flags: only certificates and secrets are read again"
+            return log.info("reload-ignored", extra=event(text))
+        former = server.settings
+        if await server.reconfigure(self._source.load, self._paths) is None:
+            return None
+        settings = server.settings
+        if settings.log != former.log:
+            set_up_logs(settings.log)
+        places = {(x.name, x.host, x.port) for x in former.listeners}
         for listener in settings.listeners:
-            _announce(listener)
+            if (listener.name, listener.host, listener.port) not in places:
+                _announce(listener)
+        known = set(doubts(former))
         for doubt in doubts(settings):
-            log.warning("%s", doubt)
-        ready()
-        limits = settings.limits
-        nursery.start_soon(StallWatch(report=limits.stall_report, end=limits.stall_exit).run)
-        nursery.start_soon(_tick, server)
-        await _report(server, settings.log.report_every)
+            if doubt not in known:
+                log.warning("settings-doubtful", extra=event(doubt))
+        self._reloaded.set()
+        self._reloaded = trio.Event()
+        return None
+
+    async def _watch_stalls(self, server: Server) -> None:
+        while True:
+            limits = server.settings.limits
+            async with trio.open_nursery() as watching:
+                watching.start_soon(StallWatch(report=limits.stall_report, end=limits.stall_exit).run)
+                while (limits.stall_report, limits.stall_exit) == _stalls(server):
+                    await self._reloaded.wait()
+                watching.cancel_scope.cancel()
+
+    async def _report(self, server: Server) -> None:
+        """Runs forever; logs the totals when cancelled."""
+        first = before = Snapshot(at=trio.current_time(), server=_NOTHING)
+        try:
+            while True:
+                every = server.settings.log.report_every
+                with trio.move_on_at(before.at + every if every else inf) as waiting:
+                    await self._reloaded.wait()
+                if waiting.cancelled_caught:
+                    before = _log_report(server, before, _FLOW)
+        finally:
+            _log_report(server, first, _TOTAL, "total ")
+
+
+async def _reload_and_tell(server: Server, reloads: Reloads) -> Mapping[str, object]:
+    await reloads.finish()
+    return server.last_reload
+
+
+def _stalls(server: Server) -> tuple[float, float]:
+    return server.settings.limits.stall_report, server.settings.limits.stall_exit
+
+
+async def _serve_control(directory: FilePath, server: Server, reloads: Reloads) -> None:
+    """A Shoal that takes over has the directory when it serves."""
+    await server.started.wait()
+    await serve_control(directory, partial(_reload_and_tell, server, reloads))
+
+
+async def _serve_admin(admin: AdminPort, server: Server) -> None:
+    """Until another Shoal takes over: then it answers at this address."""
+    from shoal.proxy.admin.pages import serve_admin  # loads slowly
+
+    server.also_listens(ADMIN, admin.sock)
+    with trio.CancelScope() as scope:
+        server.when_taken_over.append(scope.cancel)
+        await serve_admin(admin, server)
+
+
+def _admin(settings: Settings, sockets: ListeningSockets) -> AdminPort | None:
+    """Raises OperatorError."""
+    if settings.admin.listen is None:
+        return None
+    from shoal.proxy.admin.listener import AdminPort  # loads slowly
+
+    return AdminPort(settings.admin.listen, sockets)
 
 
 def _announce(listener: ListenerSettings) -> None:
     address = str(Address(listener.host, listener.port))
-    log.info("listening", extra=fields(listener=listener.name, mode=listener.mode, address=address, pair=listener.pair))
+    log.info(
+        "listening",
+        extra=fields(listener=listener.name, mode=listener.mode.name.lower(), address=address, pair=listener.pair),
+    )
     if listener.host in LOOPBACK and (listener.advertised_host or listener.host) not in LOOPBACK:
-        what = "advertised host differs, but the listener is on loopback: remote clients cannot connect"
-        log.warning(what, extra=fields(listener=listener.name, address=address, advertise=listener.advertised_host))
-
-
-async def _serve(
-    settings: Settings,
-    everything: trio.CancelScope,
-    *,
-    task_status: trio.TaskStatus[Server] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    paths = {**shallow_paths(settings), Mode.PLAIN: _plain_path}
-    await serve(settings, paths=paths, task_status=task_status)
-    everything.cancel()
+        text = (
+            "advertised host differs, but the listener is on loopback: remote clients cannot connect "
+            f"listener={listener.name} address={address} advertise={listener.advertised_host}"
+        )
+        values = event(text, listener=listener.name, address=address, advertise=listener.advertised_host)
+        log.warning("advertised-not-reachable", extra=values)
 
 
 def _plain_path(listener: Listener) -> Path[Connection]:
@@ -89,25 +242,16 @@ def _plain_path(listener: Listener) -> Path[Connection]:
 async def _tick(server: Server) -> None:
     while True:
         await trio.sleep(_TICK_SECONDS)
-        for listener in server.listeners.values():
+        for listener in server.all_listeners():
             listener.tick(trio.current_time())
 
 
-async def _report(server: Server, every: float) -> None:
-    """Runs forever; logs the totals when cancelled."""
-    first = Snapshot(at=trio.current_time(), server=_NOTHING)
-    before = first
-    try:
-        while True:
-            await trio.sleep(every or float("inf"))
-            before = _log_report(server, before, "flow")
-    finally:
-        _log_report(server, first, "total")
+_FLOW = {Kind.LISTENER: "flow", Kind.INDEX: "index-flow", Kind.RAW_CAPTURE: "raw-capture-flow"}
+_TOTAL = {Kind.LISTENER: "total", Kind.INDEX: "index-total", Kind.RAW_CAPTURE: "raw-capture-total"}
 
 
-def _log_report(server: Server, before: Snapshot, name: str) -> Snapshot:
+def _log_report(server: Server, before: Snapshot, events: Mapping[Kind, str], first_word: str = "") -> Snapshot:
     now = Snapshot(at=trio.current_time(), server=server.statistics())
     for line in report(before, now):
-        text = line.text if name == "flow" else f"{name} {line.text}"
-        log.info(name, extra=event(text, **line.values))
+        log.info(events[line.kind], extra=event(first_word + line.text, **line.values))
     return now

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.proxy.cli.exit_codes import STALLED
-from shoal.proxy.logs import fields
+from shoal.proxy.logs import event, fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,14 +39,21 @@ _LONGEST_PERIOD = 0.5
 _CHECKS = 4  # at least, in the shorter of the two times
 _STACKS = 30  # different ones that are logged
 _FRAMES = 40  # innermost frames of a stack
-_LAST_WORDS_SECONDS = 2.0
+_LAST_WORDS_SECONDS = 2.0  # for a line, before it counts as written
 
 
 class StallWatch:
-    """`report` and `end` are seconds; 0: never. `exit` does not return."""
+    """`report` and `end` are seconds; 0: never. `exit` does not return. `last_words`: seconds for each line."""
 
-    def __init__(self, *, report: float, end: float, exit: Callable[[int], object] = os._exit) -> None:
-        self._report, self._end, self._exit = report, end, exit
+    def __init__(
+        self,
+        *,
+        report: float,
+        end: float,
+        exit: Callable[[int], object] = os._exit,
+        last_words: float = _LAST_WORDS_SECONDS,
+    ) -> None:
+        self._report, self._end, self._exit, self._last_words = report, end, exit, last_words
         self.period = min([_LONGEST_PERIOD, *(seconds / _CHECKS for seconds in (report, end) if seconds)])
         self.beats = 0
         self._seen = -1
@@ -91,29 +98,29 @@ class StallWatch:
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _log(what: Callable[[float], None], seconds: float) -> None:
+    def _log(self, what: Callable[[float], None], seconds: float) -> None:
         writer = Thread(target=what, args=(seconds,), daemon=True)
         writer.start()
-        writer.join(_LAST_WORDS_SECONDS)
+        writer.join(self._last_words)
 
     def _blocked(self, seconds: float) -> None:
-        log.error("the event loop is blocked: no client is served", extra=fields(seconds=seconds))
+        text = f"the event loop is blocked: no client is served seconds={seconds:g}"
+        log.error("loop-blocked", extra=event(text, seconds=seconds))
         log.error("stack", extra=fields(task="running", at=_frames(_running())))
         stacks = Counter(_stacks(self._root))
         for (name, stack), tasks in stacks.most_common(_STACKS):
             log.error("stack", extra=fields(task=name, tasks=tasks, at=stack))
         if len(stacks) > _STACKS:
-            log.error("stack", extra=fields(more=len(stacks) - _STACKS))
+            log.error("stack", extra=fields(left_out=len(stacks) - _STACKS))
 
     @staticmethod
     def _recovered(seconds: float) -> None:
-        log.warning("the event loop runs again", extra=fields(seconds=seconds))
+        log.warning("loop-runs-again", extra=event(f"the event loop runs again seconds={seconds:g}", seconds=seconds))
 
     @staticmethod
     def _exits(seconds: float) -> None:
-        what = "Shoal exits so that a supervisor can restart it (limits.stall-exit)"
-        log.critical(what, extra=fields(seconds=seconds, exit_code=STALLED))
+        text = f"Shoal exits so that a supervisor can restart it (limits.stall-exit) {seconds=:g} exit_code={STALLED}"
+        log.critical("loop-blocked-exit", extra=event(text, seconds=seconds, exit_code=STALLED))
 
 
 def _running() -> list[FrameType]:

@@ -6,7 +6,6 @@ those. The file is replaced as a whole, and only its owner can read it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import stat
@@ -18,6 +17,7 @@ from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.command_line import Parser, a_path, say, typed, whole
 from shoal.protocol.sasl.scram import DIGESTS, LEAST_ITERATIONS, MOST_ITERATIONS
 from shoal.protocol.sasl.users import (
     DEFAULT_ITERATIONS,
@@ -35,11 +35,11 @@ from shoal.proxy.listener.login.users_file import read_users_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _END = """\
-The file is that of users in [listener.sasl] (docs/security.md); add makes it. It
-has salted hashes for SCRAM-SHA-256 and SCRAM-SHA-512, which also check the
+The file is that of users in [listener.sasl] (docs/security.md); add makes it.
+It has salted hashes for SCRAM-SHA-256 and SCRAM-SHA-512, which also check the
 passwords of PLAIN. A running Shoal reads it again when it changes.
 
 examples:
@@ -52,10 +52,10 @@ examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Raises OperatorError."""
-    flags = _parser().parse_args(arguments)
+    flags = parser().parse_args(arguments)
     if flags.command == "list":
         for name in sorted(read_users_file(flags.file, "users").hashes):
-            print(name)
+            say(name)
         return OK
     if flags.command == "remove":
         users = read_users_file(flags.file, "users")
@@ -77,43 +77,25 @@ def main(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shoal users",
-        description="Add, remove and list users who log in at Shoal.",
-        epilog=_END,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(title="commands", dest="command", required=True)
+def parser() -> Parser:
+    users = Parser(prog="shoal users", description="Add, remove and list users who log in at Shoal.", epilog=_END)
+    commands = users.add_subparsers(title="commands", dest="command", required=True)
     for name, what in (
         ("add", "add a user, or change the password"),
         ("remove", "remove a user"),
         ("list", "print the names"),
     ):
-        command = commands.add_parser(name, help=what, allow_abbrev=False)
-        command.add_argument("file", type=Path, metavar="FILE", help="the users file")
+        command = commands.add_parser(name, help=what)
+        command.add_argument("file", type=a_path, metavar="FILE", help="the users file")
         if name != "list":
-            command.add_argument("name", type=_name, metavar="NAME", help="the user")
+            command.add_argument("name", type=typed(check_name), metavar="NAME", help="the user")
         if name == "add":
             what = "file with the password in its first line, or - for standard input (default: ask)"
             command.add_argument("--password-file", metavar="FILE", help=what)
             what = f"rounds of hashing (default: {DEFAULT_ITERATIONS})"
-            command.add_argument("--iterations", type=_iterations, default=DEFAULT_ITERATIONS, metavar="N", help=what)
-    return parser
-
-
-def _name(text: str) -> str:
-    try:
-        return check_name(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _iterations(text: str) -> int:
-    if not text.isdecimal() or not LEAST_ITERATIONS <= int(text) <= MOST_ITERATIONS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {LEAST_ITERATIONS} to {MOST_ITERATIONS}")
-    return int(text)
+            rounds = whole(LEAST_ITERATIONS, MOST_ITERATIONS)
+            command.add_argument("--iterations", type=rounds, default=DEFAULT_ITERATIONS, metavar="N", help=what)
+    return users
 
 
 def _password(file: str | None) -> str:

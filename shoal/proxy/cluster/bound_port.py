@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.logs import Complain
     from shoal.proxy.net.upstream import BrokerConnection
 
 __all__ = ["BoundPort"]
@@ -31,7 +32,7 @@ class BoundPort:
     With routing by SNI the brokers share the socket of the bootstrap port (`accepts` False): it accepts their clients.
     """
 
-    __slots__ = ("_ask_for_brokers", "_complain", "_watch", "cluster", "node_id", "port", "sock")
+    __slots__ = ("_accepting", "_ask_for_brokers", "_complain", "_watch", "cluster", "node_id", "port", "sock")
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class BoundPort:
         cluster: Cluster,
         *,
         ask_for_brokers: Callable[[], Awaitable[None]],
-        complain: Callable[[str], None],
+        complain: Complain,
         accepts: bool = True,
     ) -> None:
         self.node_id = node_id
@@ -48,12 +49,18 @@ class BoundPort:
         self._ask_for_brokers = ask_for_brokers
         self._complain = complain
         self.sock = sock
+        self._accepting = trio.CancelScope()
         self._watch = Watch(sock.fileno()) if accepts else None
         self.port: int = sock.getsockname()[1]
 
     def __str__(self) -> str:
         which = "a bootstrap broker" if self.node_id is None else f"broker {self.node_id}"
         return f"{which} of cluster {self.cluster.name!r}"
+
+    @property
+    def accepts(self) -> bool:
+        """It has a socket of its own."""
+        return self._watch is not None
 
     @property
     def leads_nowhere(self) -> bool:
@@ -71,10 +78,11 @@ class BoundPort:
         return await self.cluster.upstream_with(credentials).connect(self.cluster.addresses(self.node_id)), provisional
 
     async def accept(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
-        """Runs until cancelled. `welcome` gets each client's descriptor and host."""
-        while self._watch is not None:
-            await until(self._watch, partial(self._accept_some, welcome))
-            await trio.sleep(_EXHAUSTED_PAUSE)
+        """Runs until it is closed. `welcome` gets each client's descriptor and host."""
+        with self._accepting:
+            while self._watch is not None and not self._accepting.cancel_called:
+                await until(self._watch, partial(self._accept_some, welcome))
+                await trio.sleep(_EXHAUSTED_PAUSE)
 
     def _accept_some(self, welcome: Callable[[BoundPort, int, str], None]) -> bool:
         """A step, so that a refused client wakes no task and makes no socket object. False: it must pause."""
@@ -85,13 +93,15 @@ class BoundPort:
                 return True
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    self._complain(f"cannot accept a connection: {error.strerror}: raise the limit of open files")
+                    text = f"cannot accept a connection: {error.strerror}: raise the limit of open files"
+                    self._complain("accept-failed", text, error=error.strerror)
                     return False
             else:
                 welcome(self, descriptor, address[0])
         return True
 
     def close(self) -> None:
+        self._accepting.cancel()
         if self._watch is not None:
             self._watch.close()
             self.sock.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,11 +14,12 @@ from shoal.protocol.messages.metadata import encode_metadata_request, read_metad
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import TLS_BROKER, ForeignProtocol
 from shoal.proxy.cluster.multi_batch import MultiBatchProofs
+from shoal.proxy.logs import LogThrottle, event, more_of_this_kind
 from shoal.proxy.net.auth.identity import SaslTable
 from shoal.proxy.net.auth.make import make_login
 from shoal.proxy.net.broker_client import open_client
 from shoal.proxy.net.transport import PeerLost
-from shoal.proxy.net.upstream import Upstream, UpstreamRefused, UpstreamUnreachable
+from shoal.proxy.net.upstream import Contact, Upstream, UpstreamRefused, UpstreamUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,15 +66,17 @@ class Cluster:
         will_be_asked: bool = False,
     ) -> None:
         self.name = settings.name
+        self.settings = settings
         self.bootstrap = settings.bootstrap
         self.limits = limits
         self.logs_in = settings.sasl is not None  # clients do not, then
         self.has_principal = self.logs_in or (settings.tls is not None and settings.tls.certificate is not None)
         self.tls = None if settings.tls is None else _context(settings.name, settings.tls)
+        self.contact = Contact()
         self._logins: list[BrokerLogin] = []
         self.upstream = self._upstream(settings, settings.sasl, "sasl")
         self._may_have_tls: bool | None = None  # None: not tried
-        self.anonymous = Upstream(limits, tls=self.tls)  # without a login
+        self.anonymous = Upstream(limits, tls=self.tls, contact=self.contact)  # without a login
         self._upstreams = {
             named.name: self._upstream(settings, named, f"credentials {named.name!r}") for named in settings.credentials
         }
@@ -84,6 +88,7 @@ class Cluster:
         self.brokers: dict[int, Address] = {}
         self.proofs = MultiBatchProofs(settings)
         self.capture = capture  # the traffic index
+        self.throttle = LogThrottle()
         self.when_made_anew: list[Callable[[str], None]] = []  # called with the name of a topic that has another id now
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._ids: OrderedDict[str, bytes] = OrderedDict()
@@ -93,7 +98,26 @@ class Cluster:
         """Raises OperatorError."""
         login = None if sasl is None else make_login(sasl, SaslTable(key, self.name), self.limits)
         self._logins += [] if login is None else [login]
-        return Upstream(self.limits, tls=self.tls, login=login)
+        return Upstream(self.limits, tls=self.tls, login=login, contact=self.contact)
+
+    def prepare(self, settings: ClusterSettings, limits: Limits) -> Callable[[], None]:
+        """-> what applies other settings, and cannot fail: connections begin with them from then on.
+
+        Raises OperatorError.
+        """
+        made = None if _access(settings) == _access(self.settings) else Cluster(settings, limits)
+        return partial(self._apply, settings, limits, made)
+
+    def _apply(self, settings: ClusterSettings, limits: Limits, made: Cluster | None) -> None:
+        self.settings, self.bootstrap, self.limits = settings, settings.bootstrap, limits
+        self.proofs.use(settings)
+        if made is not None:
+            self.logs_in, self.has_principal, self.tls = made.logs_in, made.has_principal, made.tls
+            self._logins, self._may_have_tls = made._logins, None
+            self.upstream, self.anonymous = made.upstream, made.anonymous
+            self._upstreams |= made._upstreams  # open connections and their lanes may have names that are gone
+        for upstream in (self.upstream, self.anonymous, *self._upstreams.values()):
+            upstream.limits = limits
 
     def reread_secrets(self) -> list[Reread]:
         """Every login reads them anyway; this tells now whether the next one can."""
@@ -130,6 +154,21 @@ class Cluster:
             upstream, ConnectionInfo(connection=number, listener=listener, cluster=self.name, node=node)
         )
 
+    def status(self) -> dict[str, object]:
+        """For the admin listener: facts as JSON values."""
+        proofs = self.proofs.proofs()
+        return {
+            "name": self.name,
+            "id": self.cluster_id,
+            "bootstrap": [str(address) for address in self.bootstrap],
+            "brokers": {str(node): str(address) for node, address in sorted(self.brokers.items())},
+            "last_connect_failed": self.contact.failure,
+            "multi_batch": {
+                str(node): {"result": proof.result.value, "why": proof.why, "remedy": proof.remedy}
+                for node, proof in sorted(proofs.items())
+            },
+        }
+
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._names.get(topic_id)
 
@@ -138,8 +177,11 @@ class Cluster:
 
     def partition_name(self, topic: Topic, partition: int) -> str:
         """For logs."""
-        name = self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
-        return f"{name}-{partition}"
+        return f"{self.shown_topic(topic)}-{partition}"
+
+    def shown_topic(self, topic: Topic) -> str:
+        """Its name, or its id if the name is not known."""
+        return self.topic_name(topic) or topic.hex() if isinstance(topic, bytes) else topic
 
     def partition_count(self, topic: str) -> int | None:
         return self._partition_counts.get(topic)
@@ -166,11 +208,20 @@ class Cluster:
 
     def _identified(self, cluster_id: str) -> None:
         if self.cluster_id is not None:
-            what = "cluster %r has another id than before: %s, not %s: do its bootstrap addresses lead to two clusters?"
-            log.error(what, self.name, cluster_id, self.cluster_id)
+            self._log_other_id(self.cluster_id, cluster_id)
         self.cluster_id = cluster_id
         for identified in self.when_identified:
             identified(cluster_id)
+
+    def _log_other_id(self, former: str, now: str) -> None:
+        """With addresses of two clusters, each answer may change it."""
+        if (left_out := self.throttle.admit("cluster-id-changed", former, now)) is not None:
+            text = (
+                f"cluster {self.name!r} has another id than before: {now}, not {former}: do its bootstrap addresses "
+                f"lead to two clusters?{more_of_this_kind(left_out)}"
+            )
+            values = event(text, cluster=self.name, cluster_id=now, former_id=former, left_out=left_out or None)
+            log.error("cluster-id-changed", extra=values)
 
     async def asked(self) -> None:
         """Wait until the cluster's id is known, or cannot be: Shoal's state files may belong to another cluster."""
@@ -179,7 +230,10 @@ class Cluster:
 
     def _made_anew(self, name: str) -> None:
         """The topic was deleted and recreated."""
-        log.info("topic %s of cluster %r was made anew", name, self.name)
+        if (left_out := self.throttle.admit("topic-recreated", name)) is not None:
+            text = f"topic {name} of cluster {self.name!r} was made anew{more_of_this_kind(left_out)}"
+            values = event(text, cluster=self.name, topic=name, left_out=left_out or None)
+            log.info("topic-recreated", extra=values)
         for forget in self.when_made_anew:
             forget(name)
 
@@ -222,6 +276,10 @@ class Cluster:
         self.note_login(is_demanded=False)
         self.learn(metadata)
         return metadata
+
+
+def _access(settings: ClusterSettings) -> object:
+    return settings.tls, settings.sasl, settings.credentials
 
 
 def _context(name: str, tls: ClusterTls) -> TlsContext:

@@ -23,6 +23,7 @@ from shoal.protocol.multibatch.probe import Ask, Probe, ProbePlan
 from shoal.protocol.multibatch.proof import Proof, Result
 from shoal.proxy.config.settings import MultiBatch
 from shoal.proxy.errors import UpstreamLost
+from shoal.proxy.logs import event
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
@@ -75,8 +76,6 @@ class MultiBatchProofs:
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._name = settings.name
-        self._topic = settings.probe_topic
-        self._enabled = settings.multi_batch is MultiBatch.AUTO
         self._seconds = seconds
         self._now = clock
         self._known = KnownProofs()
@@ -84,6 +83,16 @@ class MultiBatchProofs:
         self._stamps: set[ProbeConnection] = set()
         self._proving: set[int] = set()
         self._leftovers: tuple[str, ...] = ()
+        self.use(settings)
+
+    def use(self, settings: ClusterSettings) -> None:
+        """From the next request on."""
+        self._topic = settings.probe_topic
+        self._enabled = settings.multi_batch is MultiBatch.AUTO
+        if not self._enabled:
+            self._known = KnownProofs()
+            self._vouched.clear()
+            self._stamps.clear()
 
     def may_send_sets(self, connection: ProbeConnection) -> bool:
         """Check it before every request with a set: the result is valid until the next await."""
@@ -126,12 +135,11 @@ class MultiBatchProofs:
             return
         self._forget(node_id)
         if self._known.withdrawn(node_id, why, self._now()):
-            log.warning(
-                "cluster %r: broker %d no longer takes several batches per request: %s; one by one again",
-                self._name,
-                node_id,
-                why,
+            text = (
+                f"cluster {self._name!r}: broker {node_id} no longer takes several batches per request: {why}; one by "
+                "one again"
             )
+            log.warning("sets-withdrawn", extra=event(text, cluster=self._name, node_id=node_id, detail=why))
 
     async def still_holds(self, node_id: int, exchange: Exchange) -> bool:
         """Whether the broker of a connection of Shoal's own is the proven one: sends two small requests over it.
@@ -193,16 +201,15 @@ class MultiBatchProofs:
         if not self._known.learned(node_id, proof, self._now()):
             return
         what = "several batches per partition and request" if proof.proven else "one batch per partition and request"
-        log.log(
-            _LEVELS.get(proof.result, logging.WARNING),
-            "cluster %r: broker %d gets %s: %s: %s%s",
-            self._name,
-            node_id,
-            what,
-            proof.result,
-            proof.why,
-            f" ({proof.remedy})" if proof.remedy else "",
+        remedy = f" ({proof.remedy})" if proof.remedy else ""
+        values = event(
+            f"cluster {self._name!r}: broker {node_id} gets {what}: {proof.result}: {proof.why}{remedy}",
+            cluster=self._name,
+            node_id=node_id,
+            result=proof.result.name.lower(),
+            detail=proof.why,
         )
+        log.log(_LEVELS.get(proof.result, logging.WARNING), "sets-proof", extra=values)
 
 
 async def _run(probe: Probe, connection: ProbeConnection, seconds: float) -> tuple[Proof, bool]:

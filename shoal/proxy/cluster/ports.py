@@ -84,7 +84,7 @@ class PortAssignments:
             if candidate not in taken:
                 return candidate
         raise NoPort(
-            f"listener {self._listener!r}: no port is left for broker {node_id} at {address} in "
+            f"no port is left for broker {node_id} at {address} in "
             f"{self._ports.first}-{self._ports.last}: set a larger range"
         )
 
@@ -106,7 +106,7 @@ class PortAssignments:
     def _unmapped(self, node_id: int, address: Address) -> str:
         known = ", ".join(f"{node} = {port}" for node, (port, _) in sorted(self.nodes.items()))
         return (
-            f"listener {self._listener!r}: broker {node_id} at {address} has no port in the listener's node ports "
+            f"broker {node_id} at {address} has no port in the listener's ports "
             f"({known or 'empty'}): add one for {node_id}"
         )
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from shoal.protocol.messages.produce import encode_produce_response
+from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.connection.keep_alive import KeepAlive
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from shoal.protocol.coalesce.joinable import Joinable
+    from shoal.protocol.coalesce.joinable import Joinable, WhyAlone
     from shoal.protocol.wire.types import Buffer, PartitionRef, Topic
     from shoal.proxy.connection.connection import Connection
 
@@ -37,6 +38,7 @@ class TakenRequest:
         "_node_endpoints",
         "_parts",
         "_throttle_ms",
+        "broker_seconds",
         "correlation_id",
         "member",
         "missing",
@@ -51,6 +53,7 @@ class TakenRequest:
         self.version = joinable.key.version
         self.silent = not joinable.key.acks
         self.missing = len(joinable.parts)
+        self.broker_seconds = 0.0  # for the slowest of the joined requests with its batches
         self.number = 0 if member.connection.tap is None else member.connection.tap.next_number()
         self._parts: dict[Topic, list[Buffer]] = {}
         self._throttle_ms = 0
@@ -81,7 +84,7 @@ class CoalescedClient:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.never_joined_because: str | None = None  # why this connection is never joined
+        self.never_joined_because: WhyAlone | None = None  # why this connection is never joined
         self.alone_until = -math.inf  # until then its requests may be retries
         # its next request is sent alone, after requests taken from others before that time
         self.behind: float | None = None
@@ -122,8 +125,12 @@ class CoalescedClient:
             return
         buffers: list[Buffer] = []
         while self._taken and not self._taken[0].missing:
-            answer = self._taken.popleft().answer()
+            taken = self._taken.popleft()
+            answer = taken.answer()
             self.connection.responses.held += bool(answer)
+            if self.connection.meter is not None:
+                size = sum(map(len, answer))
+                self.connection.meter.made(ApiKey.PRODUCE, taken.correlation_id, size, taken.broker_seconds)
             buffers += answer
         if buffers:
             self._send(buffers)

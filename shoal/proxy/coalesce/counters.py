@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.quantities import added, counted, reasons
+from shoal.proxy.config.quantities import added, codes, counted, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from shoal.protocol.coalesce.joinable import WhyAlone
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalesceStatistics", "CoalesceTally"]
@@ -26,7 +27,9 @@ class CoalesceStatistics:
     request_bytes: int = 0
     split_sets: int = 0  # refused as a whole, and retried batch by batch
     errors: int = 0  # partitions answered with an error
-    alone: Mapping[str, int] = field(default_factory=dict)  # produce requests that were not joined: reason -> count
+    alone: Mapping[WhyAlone, int] = field(
+        default_factory=dict
+    )  # produce requests that were not joined: reason -> count
 
     def since(self, earlier: PathStatistics | None) -> CoalesceStatistics:
         before = earlier if isinstance(earlier, CoalesceStatistics) else CoalesceStatistics()
@@ -48,7 +51,7 @@ class CoalesceStatistics:
 
     def values(self) -> dict[str, object]:
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return {**{f"coalesced_{name}": count for name, count in counts.items()}, "alone": self.alone}
+        return {**{f"coalesced_{name}": count for name, count in counts.items()}, "coalesced_alone": codes(self.alone)}
 
 
 _COUNTS = tuple(one.name for one in fields(CoalesceStatistics) if one.name != "alone")
@@ -64,7 +67,7 @@ class CoalesceTally:
     request_bytes: int = 0
     split_sets: int = 0
     errors: int = 0
-    alone: Counter[str] = field(default_factory=Counter)
+    alone: Counter[WhyAlone] = field(default_factory=Counter)
 
     def statistics(self) -> CoalesceStatistics:
         return CoalesceStatistics(

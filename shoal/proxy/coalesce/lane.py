@@ -26,6 +26,7 @@ from shoal.protocol.wire.error_codes import error_name
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.coalesce.index_rows import JoinedCapture
 from shoal.proxy.coalesce.sets import LaneClient
+from shoal.proxy.logs import REPEAT_SECONDS, event, more_of_this_kind
 from shoal.proxy.net.transport import PeerLost
 from shoal.proxy.net.upstream import UpstreamUnreachable
 from shoal.proxy.statistics import CloseCause
@@ -164,7 +165,8 @@ class Lane:
                 if joined is not None:
                     await self._exchange(task.client, joined)
         except Exception as error:  # an error of Shoal in one lane must not end the others
-            log.exception("%r: unexpected error", self)
+            if self._owner.listener.throttle.is_new_error(error, REPEAT_SECONDS):
+                log.exception("lane-unexpected-error", extra=event(f"{self!r}: unexpected error"))
             self._owner.broken(self, repr(error))
         finally:
             self._tasks -= 1
@@ -217,6 +219,7 @@ class Lane:
             client.close_if_lost()
         try:
             with trio.fail_after(max(self.key.timeout_ms, 0) / 1000 + _ANSWER_SECONDS):
+                sent_at = trio.current_time()
                 frame = await client.exchange(request)
             answer = read_joined_answer(frame, self.key, sets)
         except UpstreamUnreachable as error:
@@ -230,7 +233,7 @@ class Lane:
         else:
             if seen is not None:
                 seen.answered(joined, answer)
-            self._answered(joined, answer, frame)
+            self._answered(joined, answer, frame, trio.current_time() - sent_at)
             return
         if seen is not None:
             seen.lost(joined)
@@ -238,7 +241,7 @@ class Lane:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def _answered(self, joined: Joined, answer: JoinedAnswer, frame: bytes) -> None:
+    def _answered(self, joined: Joined, answer: JoinedAnswer, frame: bytes, seconds: float) -> None:
         members: dict[CoalescedClient, None] = {}
         for target, results in answer.results.items():
             for batch, (error_code, content) in zip(joined.sets[target], results, strict=True):
@@ -248,6 +251,7 @@ class Lane:
                     endpoints = self._owner.refused(taken, target, error_code, frame if answer.names_brokers else None)
                 self._count_split_batch(target, error_code)
                 taken.add_result(target, content, answer.throttle_ms, endpoints)
+                taken.broker_seconds = max(taken.broker_seconds, seconds)
                 members[taken.member] = None
         for target, error_code in answer.split.items():
             self._splits[target] = _Split(len(joined.sets[target]), error_code)
@@ -279,15 +283,25 @@ class Lane:
         elif cause is CloseCause.UPSTREAM_LOST:
             self._owner.sets.lost(self.bound_port)
         owners = {cast("TakenRequest", batch.owner).member for chosen in joined.sets.values() for batch in chosen}
-        log.warning(
-            "listener %r: a joined request to %s failed, %d client connections end: %s: %s",
-            self._owner.listener.name,
-            self.bound_port,
-            len(owners),
-            cause,
-            why,
-        )
+        self._log_failed(len(owners), cause, why)
         for member in owners:
             self.withdraw(member, silent=True)
             member.connection.abort(cause, why)
         self._owner.released(joined.size)
+
+    def _log_failed(self, connections: int, cause: CloseCause, why: str) -> None:
+        listener = self._owner.listener
+        left_out = listener.throttle.admit("joined-request-failed", self.bound_port, cause, why)
+        if left_out is None:
+            return
+        values = event(
+            f"listener {listener.name!r}: a joined request to {self.bound_port} failed, {connections} client "
+            f"connections end: {cause}: {why}{more_of_this_kind(left_out)}",
+            listener=listener.name,
+            node_id=self.bound_port.node_id,
+            connections=connections,
+            cause=cause.name.lower(),
+            detail=why,
+            left_out=left_out or None,
+        )
+        log.warning("joined-request-failed", extra=values)

@@ -26,7 +26,6 @@ ended with unanswered requests.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -54,21 +53,20 @@ from shoal.proxy.listener.plain import PLAIN_ROUTES
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from shoal.protocol.coalesce.joinable import Joinable, PartitionBatch
     from shoal.protocol.coalesce.policy import Joined
     from shoal.protocol.wire.types import Buffer, Topic
     from shoal.proxy.cluster.bound_port import BoundPort
     from shoal.proxy.coalesce.client import TakenRequest
+    from shoal.proxy.config.settings import CoalesceSettings, ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import Answer
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["CoalescePath"]
-
-log = logging.getLogger("shoal.coalesce")
 
 LARGEST_REQUEST = (
     64 * 1024
@@ -80,18 +78,20 @@ _SETTLE_SECONDS = (
 )
 _MAX_UNSETTLED = 10_000
 
-RETRY = "possible retry"
-LARGE = "large"
-OLD = "old version"
-TOO_MANY = "too many kinds of requests"
-SILENT = "acks=0 behind one that went alone"
-NAMELESS = "unknown topic id"
-BOOTSTRAP = "over a bootstrap port"
-AUTHENTICATED = "authenticated client"
-
 _AUTHENTICATION = (int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE))
 
 _plain_produce = PLAIN_ROUTES[ApiKey.PRODUCE].decide
+
+
+def _limits(settings: CoalesceSettings) -> JoinLimits:
+    return JoinLimits(
+        linger=settings.linger,
+        request_bytes=settings.request_bytes,
+        request_batches=settings.request_batches,
+        set_batches=settings.set_batches,
+        in_flight=settings.in_flight,
+        patience=settings.patience,
+    )
 
 
 class CoalescePath:
@@ -103,14 +103,7 @@ class CoalescePath:
         own = {int(ApiKey.PRODUCE): Route(decide=self._decide, takes=True)}
         sasl = dict.fromkeys(_AUTHENTICATION, Route(decide=self._authenticates))
         self.routes = table({**PLAIN_ROUTES, **own, **sasl})
-        self._limits = JoinLimits(
-            linger=self.settings.linger,
-            request_bytes=self.settings.request_bytes,
-            request_batches=self.settings.request_batches,
-            set_batches=self.settings.set_batches,
-            in_flight=self.settings.in_flight,
-            patience=self.settings.patience,
-        )
+        self._limits = _limits(self.settings)
         self._members: dict[Connection, CoalescedClient] = {}
         self._lanes: dict[LaneId, Lane] = {}
         self._sequences = SeenSequences()
@@ -120,10 +113,19 @@ class CoalescePath:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        pass
+
     def opened(self, connection: Connection) -> None:
         member = connection.backlog = self._members[connection] = CoalescedClient(connection)
         if connection.bound_port.node_id is None or connection.provisional:
-            member.never_joined_because = BOOTSTRAP
+            member.never_joined_because = WhyAlone.BOOTSTRAP
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return {"held_bytes": {"coalescing": self.held_bytes}}
+
+    def status(self) -> dict[str, object]:
+        return {"lanes": len(self._lanes), "held_bytes": self.held_bytes}
 
     def end(self) -> None:
         pass
@@ -148,15 +150,24 @@ class CoalescePath:
             self._unsettled.popitem(last=False)
 
     def _authenticates(self, connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
-        self._members[connection].never_joined_because = AUTHENTICATED
+        self._members[connection].never_joined_because = WhyAlone.AUTHENTICATED
         self.listener.complain(
-            "clients log in at the broker, so their requests are not joined: let them log in at Shoal ([listener.sasl])"
+            "clients-not-joined",
+            "clients log in at the broker, so their requests are not joined: let them log in at Shoal "
+            "([listener.sasl])",
         )
         route = PLAIN_ROUTES[read_request_prefix(first)[1]]
         return route.answer if route.decide is None else route.decide(connection, first)
 
     def statistics(self) -> tuple[PathStatistics, ...]:
         return (self.tally.statistics(),)
+
+    def use(self, settings: ListenerSettings) -> None:
+        self.settings = settings.coalescing
+        self._limits = _limits(self.settings)
+        for lane in self._lanes.values():
+            lane.policy.limits = self._limits
+            lane.nudge()
 
     def tick(self, now: float) -> None:
         """Keep brokers from closing the clients' own connections as idle."""
@@ -171,7 +182,7 @@ class CoalescePath:
         if member.never_joined_because is not None:
             return self._pass(member, first, member.never_joined_because)
         if version < OLDEST or size > LARGEST_REQUEST:
-            return self._pass(member, first, OLD if version < OLDEST else LARGE)
+            return self._pass(member, first, WhyAlone.OLD if version < OLDEST else WhyAlone.LARGE)
         if len(first) < SIZE_BYTES + size:
             return Decision.MORE
         header = read_request_header(first)
@@ -194,21 +205,21 @@ class CoalescePath:
             await learn_names(member.connection, client_id, unknown)
         member.asked_names = True
 
-    def _why_alone(self, member: CoalescedClient, found: Joinable, unknown: list[Topic]) -> str | None:
+    def _why_alone(self, member: CoalescedClient, found: Joinable, unknown: list[Topic]) -> WhyAlone | None:
         if unknown:
             self._unsettle(member.connection)  # the next request may be a retry with the topic's name
-            return NAMELESS
+            return WhyAlone.NAMELESS
         now = trio.current_time()
         client = member.connection.peer.host, member.connection.client_id
         if now < member.alone_until or (self._unsettled and now < self._unsettled.get(client, now)):
-            return RETRY
+            return WhyAlone.RETRY
         if not all(self._sequences.is_new(self._by_name(member, part), part.header) for part in found.parts):
-            return RETRY
+            return WhyAlone.RETRY
         full = len(self._lanes) >= MAX_LANES and _lane_of(member.connection, found) not in self._lanes
-        return TOO_MANY if full else None
+        return WhyAlone.TOO_MANY if full else None
 
     def _pass_alone(
-        self, member: CoalescedClient, first: memoryview, found: Joinable, why: str
+        self, member: CoalescedClient, first: memoryview, found: Joinable, why: WhyAlone
     ) -> Answer[Connection] | Decision | Wait | None:
         """Wait for requests of all clients that were taken for its partitions."""
         since = member.behind if member.behind is not None else trio.current_time()
@@ -225,7 +236,7 @@ class CoalescePath:
         return decision
 
     def _pass(
-        self, member: CoalescedClient, first: memoryview, why: str
+        self, member: CoalescedClient, first: memoryview, why: WhyAlone
     ) -> Answer[Connection] | Decision | Wait | None:
         """Send over the client's own connection, after its taken requests."""
         if member.unanswered:
@@ -233,11 +244,11 @@ class CoalescePath:
         assert _plain_produce is not None
         decision = _plain_produce(member.connection, first)
         if decision is not Decision.MORE:
-            self.tally.alone[str(why)] += 1
+            self.tally.alone[why] += 1
             if member.connection.tap is not None:
                 member.connection.tap.note(read_request_prefix(first)[3], raw(str(why)))
         if decision is Decision.SILENT and member.never_joined_because is None:
-            member.never_joined_because = SILENT  # no answer shows when the broker has handled it
+            member.never_joined_because = WhyAlone.SILENT  # no answer shows when the broker has handled it
         return decision
 
     def _take(self, member: CoalescedClient, found: Joinable, correlation_id: int) -> Decision | Wait:

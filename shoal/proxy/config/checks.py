@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.command_line import did_you_mean, listed
 from shoal.protocol.wire.errors import LocalProtocolError
 from shoal.proxy.config.access_checks import access_problems
 from shoal.proxy.config.identity import envelope_headers
 from shoal.proxy.config.login_checks import login_problems
-from shoal.proxy.config.parse import did_you_mean, listed
 from shoal.proxy.config.sasl_checks import check_cluster_sasl
 from shoal.proxy.config.security_checks import check_routing, check_tls
 from shoal.proxy.config.settings import (
@@ -21,6 +21,7 @@ from shoal.proxy.config.settings import (
     MIB,
     WILDCARDS,
     Mode,
+    OnGap,
     PortMap,
     PortRange,
 )
@@ -55,6 +56,7 @@ def check_settings(settings: Settings, where: Where) -> list[Problem]:
         *_port_conflicts(settings, where),
         *_positive(settings, where),
         *_sizes(settings, where),
+        *_gaps(settings, where),
         *_headers(settings, where),
         *_coalescing(settings, where),
         *_legacy(settings, where),
@@ -154,6 +156,8 @@ class _Binding(NamedTuple):
 
 def _port_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     bindings = [b for i, listener in enumerate(settings.listeners) for b in _bindings(listener, i, where)]
+    if (admin := settings.admin.listen) is not None:
+        bindings.append(_Binding(admin.host, admin.port, admin.port, "admin.listen"))
     for one, other in itertools.combinations(bindings, 2):
         same_host = one.host == other.host or {one.host, other.host} & set(WILDCARDS)
         if same_host and one.first <= other.last and other.first <= one.last:
@@ -277,7 +281,7 @@ def _log(settings: Settings) -> Iterator[Problem]:
 def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
     for index, listener in enumerate(settings.listeners):
         shallow = listener.shallow
-        if listener.mode == Mode.WRAP and shallow.min_batch_bytes > shallow.run_limit:
+        if listener.mode == Mode.WRAP and shallow.min_batch_bytes > shallow.run_limit > 0:
             what = f"{shallow.min_batch_bytes} is above run-limit ({shallow.run_limit}): nothing would ever be wrapped"
             yield Problem(where(index, "shallow.min-batch-bytes"), what)
         if listener.mode == Mode.WRAP and (problem := run_limit_problem(shallow, settings.limits)) is not None:
@@ -289,6 +293,13 @@ def _sizes(settings: Settings, where: Where) -> Iterator[Problem]:
                 "response"
             )
             yield Problem(where(index, "shallow.fetch-max-bytes"), what)
+
+
+def _gaps(settings: Settings, where: Where) -> Iterator[Problem]:
+    for index, listener in enumerate(settings.listeners):
+        if listener.mode is Mode.WRAP and listener.shallow.on_gap is OnGap.STOP and listener.mirrored_file is None:
+            what = 'is "stop": set state-dir, where gaps are acknowledged (shoal gaps)'
+            yield Problem(where(index, "shallow.on-gap"), what)
 
 
 def run_limit_problem(shallow: ShallowSettings, limits: Limits) -> str | None:

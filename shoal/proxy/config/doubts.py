@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.proxy.config.parse import is_loopback
 from shoal.proxy.config.security import ClientAuth
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ __all__ = ["doubts"]
 
 
 def doubts(settings: Settings) -> Iterator[str]:
+    if (admin := settings.admin.listen) is not None and not is_loopback(admin.host):
+        yield (
+            f"admin.listen: {admin} may be reached from other machines, and has no login: every client that reaches it "
+            "reads the status and the configuration, without its secrets (docs/security.md)"
+        )
     for listener in settings.listeners:
         for key, what in _of_principals(listener):
             yield f"listener {listener.name!r}: {key}: {what}"

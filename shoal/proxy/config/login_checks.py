@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shoal.proxy.config.parse import did_you_mean, listed
+from shoal.command_line import did_you_mean, listed
 from shoal.proxy.config.security import ClientAuth
 
 if TYPE_CHECKING:

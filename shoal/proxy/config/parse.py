@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.settings import Address, PortMap, PortRange
+from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.proxy.config.security import Network
 
@@ -18,10 +17,11 @@ __all__ = [
     "LOOPBACK",
     "check_regex",
     "check_topic",
-    "did_you_mean",
-    "listed",
+    "check_topic_part",
+    "is_loopback",
     "parse_address",
     "parse_addresses",
+    "parse_host",
     "parse_network",
     "parse_ports",
     "parse_size",
@@ -36,13 +36,20 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _SCHEMES = re.compile(r"[A-Za-z_]+://")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on this host."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
 def parse_address(text: str) -> Address:
     """`host:port`, `10.0.0.1:9092` or `[::1]:9092`."""
     entry = text.strip()
     if scheme := _SCHEMES.match(entry):
         raise ValueError(f"{entry!r}: write host:port without {scheme.group()!r}")
     host, colon, port = entry.rpartition(":")
-    if not colon or not host:
+    if not host and (port.isdigit() or colon):
+        raise ValueError(f"{entry!r} has no host: write host:port, for example {_example(entry)}")
+    if not colon:
         raise ValueError(f"{entry!r} has no port: write host:port, for example {_example(entry)}")
     return Address(_host(host, entry), _port(port, entry))
 
@@ -65,6 +72,24 @@ def _host(host: str, entry: str) -> str:
     return "0.0.0.0" if host == "*" else host
 
 
+def parse_host(text: str) -> str:
+    """A host that clients connect to: a name, or an IPv4 or IPv6 address."""
+    entry = text.strip()
+    bare = entry[1:-1] if entry.startswith("[") and entry.endswith("]") else entry
+    if ":" in bare and _IPV6.match(bare) and bare.count(":") > 1:
+        host = bare
+    else:
+        name, colon, port = entry.rpartition(":")
+        if colon and name and port.isdigit():
+            raise ValueError(f"{entry!r}: write the host without the port, for example {name}")
+        if not _HOST.match(entry):
+            raise ValueError(f"{entry!r} is not a host name: write one name or address, for example shoal.example")
+        host = entry
+    if host in ("*", *WILDCARDS):
+        raise ValueError(f"{entry!r} is every address of this machine: write the one that clients use")
+    return host
+
+
 def _port(port: str, entry: str) -> int:
     if not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
         raise ValueError(f"{entry!r}: port {port!r} is not a number from 1 to 65535")
@@ -73,7 +98,12 @@ def _port(port: str, entry: str) -> int:
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
     """`a:9092,b:9092` or a list of such entries; at least one, no duplicates."""
-    entries = [entry for part in ([text] if isinstance(text, str) else text) for entry in part.split(",")]
+    parts = [text] if isinstance(text, str) else text
+    for part in parts:
+        if len(several := re.split(r"[;|\s]+(?=[^,;|\s])", part.strip().replace(", ", ","))) > 1:
+            together = ",".join(x.strip(",") for x in several)
+            raise ValueError(f"{part!r}: separate addresses with commas: {together}")
+    entries = [entry for part in parts for entry in part.split(",")]
     addresses = tuple(parse_address(entry) for entry in entries if entry.strip())
     if not addresses:
         raise ValueError("no address given: write host:port[,host:port...]")
@@ -85,8 +115,10 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[Address, ...]:
 
 def parse_ports(value: str | Mapping[str, int]) -> PortRange | PortMap:
     """`19093-19192`, or a table of node id -> port."""
+    if not value:
+        raise ValueError('is empty: write the ports for the brokers, such as "19093-19192" or { 1 = 19093 }')
     if not isinstance(value, str):
-        return PortMap(ports={_node_id(node): _port(str(port), f"node {node}") for node, port in value.items()})
+        return PortMap(ports={_node_id(node): _port(str(port), f"{node} = {port}") for node, port in value.items()})
     first, dash, last = value.replace(" ", "").partition("-")
     if not dash:
         raise ValueError(f"{value!r} is not a range: write first-last, for example 19093-19192")
@@ -113,7 +145,9 @@ def parse_size(value: int | str) -> int:
 
 
 def check_regex(text: str) -> str:
-    """Returns `text` if it is a regular expression."""
+    """Returns `text` if it is a regular expression. The empty one is a forgotten value."""
+    if not text:
+        raise ValueError('"" matches everything: write ".*" if that is meant')
     try:
         re.compile(text)
     except re.error as error:
@@ -128,15 +162,11 @@ def check_topic(text: str) -> str:
     return text
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean "x"? ` or nothing."""
-    by_form = {name.lower().replace("_", "-"): name for name in known}
-    close = difflib.get_close_matches(word.lower().replace("_", "-"), by_form, n=1, cutoff=0.6)
-    return f'did you mean "{by_form[close[0]]}"? ' if close else ""
-
-
-def listed(words: Iterable[str]) -> str:
-    return ", ".join(words) or "(none)"
+def check_topic_part(text: str) -> str:
+    """Returns `text` if a topic's name may have it: an alias of a cluster, a prefix."""
+    if not _TOPIC.match(text):
+        raise ValueError(f"{text!r} cannot be part of a topic's name: 1 to 249 letters, digits, '.', '_' and '-'")
+    return text
 
 
 def parse_network(text: str) -> Network:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["added", "counted", "megabytes", "rate", "reasons"]
+__all__ = ["added", "codes", "counted", "megabytes", "rate", "reasons"]
+
+
+Code = TypeVar("Code", bound=StrEnum)
 
 
 def counted(count: int, noun: str) -> str:
@@ -29,11 +33,16 @@ def rate(size: int, seconds: float) -> str:
     return f"{megabytes(int(size / seconds) if seconds > 0 else 0)}/s"
 
 
-def reasons(counts: Mapping[str, int]) -> str:
+def reasons(counts: Mapping[Code, int]) -> str:
     return ", ".join(f"{why}: {count:,}" for why, count in counts.items())
 
 
-def added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+def codes(counts: Mapping[Code, int]) -> dict[str, int]:
+    """For machines: the name of each member instead of its text."""
+    return {why.name.lower(): count for why, count in counts.items()}
+
+
+def added(now: Mapping[Code, int], before: Mapping[Code, int]) -> dict[Code, int]:
     """Reason -> increase, the most frequent reason first; only reasons that increased."""
-    more = {str(why): count - before.get(why, 0) for why, count in now.items()}
+    more = {why: now.get(why, 0) - before.get(why, 0) for why in {**before, **now}}
     return dict(sorted(((why, count) for why, count in more.items() if count), key=lambda item: -item[1]))

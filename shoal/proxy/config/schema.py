@@ -11,14 +11,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from shoal.command_line import did_you_mean, listed
 from shoal.protocol.schema.api import API
 from shoal.proxy.config.parse import (
     check_regex,
     check_topic,
-    did_you_mean,
-    listed,
     parse_address,
     parse_addresses,
+    parse_host,
     parse_network,
     parse_ports,
     parse_size,
@@ -29,17 +29,20 @@ from shoal.proxy.config.settings import (
     ApiKey,
     CaptureSettings,
     Directory,
+    HostName,
     NodePorts,
+    RawCaptureSettings,
     Regex,
+    Settings,
     Size,
     Tags,
     TopicName,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["ConfigKey", "ValueFormat", "choices_of", "form_of", "is_table", "item_of", "keys_of"]
+__all__ = ["ConfigKey", "ValueFormat", "choices_of", "form_of", "is_table", "item_of", "key_of", "keys_of", "tables"]
 
 
 class ValueFormat(NamedTuple):
@@ -57,6 +60,7 @@ _FORMS: Mapping[Any, ValueFormat] = {
     Size: ValueFormat(int | str, parse_size),
     Regex: ValueFormat(str, check_regex),
     TopicName: ValueFormat(str, check_topic),
+    HostName: ValueFormat(str, parse_host),
     Directory: ValueFormat(str, lambda text: Path(text).expanduser()),
     Tags: ValueFormat(dict[str, str], dict),
     Address: ValueFormat(str, parse_address),
@@ -76,6 +80,7 @@ _KEYS = {
     "advertised_host": "advertise",
     "advertised_port": "advertise-port",
     "producers_file": None,
+    "mirrored_file": None,
     "raw_capture": None,
 }
 _KINDS: Mapping[str, Any] = {"host": Address}
@@ -96,6 +101,29 @@ def keys_of(settings: type) -> Mapping[str, ConfigKey]:
             has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
             keys[name] = ConfigKey(field.name, kind, not has_default or field.name in _REQUIRED)
     return keys | _FURTHER.get(settings, {})
+
+
+def key_of(field: str) -> str:
+    """The key of a field, for messages; a computed field has its own name."""
+    return _SHOWN.get(field) or _KEYS.get(field) or field.replace("_", "-")
+
+
+_SHOWN = {"port": "listen", "raw_capture": "capture.raw"}
+
+
+@cache
+def tables() -> tuple[tuple[str, type], ...]:
+    """Every table of the file: (its title, such as `[listener.tls]`, the settings)."""
+    return tuple(_tables("", Settings))
+
+
+def _tables(path: str, settings: type) -> Iterator[tuple[str, type]]:
+    for name, key in keys_of(settings).items():
+        table = RawCaptureSettings if key.kind is None else item_of(key.kind) or key.kind
+        if is_table(table):
+            inner = f"{path}.{name}" if path else name
+            yield (f"[[{inner}]]" if item_of(key.kind) else f"[{inner}]"), table
+            yield from _tables(inner, table)
 
 
 def _without_none(kind: Any) -> Any:

@@ -8,7 +8,7 @@ Sizes are bytes, times are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 (schema.py resolves it)
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -32,12 +32,14 @@ __all__ = [
     "MIB",
     "WILDCARDS",
     "Address",
+    "AdminSettings",
     "ApiKey",
     "CaptureSettings",
     "ClusterSettings",
     "CoalesceSettings",
     "Codec",
     "Directory",
+    "Drain",
     "Isolation",
     "LegacySettings",
     "Limits",
@@ -46,6 +48,7 @@ __all__ = [
     "Mode",
     "MultiBatch",
     "NodePorts",
+    "OnGap",
     "PortMap",
     "PortRange",
     "RawCaptureSettings",
@@ -73,6 +76,7 @@ DEFAULT_MIRROR_CLIENTS = r"\|replication-consumer$"
 Size = Annotated[int, "size"]  # bytes, or "512KiB"
 Regex = Annotated[str, "regular expression"]
 TopicName = Annotated[str, "topic"]
+HostName = Annotated[str, "host"]  # for clients: no wildcard
 ApiKey = Annotated[int, "api"]  # its name
 Directory = Annotated[Path, "directory"]  # relative to the directory of shoal.toml
 Codec = Literal["gzip", "snappy", "lz4", "zstd"]
@@ -102,9 +106,21 @@ class SetCompression(StrEnum):
     NONE = "none"
 
 
+class Drain(StrEnum):
+    """What Shoal does after SIGTERM."""
+
+    AT_ONCE = "at-once"  # accept nothing, answer what was asked, end
+    UNTIL_CLIENTS_GONE = "until-clients-gone"  # serve until the clients have gone; then the same
+
+
 class Isolation(StrEnum):
     READ_COMMITTED = "read-committed"
     READ_UNCOMMITTED = "read-uncommitted"
+
+
+class OnGap(StrEnum):
+    REPORT = "report"  # a mirror that passes over source records is logged
+    STOP = "stop"  # and gets nothing more of the partition until an operator acknowledges it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +166,7 @@ class ShallowSettings:
     same_cluster: bool = False  # the pair's cluster may be the source cluster
     any_producer: bool = False  # evidence counts from any producer (protocol/shallow/interlock/way_back.py)
     unpaired: bool = False  # wrap without an unwrap listener in this process
+    on_gap: OnGap = OnGap.REPORT  # what happens to a partition of which a mirror passes over records
     evidence_seconds: float = 60.0  # envelopes must arrive at the pair within this time
     evidence_bytes: Size = 64 * MIB  # and before this many bytes are outstanding
     producer_slots: int = (
@@ -226,7 +243,7 @@ class ListenerSettings:
     host: str = "127.0.0.1"
     port: int = 9092
     nodes: NodePorts = field(default_factory=lambda: PortMap(ports={}))
-    advertised_host: str | None = None  # None: `host`; for a wildcard, the address that the client connected to
+    advertised_host: HostName | None = None  # None: `host`; for a wildcard, the address that the client connected to
     mode: Mode = Mode.PLAIN
     pair: str | None = None  # wrap: the name of the unwrap listener that the mirror produces to
     shallow: ShallowSettings = field(default_factory=ShallowSettings)
@@ -235,6 +252,7 @@ class ListenerSettings:
     legacy: bool = False  # plain: serve clients that are too old for the brokers
     legacy_options: LegacySettings = field(default_factory=LegacySettings)
     producers_file: Path | None = None  # unwrap: the sequences of idempotent mirrors, kept over restarts
+    mirrored_file: Path | None = None  # wrap: what mirrors have copied, kept over restarts
     max_connections: int = 10_000  # two descriptors and ~40 KiB each
     tls: ListenerTls | None = None  # None: plaintext
     routing: Routing = Routing.PORTS
@@ -265,7 +283,9 @@ class Limits:
     frame_timeout: float = 60.0  # for an incomplete frame
     stall_timeout: float = 600.0  # for a peer that reads nothing; connections.max.idle.ms of a broker
     idle_timeout: float | None = None  # brokers close idle connections themselves (connections.max.idle.ms)
-    drain_seconds: float = 10.0  # after SIGTERM, before connections are closed
+    drain: Drain = Drain.AT_ONCE
+    drain_wait_seconds: float = 15.0  # until-clients-gone; with drain-seconds below Kubernetes' 30 s
+    drain_seconds: float = 10.0  # after SIGTERM and this wait, before connections are closed
     linger_seconds: float = 30.0  # a held request may finish for this long after its client disconnects
     close_seconds: float = 5.0  # time to flush the remaining side after the other closes
     keepalive_idle: int = 60
@@ -284,6 +304,14 @@ class LogSettings:
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["human", "json"] = "human"
     report_every: float = 5.0  # seconds between traffic summaries; 0 = none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings:
+    """The admin listener: health, status and metrics over HTTP (docs/metrics.md). It has no login."""
+
+    listen: Address | None = None  # None: off
+    topic_labels: bool = False  # metrics of mirrored partitions name topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,10 +345,25 @@ class Settings:
     listeners: tuple[ListenerSettings, ...]
     limits: Limits = field(default_factory=Limits)
     log: LogSettings = field(default_factory=LogSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
     capture: CaptureSettings | None = None  # None: off
     tags: Tags = field(default_factory=dict)  # of all listeners and captures
     raw_capture: RawCaptureSettings | None = None
     state_dir: Directory | None = None  # as configured
+
+    def with_state_files(self) -> Settings:
+        """Each listener has its files in `state_dir`."""
+        return replace(self, listeners=tuple(self._with_state_files(listener) for listener in self.listeners))
+
+    def _with_state_files(self, listener: ListenerSettings) -> ListenerSettings:
+        nodes, producers_file, mirrored_file, directory = listener.nodes, None, None, self.state_dir
+        if isinstance(nodes, PortRange):
+            nodes = replace(nodes, state_file=directory and directory / f"{listener.name}.json")
+        if directory is not None and listener.mode is Mode.UNWRAP:
+            producers_file = directory / f"{listener.name}.producers"
+        if directory is not None and listener.mode is Mode.WRAP:
+            mirrored_file = directory / f"{listener.name}.mirrored"
+        return replace(listener, nodes=nodes, producers_file=producers_file, mirrored_file=mirrored_file)
 
     @property
     def has_tls(self) -> bool:

@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from shoal.command_line import did_you_mean, listed
 from shoal.proxy.config.checks import check_settings
-from shoal.proxy.config.parse import did_you_mean, listed
-from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of
+from shoal.proxy.config.schema import form_of, is_table, item_of, keys_of, tables
 from shoal.proxy.config.security import Routing
 from shoal.proxy.config.settings import (
     Address,
     ListenerSettings,
     Mode,
-    PortRange,
+    NodePorts,
     RawCaptureSettings,
     Settings,
     ShallowSettings,
+    Size,
+    Tags,
 )
 from shoal.proxy.errors import OperatorError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["load_config", "read_config"]
+__all__ = ["load_config", "read_config", "where_in_toml"]
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ T = TypeVar("T")
 def load_config(path: Path) -> Settings:
     """Raises `OperatorError` if the file cannot be read or is invalid."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise OperatorError.of(str(path), f"cannot be read: {reason}; give the configuration with -c FILE") from None
@@ -50,13 +52,15 @@ def read_config(text: str, path: Path) -> Settings:
         file = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise OperatorError.of(str(path), f"is not valid TOML: {error}") from None
+    except RecursionError:
+        raise OperatorError.of(str(path), "is not valid TOML: it is nested too deeply") from None
     reader = _Reader(path.parent)
     settings, raw_capture = reader.table("", file, Settings), reader.raw_capture(file.get("capture"))
     if problems := reader.unknown or reader.problems:
         raise _in_file(path, problems)
     assert settings is not None
     settings = _complete(dataclasses.replace(settings, raw_capture=raw_capture))
-    if problems := [*_needs(file["listener"], settings.listeners)] or check_settings(settings, _where_in_toml):
+    if problems := [*_needs(file["listener"], settings.listeners)] or check_settings(settings, where_in_toml):
         raise _in_file(path, problems)
     return settings
 
@@ -65,26 +69,19 @@ def _in_file(path: Path, problems: Iterable[Problem]) -> OperatorError:
     return OperatorError(tuple(Problem(f"{path}: {problem.where}", problem.what) for problem in problems))
 
 
-def _where_in_toml(index: int, key: str) -> str:
+def where_in_toml(index: int, key: str) -> str:
     return f"listener[{index}].{key}"
 
 
 def _complete(settings: Settings) -> Settings:
     """Adds the top-level values to every listener."""
-    return dataclasses.replace(
-        settings, listeners=tuple(_listener(listener, settings) for listener in settings.listeners)
+    listeners = tuple(
+        dataclasses.replace(
+            listener, shallow=dataclasses.replace(listener.shallow, tags={**settings.tags, **listener.shallow.tags})
+        )
+        for listener in settings.listeners
     )
-
-
-def _listener(listener: ListenerSettings, settings: Settings) -> ListenerSettings:
-    nodes, producers_file = listener.nodes, None
-    if settings.state_dir is not None:
-        if isinstance(nodes, PortRange):
-            nodes = dataclasses.replace(nodes, state_file=settings.state_dir / f"{listener.name}.json")
-        if listener.mode is Mode.UNWRAP:
-            producers_file = settings.state_dir / f"{listener.name}.producers"
-    shallow = dataclasses.replace(listener.shallow, tags={**settings.tags, **listener.shallow.tags})
-    return dataclasses.replace(listener, nodes=nodes, producers_file=producers_file, shallow=shallow)
+    return dataclasses.replace(settings, listeners=listeners).with_state_files()
 
 
 # A table of a listener that has no effect without another key.
@@ -99,7 +96,19 @@ def _needs(tables: list[Mapping[str, object]], listeners: Iterable[ListenerSetti
     for index, (table, listener) in enumerate(zip(tables, listeners, strict=True)):
         for key, (has, what) in _NEEDED.items():
             if key in table and not has(listener):
-                yield Problem(_where_in_toml(index, key), what)
+                yield Problem(where_in_toml(index, key), what)
+        yield from _without_effect(index, table, listener.mode)
+
+
+def _without_effect(index: int, table: Mapping[str, object], mode: Mode) -> Iterator[Problem]:
+    shallow = table.get("shallow", {})
+    for key in shallow if isinstance(shallow, dict) and mode is not Mode.PLAIN else ():
+        if mode is not (used_by := Mode.UNWRAP if key in _OF_UNWRAP else Mode.WRAP):
+            what = f'has no effect with mode = "{mode}": move it to the listener with mode = "{used_by}"'
+            yield Problem(where_in_toml(index, f"shallow.{key}"), what)
+
+
+_OF_UNWRAP = ("producer-slots", "plain-compression")  # the other keys of [listener.shallow] are for wrap
 
 
 class _Reader:
@@ -112,7 +121,7 @@ class _Reader:
 
     def table(self, path: str, table: Mapping[str, object], settings: type[T]) -> T | None:
         keys, prefix = keys_of(settings), f"{path}." if path else ""
-        self.unknown += [_unknown(f"{prefix}{key}", key, keys) for key in table if key not in keys]
+        self.unknown += [_unknown(f"{prefix}{key}", key, keys, settings) for key in table if key not in keys]
         values = {}
         for name, key in keys.items():
             if name in table and key.kind is not None:
@@ -144,7 +153,7 @@ class _Reader:
                 return form.parse(map(self._value, places, value, repeat(item)))
             value = form.parse(value)
         except msgspec.ValidationError as error:
-            self.problems.append(_mistyped(path, str(error)))
+            self.problems.append(_mistyped(path, str(error), written, kind))
             return None
         except ValueError as error:
             self.problems.append(Problem(path, str(error)))
@@ -163,22 +172,53 @@ def _listener_at(host: Address, **values: Any) -> ListenerSettings:
 _MADE: Mapping[type, Callable[..., Any]] = {ListenerSettings: _listener_at, ShallowSettings: ShallowSettings.of}
 
 
-def _unknown(path: str, key: str, known: Iterable[str]) -> Problem:
-    return Problem(path, f"unknown key; {did_you_mean(key, known)}known keys here: {listed(known)}")
+def _unknown(path: str, key: str, known: Iterable[str], settings: type) -> Problem:
+    """A key of another table is often in the wrong place: the table is missing, or one with a key after it."""
+    owners = [title for title, table in tables() if table is not settings and key.replace("_", "-") in keys_of(table)]
+    hint = did_you_mean(key, known)
+    if owners and f'"{key.replace("_", "-")}"' not in hint:
+        hint = f"{key.replace('_', '-')} is a key of {' and '.join(owners[:3])}; "
+    return Problem(path, f"unknown key; {hint}known keys here: {listed(known)}")
 
 
-def _mistyped(path: str, error: str) -> Problem:
+def _mistyped(path: str, error: str, written: object, kind: Any) -> Problem:
     match = _EXPECTED.match(error)
     assert match is not None
-    what = match["what"]
+    what, place = match["what"], match["path"] or ""
     for name, plain in _TYPE_NAMES.items():
         what = what.replace(name, plain)
-    return Problem(f"{path}{match['path'] or ''}", what[:1].lower() + what[1:])
+    if place == "[...]" and isinstance(written, dict):
+        place = f".{_wrong_key(written, form_of(kind).written)}"
+    example = _EXAMPLES.get(kind, "")
+    return Problem(f"{path}{place}", what[:1].lower() + what[1:] + (f": write {example}" if example else ""))
+
+
+def _wrong_key(table: dict[str, object], form: Any) -> str:
+    """msgspec does not name the key of a wrong value."""
+    for key, value in table.items():
+        try:
+            msgspec.convert({key: value}, form)
+        except msgspec.ValidationError:
+            return key
+    return "?"
+
+
+_EXAMPLES: Mapping[Any, str] = {
+    NodePorts: 'a range such as "19093-19192", or a port for each node id, such as { 1 = 19093 }',
+    Tags: 'text in quotes, such as { team = "a" }',
+    Address: 'host:port, such as "127.0.0.1:19092"',
+    tuple[Address, ...]: 'host:port, such as "kafka-1:9092,kafka-2:9092"',
+    Size: 'bytes, or a size such as "8MiB"',
+    bool: "true or false, without quotes",
+    int: "a number without quotes",
+    float: "a number without quotes",
+}
 
 
 _EXPECTED = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _TYPE_NAMES = {
     "`": "",
+    " | ": " or ",
     "object": "a table",
     "array": "an array",
     "str": "text",

@@ -38,6 +38,8 @@ from shoal.proxy.cluster.ports import NoPort
 from shoal.proxy.config.settings import Address, Mode
 from shoal.proxy.connection.broker_session import SessionRenewal
 from shoal.proxy.connection.client_session import ClientSession, LoginAtBroker, NotAllowed, credentials_of
+from shoal.proxy.connection.clients import FirstUses
+from shoal.proxy.connection.meter import Meter
 from shoal.proxy.connection.pending import OwnRequest, PendingAnswer
 from shoal.proxy.connection.request_pump import RequestPump
 from shoal.proxy.connection.response_pump import ResponsePump
@@ -45,6 +47,7 @@ from shoal.proxy.connection.routes import Decision
 from shoal.proxy.connection.state import Event, State, after
 from shoal.proxy.connection.timeouts import Progress, Timeouts
 from shoal.proxy.errors import UpstreamFault, UpstreamLost
+from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.net.transport import (
     VIEW,
     PeerLost,
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.client_session import Guest
     from shoal.proxy.connection.listener_api import ListenerApi
     from shoal.proxy.connection.pace import Pace
-    from shoal.proxy.connection.pending import Answer, Backlog, Gate
+    from shoal.proxy.connection.pending import Answer, Backlog, Gate, InFlight
     from shoal.proxy.connection.pump import Pump
     from shoal.proxy.net.client import Client
     from shoal.proxy.net.transport import Buffer
@@ -96,16 +99,18 @@ class Connection:
         self.cluster = listener.cluster
         self.limits = listener.limits
         self.throttle = listener.throttle
-        self.routes = listener.path.routes if listener.login is None else listener.login.routes
+        self.routes = listener.routes if listener.login is None else listener.login.routes
         self._first_routes = listener.gate  # None: the client id is allowed
         self.peer = client.peer
         self._client = client.transport
         self.session: ClientSession | None = None  # None: the client has yet to log in at Shoal
         self.client_id: str | None = None
+        self.first_uses = FirstUses()
         self.pace: Pace | None = listener.pacing.pace()
         self.context: object = None
         self.backlog: Backlog | None = None  # requests that the path takes and answers itself
-        self.in_flight: deque[int | PendingAnswer] = deque()
+        self.in_flight: deque[InFlight] = deque()
+        self.meter = None if listener.apis is None else Meter(listener.apis)
         self.asked = 0
         self.state = State.SILENT
         self.handling = False  # a route's handler runs
@@ -114,7 +119,7 @@ class Connection:
         self._was_reset = False  # by the client, without a FIN
         self.cause: CloseCause | None = None
         self.detail = ""
-        self.timeouts = Timeouts()
+        self.timeouts = Timeouts(trio.current_time())
         self.scope = trio.CancelScope()
         self._request_scope = trio.CancelScope()
 
@@ -130,7 +135,7 @@ class Connection:
             if self.cause in GENTLE:
                 await self._close_gently()
         except Exception as error:  # an error in one connection must not end the others
-            log.exception("%r: unexpected error", self)
+            self._log_unexpected(error)
             self.note(CloseCause.INTERNAL, repr(error))
         finally:
             self._close()
@@ -193,6 +198,11 @@ class Connection:
         if self.connected:
             self._use_routes()
 
+    def first_use(self, first: Buffer) -> None:
+        """The first request of an API and version."""
+        if self._first_routes is None:
+            self.listener.clients.first_use(self, self.listener.name, first)
+
     def client_id_allowed(self) -> None:
         """It passes the listener's first routes."""
         self._first_routes = None
@@ -206,6 +216,10 @@ class Connection:
             self.requests.allow_large_frames()
 
     @property
+    def shown_client_id(self) -> str:
+        return "no client id" if self.client_id is None else f"client id {self.client_id}"
+
+    @property
     def principal(self) -> str | None:
         return None if self.session is None else self.session.principal
 
@@ -215,6 +229,7 @@ class Connection:
         self.client_out, self.upstream_out = SendSide(self._client), SendSide(self._broker)
         self.requests = RequestPump(self, self._client, self.upstream_out)
         self.responses = ResponsePump(self, self._broker, self.client_out)
+        self.requests.meter = self.responses.meter = self.meter
         self.renewal = SessionRenewal(upstream.session, self.requests, self._ask_to_log_in, self._cannot_log_in_again)
         self._use_routes()
         self.connected = True
@@ -294,6 +309,11 @@ class Connection:
         self.note(cause, detail)
         self.scope.cancel()
 
+    def drain_within(self, seconds: float) -> None:
+        """`drain`, and end after this time whatever is left."""
+        self.drain()
+        self._end_within(seconds)
+
     def drain(self) -> None:
         """Read no further request; end when all requests that were read are answered."""
         if self.state.precedes_open:
@@ -312,8 +332,7 @@ class Connection:
         if self.connected:
             assert self.listener.login is not None
             self.requests.use(self.listener.login.expired)
-        self.drain()
-        self._end_within(self.limits.drain_seconds)
+        self.drain_within(self.limits.drain_seconds)
 
     def _report(self, event: Event) -> None:
         self.state = after(self.state, event)
@@ -352,23 +371,40 @@ class Connection:
         if self.connected:
             self.listener.path.closed(self)
         self.note(CloseCause.SHUTDOWN)
+        self.listener.clients.ended(self)
         self.cluster.proofs.ended(self)
         assert self.cause is not None
         subject = f"{self.bound_port} {self.cause} {self.detail}"
         kind = self.bound_port, self.cause
         is_loud = self.cause in LOUD and self.throttle.is_news(subject, COMPLAINT_SECONDS, kind)
-        log.log(
-            logging.WARNING if is_loud else logging.DEBUG,
-            "listener %r: connection of %s (client id %s%s) to %s ended: %s%s",
-            self.listener.name,
-            self.peer,
-            self.client_id,
-            f", principal {self.principal}" if self.principal is not None else "",
-            self.bound_port,
-            self.cause,
-            (f": {self.detail}" if self.detail else "") + (self.throttle.left_out(kind) if is_loud else ""),
-        )
+        level = logging.WARNING if is_loud else logging.DEBUG
+        if log.isEnabledFor(level):
+            self._log_end(level, self.throttle.left_out(kind) if is_loud else 0)
         self.listener.ended(self, self.cause)
+
+    def _log_end(self, level: int, left_out: int) -> None:
+        assert self.cause is not None
+        principal = f", principal {self.principal}" if self.principal is not None else ""
+        detail = f": {self.detail}" if self.detail else ""
+        values = event(
+            f"listener {self.listener.name!r}: connection of {self.peer} ({self.shown_client_id}{principal}) to "
+            f"{self.bound_port} ended: {self.cause}{detail}{more_of_this_kind(left_out)}",
+            listener=self.listener.name,
+            peer=str(self.peer),
+            client_id=self.client_id,
+            principal=self.principal,
+            cluster=self.cluster.name,
+            node_id=self.bound_port.node_id,
+            cause=self.cause.name.lower(),
+            detail=self.detail or None,
+            left_out=left_out or None,
+        )
+        log.log(level, "connection-ended", extra=values)
+
+    def _log_unexpected(self, error: Exception) -> None:
+        if self.throttle.is_new_error(error, COMPLAINT_SECONDS):
+            values = event(f"{self!r}: unexpected error", listener=self.listener.name, client_id=self.client_id)
+            log.exception("connection-unexpected-error", extra=values)
 
     # -- for the routes --------------------------------------------------------------------------------------------
 
@@ -403,6 +439,8 @@ class Connection:
         if not isinstance(answer, Decision):
             self._expect(buffers, answer)
         await self._send_upstream(buffers, note)
+        if self.meter is not None and answer is not Decision.SILENT:
+            self.meter.forwarded(read_request_prefix(buffers[0])[3])
 
     async def post(
         self, buffers: Sequence[Buffer], *, note: RequestAnnotation = OWN, gate: Gate | None = None
@@ -418,6 +456,8 @@ class Connection:
         self.asked += 1
         if gate is not None:
             self.responses.read_to_gate()
+        if self.meter is not None:
+            self.meter.own_sent()
         await self._send_upstream(buffers, note)
         return asked
 
@@ -463,6 +503,8 @@ class Connection:
 
     async def reply(self, buffers: Sequence[Buffer]) -> None:
         """From a handler: answer the client instead of the broker, after the answers to all earlier requests."""
+        if self.meter is not None:
+            self.meter.replied(sum(map(len, buffers)))
         if self.responses.quiet:
             await self.client_out.send_all(buffers)
         else:
@@ -470,7 +512,10 @@ class Connection:
 
     def _expect(self, buffers: Sequence[Buffer], answer: Answer[Connection] | None) -> None:
         _, key, version, correlation_id = read_request_prefix(buffers[0])
-        self.in_flight.append(correlation_id if answer is None else PendingAnswer(correlation_id, key, version, answer))
+        if answer is not None:
+            self.in_flight.append(PendingAnswer(correlation_id, key, version, answer))
+        else:
+            self.in_flight.append(correlation_id if self.meter is None else (correlation_id, self.meter.apis[key]))
 
     async def _send_upstream(self, buffers: Sequence[Buffer], note: RequestAnnotation | None) -> None:
         if self.requests.without_answers:  # not the state: an abort of our own shows nothing of the broker

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from shoal.proxy.connection.pending import C
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.config.settings import Address, Limits, ListenerSettings
     from shoal.proxy.connection.client_session import ClientSession
+    from shoal.proxy.connection.clients import Clients
+    from shoal.proxy.connection.meter import ApiTable
     from shoal.proxy.connection.pace import Pacing
     from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.logs import LogThrottle
@@ -27,6 +31,9 @@ class Path(Protocol[C]):
 
     routes: RouteTable[C]
 
+    def begin(self) -> None:
+        """Before the first client: from now on its files are this process's. Raises OperatorError."""
+
     def opened(self, connection: C) -> None:
         """A client has sent its first bytes, and its broker is connected."""
 
@@ -35,7 +42,16 @@ class Path(Protocol[C]):
     def tick(self, now: float) -> None:
         """Called every second."""
 
+    def use(self, settings: ListenerSettings) -> None:
+        """New settings, as far as they are applied live or to new connections (`config/changes.py`)."""
+
     def statistics(self) -> tuple[PathStatistics, ...]: ...
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        """Present quantities beside the counters: by metric, then by label."""
+
+    def status(self) -> dict[str, object]:
+        """What /status of the admin listener says beside the counters: facts as JSON values, by name."""
 
     def end(self) -> None:
         """The listener is closed, and so are its connections."""
@@ -73,6 +89,16 @@ class ListenerApi(Protocol[C]):
     @property
     def path(self) -> Path[C]: ...
     @property
+    def clients(self) -> Clients: ...
+    @property
+    def apis(self) -> ApiTable | None:
+        """Counters by API; None: they are not counted."""
+
+    @property
+    def routes(self) -> RouteTable[C]:
+        """Those of the path, and the listener's own."""
+
+    @property
     def pacing(self) -> Pacing: ...
     @property
     def gate(self) -> RouteTable[C] | None:
@@ -89,8 +115,8 @@ class ListenerApi(Protocol[C]):
     def learn(self, frame: Buffer, version: int) -> None:
         """Read from a Metadata answer what shallow mirroring and the index need."""
 
-    def complain(self, what: str) -> None:
-        """Log an error that may recur on every connection, at a limited rate."""
+    def complain(self, event_id: str, text: str, /, **values: object) -> None:
+        """Log an error that may recur on every connection, at a limited rate. `values`: the event's other fields."""
 
     def ended(self, connection: C, cause: CloseCause) -> None:
         """Both sockets of a connection are closed."""

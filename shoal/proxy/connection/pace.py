@@ -13,6 +13,7 @@ No task serves a queue: one of the waiting clients keeps the time.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from typing import Final
 
@@ -41,13 +42,17 @@ class Flow:
 class Limit:
     """`rate`: bytes per second."""
 
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self.turn_bytes = max(_LEAST_TURN, min(_MOST_TURN, int(rate * _TURN_SECONDS)))
+    def __init__(self, rate: float) -> None:
+        self.use(rate)
         self._free_at = 0.0  # when what was read may have been read
         self._sparse: deque[Flow] = deque()  # clients that have not used their quantum
         self._greedy: deque[Flow] = deque()
         self._keeper: Flow | None = None  # keeps the time for all
+
+    def use(self, rate: float) -> None:
+        """From the next read on; infinite: no limit."""
+        self.rate = rate
+        self.turn_bytes = int(max(_LEAST_TURN, min(_MOST_TURN, rate * _TURN_SECONDS)))
 
     def allowance(self, flow: Flow, now: float) -> int:
         """Bytes of one read. Without a turn, a client that was idle may read little while others wait."""
@@ -107,6 +112,18 @@ class Pacing:
         self._all = None if bytes_per_second is None else Limit(bytes_per_second)
         self._client_rate = client_bytes_per_second
         self._clients: OrderedDict[str | None, Limit] = OrderedDict()
+
+    def use(self, bytes_per_second: int | None, client_bytes_per_second: int | None) -> None:
+        """Connections that are limited get the new rates; those that are not stay so."""
+        if self._all is not None:
+            self._all.use(bytes_per_second or math.inf)
+        if bytes_per_second is None or self._all is None:
+            self._all = None if bytes_per_second is None else Limit(bytes_per_second)
+        for limit in self._clients.values():
+            limit.use(client_bytes_per_second or math.inf)
+        if client_bytes_per_second is None:
+            self._clients.clear()
+        self._client_rate = client_bytes_per_second
 
     def pace(self) -> Pace | None:
         """For a new connection; None: nothing is limited."""

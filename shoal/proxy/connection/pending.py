@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from shoal.proxy.net.transport import Buffer
+    from shoal.proxy.statistics import ApiCounters
 
 __all__ = [
     "Answer",
@@ -26,6 +27,7 @@ __all__ = [
     "Edit",
     "Gate",
     "Hold",
+    "InFlight",
     "OwnAnswer",
     "OwnRequest",
     "PendingAnswer",
@@ -149,4 +151,6 @@ class Backlog(Protocol):
 
 
 Gate: TypeAlias = "Callable[[int], Awaitable[None]]"
+InFlight: TypeAlias = "int | tuple[int, ApiCounters] | PendingAnswer"
+"""An entry of the queue: of an answer that passes, the correlation id, and with a meter the counters of its API."""
 Answer: TypeAlias = Edit[C] | Hold[C] | OwnAnswer | Token | OwnRequest

@@ -27,12 +27,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.proxy.logs import event
 from shoal.proxy.net.fast_lane import Watch, until
 from shoal.proxy.net.transport import BUFFER_SIZE, VIEW, PeerLost, SendSide, buffered_by
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from shoal.proxy.connection.meter import Meter, Sends
     from shoal.proxy.connection.pace import Pace
     from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, Transport
@@ -42,7 +44,6 @@ __all__ = ["FrameStop", "Pump"]
 log = logging.getLogger("shoal.connection")
 
 _PAUSE_SECONDS = 0.01
-_COMPLAINT = "a connection waits for what is there (%r): this is an error in Shoal, please report it"
 _COMPLAINT_SECONDS = 60.0
 _MOST_IDLE = 2  # waits that did not yield: one wait may follow another
 _MOST_ROUNDS = 64  # all waits: other tasks may be faster each time
@@ -98,8 +99,11 @@ class _RepeatedWait:
             self._turns = self._now()
 
     def _complain(self, wait: Unfinished) -> None:
-        if self._throttle.is_news(_COMPLAINT, _COMPLAINT_SECONDS):
-            log.error(_COMPLAINT, wait.finish)
+        if self._throttle.is_news("wait-without-reason", _COMPLAINT_SECONDS):
+            text = (
+                f"a connection waits for what is there ({wait.finish!r}): this is an error in Shoal, please report it"
+            )
+            log.error("wait-without-reason", extra=event(text))
 
 
 class Pump(ABC):
@@ -113,6 +117,7 @@ class Pump(ABC):
         "carry",
         "ended",
         "filling",
+        "meter",
         "must_yield",
         "out",
         "received",
@@ -126,7 +131,8 @@ class Pump(ABC):
         self.source = source
         self._watch = Watch(source.fileno(), buffered_by(source))
         self._receive_into = source.recv_into
-        self.out = out
+        self.out: Sends = out
+        self.meter: Meter | None = None
         self.carry = b""
         self.remaining = 0
         self.received = 0

@@ -10,13 +10,14 @@ import trio
 from shoal.protocol.schema.headers import (
     REQUEST_PREFIX,
     SIZE_BYTES,
-    peek_client_id,
+    read_request_api,
     read_request_header,
     read_request_prefix,
     read_size,
 )
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.framing import check_frame_size
+from shoal.proxy.connection.clients import may_be_read
 from shoal.proxy.connection.pending import PendingAnswer, Token
 from shoal.proxy.connection.pump import FrameStop, Pump
 from shoal.proxy.connection.routes import Decision, Wait
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.pace import Pace
-    from shoal.proxy.connection.pending import Answer, Backlog
+    from shoal.proxy.connection.pending import Answer, Backlog, InFlight
     from shoal.proxy.connection.routes import Route, RouteTable
     from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import SendSide, Transport
@@ -40,6 +41,9 @@ _SMALLEST = REQUEST_PREFIX - SIZE_BYTES  # request header v0 (ControlledShutdown
 
 # Limit of the first bytes that a route may ask for: in Produce, acks follow two strings of at most 32 KiB.
 _PEEK_LIMIT = 128 * 1024
+
+# Routes that a connection keeps by API and version. Clients use some ten, tools for administration some forty.
+_MOST_KNOWN = 64
 
 
 class Answers(Protocol):
@@ -62,14 +66,15 @@ class Guest(Protocol):
 class Owner(Protocol):
     """The connection, for this pump."""
 
-    client_id: str | None
+    def first_use(self, first: memoryview) -> None:
+        """The client uses this API and version for the first time."""
 
     @property
     def guest(self) -> Guest: ...
     @property
     def pace(self) -> Pace | None: ...
     @property
-    def in_flight(self) -> deque[int | PendingAnswer]: ...
+    def in_flight(self) -> deque[InFlight]: ...
     @property
     def limits(self) -> Limits: ...
     @property
@@ -80,6 +85,8 @@ class Owner(Protocol):
     def backlog(self) -> Backlog | None: ...
     @property
     def responses(self) -> Answers: ...
+    @property
+    def client_out(self) -> SendSide: ...
 
     def handling_request(self) -> AbstractContextManager[None]: ...
 
@@ -95,6 +102,7 @@ class RequestPump(Pump, Generic[C]):
         "_enough",
         "_frame_limit",
         "_in_flight",
+        "_known",
         "_limits",
         "_room",
         "_routes",
@@ -110,6 +118,7 @@ class RequestPump(Pump, Generic[C]):
         self._connection = connection
         self._in_flight = connection.in_flight
         self._routes: RouteTable[C] = connection.routes
+        self._known: dict[int, Route[C] | None] = {}  # by `read_request_api`: the versions used so far; None: it passes
         self._limits = connection.limits
         self._frame_limit = connection.limits.frame_bytes
         if connection.guest.is_stranger:
@@ -154,6 +163,7 @@ class RequestPump(Pump, Generic[C]):
     def use(self, routes: RouteTable[C]) -> None:
         """From the next request on."""
         self._routes = routes
+        self._known = {}
 
     def log_in_at(self, due: float | None) -> None:
         """Shoal must log in again at that time, before another request; None: never."""
@@ -216,29 +226,42 @@ class RequestPump(Pump, Generic[C]):
             pos += remaining
         if self.login_due is not None and end - pos >= REQUEST_PREFIX and trio.current_time() >= self.login_due:
             return pos, _wait_before_frame(self._connection.log_in_again)
-        limit, routes, queue = self._frame_limit, self._routes, self._in_flight
-        backlog = self._connection.backlog
+        limit, known, queue = self._frame_limit, self._known, self._in_flight
+        backlog, meter = self._connection.backlog, self.meter
         while end - pos >= REQUEST_PREFIX and not self.tokens:
-            size, key, version, correlation_id = read_request_prefix(view, pos)
+            size, api, correlation_id = read_request_api(view, pos)
             if not _SMALLEST <= size <= limit:
                 self._refuse(size, view[pos:end])
-            route = routes.get(key)
+            try:
+                route = known[api]
+            except KeyError:
+                first = view[pos : min(end, pos + SIZE_BYTES + size)]
+                if not may_be_read(first):
+                    return pos, None
+                route = self._first_use(api, first)
             if backlog is not None and backlog.unanswered and (route is None or not route.takes):
                 return pos, _wait_before_frame(backlog.settled)
-            if route is None or version < route.since:
-                decision = None
-            else:
+            decision = None
+            if route is not None:
                 decision = self._decide(route, view[pos : min(end, pos + SIZE_BYTES + size)], size)
-            if decision is None:
+            if route is None or decision is None:
                 queue.append(correlation_id)
             else:
                 if isinstance(decision, Wait):
                     return pos, _wait_before_frame(decision.until)
                 if not isinstance(decision, Decision):
-                    queue.append(PendingAnswer(correlation_id, key, version, decision))
+                    queue.append(PendingAnswer(correlation_id, api >> 16, api & 0xFFFF, decision))
                 elif decision is not Decision.SILENT:
-                    assert route is not None
-                    return pos, self._stopped(decision, route, size)
+                    return pos, self._stopped(decision, route, size, api >> 16, correlation_id)
+            if meter is not None:
+                counters = meter.apis[api >> 16]
+                counters.requests += 1
+                counters.request_bytes += SIZE_BYTES + size
+                if decision is None:
+                    queue[-1] = correlation_id, counters
+                if not counters.requests & counters.mask and decision is not Decision.SILENT:
+                    incomplete = pos + SIZE_BYTES + size > end
+                    meter.sample(self, counters, correlation_id, is_incomplete=incomplete)
             self.requests += 1
             pos += SIZE_BYTES + size
             if pos > end:
@@ -248,18 +271,33 @@ class RequestPump(Pump, Generic[C]):
             self.must_yield = True
         return self._tokens(view, pos, end), None
 
-    def _stopped(self, decision: Decision, route: Route[C], size: int) -> FrameStop | None:
-        if decision is Decision.HOLD:
-            return self._held(route, size)
-        if decision is Decision.TAKEN:
-            self.requests += 1
-            return FrameStop(SIZE_BYTES + size, (), None)
-        return None
+    def _first_use(self, api: int, first: memoryview) -> Route[C] | None:
+        """-> the route of this API and version; None: it passes."""
+        _, key, version, _ = read_request_prefix(first)
+        route = self._routes.get(key)
+        if route is not None and version < route.since:
+            route = None
+        self._connection.first_use(first)
+        if len(self._known) < _MOST_KNOWN:
+            self._known[api] = route
+        return route
+
+    def _stopped(
+        self, decision: Decision, route: Route[C], size: int, key: int, correlation_id: int
+    ) -> FrameStop | None:
+        if decision is Decision.MORE:
+            return None
+        stop = self._held(route, size) if decision is Decision.HOLD else FrameStop(SIZE_BYTES + size, (), None)
+        self.requests += 1
+        if self.meter is not None:
+            counters = self.meter.apis[key]
+            counters.requests += 1
+            counters.request_bytes += SIZE_BYTES + size
+            if decision is Decision.TAKEN and not counters.requests & counters.mask:
+                self.meter.take(counters, correlation_id)
+        return stop
 
     def _decide(self, route: Route[C], first: memoryview, size: int) -> Answer[C] | Decision | Wait | None:
-        if self._connection.client_id is None:
-            # taken from the first request with a route; every client starts with such a request
-            self._connection.client_id = peek_client_id(first)
         if route.decide is None:
             return Decision.HOLD if route.handle is not None else route.answer
         decision = route.decide(self._connection, first)
@@ -273,14 +311,18 @@ class RequestPump(Pump, Generic[C]):
                 f"a request of {size} bytes is larger than what is held (limits.held_request_bytes = "
                 f"{self._limits.held_request_bytes})"
             )
-        self.requests += 1
         return FrameStop(SIZE_BYTES + size, None, partial(self._handle, route))
 
     async def _handle(self, route: Route[C], frame: bytearray) -> None:
         connection = self._connection
         assert route.handle is not None
+        meter = self.meter
+        handled = None if meter is None else meter.handler_begins(frame)
+        sent = 0 if meter is None else connection.client_out.sent
         with connection.handling_request():
             await route.handle(connection, frame, read_request_header(frame))
+        if meter is not None and handled is not None:
+            meter.handler_ends(handled, connection.client_out.sent - sent)
 
     def _tokens(self, view: memoryview, pos: int, end: int) -> int:
         """Pass SASL tokens; -> end of the last one."""

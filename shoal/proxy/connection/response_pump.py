@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.settings import Limits
     from shoal.proxy.connection.client_session import LoginAtBroker
-    from shoal.proxy.connection.pending import Gate, Skimmer
+    from shoal.proxy.connection.pending import Gate, InFlight, Skimmer
     from shoal.proxy.logs import LogThrottle
     from shoal.proxy.net.transport import Buffer, SendSide, Transport
 
@@ -37,7 +37,7 @@ class Owner(Protocol):
     """The connection, for this pump."""
 
     @property
-    def in_flight(self) -> deque[int | PendingAnswer]: ...
+    def in_flight(self) -> deque[InFlight]: ...
     @property
     def limits(self) -> Limits: ...
     @property
@@ -121,7 +121,7 @@ class ResponsePump(Pump):
             pos, frame_stop = self._go_on(view, pos, end)
             if frame_stop is not None:
                 return pos, frame_stop
-        queue = self._in_flight
+        queue, meter = self._in_flight, self.meter
         while end - pos >= RESPONSE_PREFIX:
             size, correlation_id = read_response_prefix(view, pos)
             if not queue:
@@ -132,7 +132,7 @@ class ResponsePump(Pump):
                 if correlation_id != entry or size < _SMALLEST:
                     _refuse(f"{entry}", size, correlation_id, view[pos:end])
                 self.opaque += 1
-            else:
+            elif isinstance(entry, PendingAnswer):
                 if isinstance(entry.answer, Token):
                     queue.appendleft(entry)
                     pos = self._token(view, pos, end)
@@ -143,11 +143,22 @@ class ResponsePump(Pump):
                 if correlation_id != entry.correlation_id or size < _SMALLEST:
                     which = f"{entry.correlation_id} (API key {entry.api_key} v{entry.api_version})"
                     _refuse(which, size, correlation_id, view[pos:end])
+                if meter is not None:
+                    meter.special(self, entry, SIZE_BYTES + size)
                 if stop := self._special(entry, view[pos : min(end, pos + SIZE_BYTES + size)], SIZE_BYTES + size):
                     return pos, stop
                 if self._skimmer is not None:
                     self.remaining = SIZE_BYTES + size
                     return self.scan(view, pos, end)
+            else:
+                due, counters = entry
+                if correlation_id != due or size < _SMALLEST:
+                    _refuse(f"{due}", size, correlation_id, view[pos:end])
+                self.opaque += 1
+                counters.answers += 1
+                counters.answer_bytes += SIZE_BYTES + size
+                if meter is not None and correlation_id in meter.samples:
+                    meter.answer_begins(self, correlation_id)
             pos += SIZE_BYTES + size
             if pos > end:
                 self.remaining = pos - end
@@ -219,6 +230,8 @@ class ResponsePump(Pump):
         """Process a held answer that is complete."""
         answer = entry.answer
         self._current = None
+        if self.meter is not None:
+            self.meter.is_complete(self, entry)
         if isinstance(answer, OwnRequest):
             answer.deliver(frame)
         elif isinstance(answer, Hold):
@@ -263,7 +276,7 @@ def _pieces(edited: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     return [edited] if isinstance(edited, (bytes, bytearray, memoryview)) else edited
 
 
-def _is(entry: int | PendingAnswer, kind: type[object]) -> bool:
+def _is(entry: InFlight, kind: type[object]) -> bool:
     return isinstance(entry, PendingAnswer) and isinstance(entry.answer, kind)
 
 

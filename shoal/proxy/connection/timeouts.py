@@ -59,15 +59,28 @@ _Watched = tuple[_Still, bool, int, float | None, CloseCause, str]
 class Timeouts:
     """Since when each part of one connection makes no progress."""
 
-    __slots__ = ("_broker_reads", "_client_reads", "_handler", "_idle", "_request", "_response")
+    __slots__ = (
+        "_broker_reads",
+        "_client_reads",
+        "_handler",
+        "_idle",
+        "_received",
+        "_request",
+        "_response",
+        "heard_at",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, now: float = 0.0) -> None:
+        self.heard_at = now  # when the client has last sent something, to a second
+        self._received = 0
         self._request, self._response = _Still(), _Still()
         self._broker_reads, self._client_reads = _Still(), _Still()
         self._handler, self._idle = _Still(), _Still()
 
     def check(self, progress: Progress, limits: Limits, now: float) -> tuple[CloseCause, str] | None:
         """Why the connection must end; None if it need not. Call it about once a second."""
+        if progress.received != self._received:
+            self._received, self.heard_at = progress.received, now
         for still, awaited, moved, limit, cause, what in self._watched(progress, limits):
             seconds = still.seconds(awaited, moved, now)
             if limit is not None and seconds >= limit:

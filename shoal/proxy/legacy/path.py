@@ -34,10 +34,11 @@ from shoal.proxy.legacy.translated import answer_translated
 from shoal.proxy.listener.plain import PlainPath
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.wire.types import Buffer
+    from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.connection.pending import Answer, PendingAnswer
@@ -94,8 +95,10 @@ class LegacyPath:
             decision = _of_base(below, connection, first, version)
             if not 0 <= version <= newest or decision is Decision.MORE or isinstance(decision, Wait):
                 return decision
-            self.clients.asked(connection, key, version)
-            return Decision.HOLD if version < ours else checked or decision
+            if version >= ours:
+                return checked or decision
+            self.clients.translated(connection)
+            return Decision.HOLD
 
         return Route(decide=decide, handle=self._handles.get(key), takes=below.takes)
 
@@ -105,11 +108,7 @@ class LegacyPath:
         def decide(connection: Connection, first: memoryview) -> Answer[Connection] | Decision | Wait | None:
             _, _, version, _ = read_request_prefix(first)
             decision = _of_base(below, connection, first, version)
-            if not isinstance(decision, Edit):
-                return decision
-            if 0 <= version <= newest_spoken(ApiKey.API_VERSIONS):
-                self.clients.asked(connection, ApiKey.API_VERSIONS, version)
-            return Edit(partial(_offer, decision))
+            return Edit(partial(_offer, decision)) if isinstance(decision, Edit) else decision
 
         return Route(decide=decide, handle=below.handle)
 
@@ -125,13 +124,19 @@ class LegacyPath:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        self.base.begin()
+
     def opened(self, connection: Connection) -> None:
         self.base.opened(connection)
 
     def closed(self, connection: Connection) -> None:
         self.fetches.closed(connection)
-        self.clients.closed(connection)
         self.base.closed(connection)
+
+    def use(self, settings: ListenerSettings) -> None:
+        self.settings = self.fetches.settings = settings.legacy_options
+        self.base.use(settings)
 
     def tick(self, now: float) -> None:
         self.clients.tick(now)
@@ -139,6 +144,14 @@ class LegacyPath:
 
     def statistics(self) -> tuple[PathStatistics, ...]:
         return (self.fetches.statistics(), *self.base.statistics())
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        below = self.base.gauges()
+        held = {**below.get("held_bytes", {}), "legacy": self.fetches.budget.size - self.fetches.budget.free}
+        return {**below, "held_bytes": held}
+
+    def status(self) -> dict[str, object]:
+        return {**self.base.status(), "legacy_clients": self.clients.status()}
 
     def end(self) -> None:
         self.clients.tick(float("inf"))

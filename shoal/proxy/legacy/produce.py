@@ -17,7 +17,6 @@ answer, so nothing is split.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from functools import partial
 from time import thread_time
@@ -61,8 +60,6 @@ if TYPE_CHECKING:
     Sets = Mapping[TopicPartition, Sequence[Buffer]]
 
 __all__ = ["MAX_PLAIN", "LegacyProduces"]
-
-log = logging.getLogger("shoal.legacy")
 
 MAX_PLAIN = MAX_DECOMPRESSED  # bytes of a set
 _BYTES_HERE = 32 * 1024  # limit of a request that is converted at once: about 2 ms of small messages
@@ -134,7 +131,15 @@ def _log_refused(connection: Connection, header: RequestHeader, conversion: Conv
         (topic, partition), reason = refused[0]
         more = f" (and {len(refused) - 1} more of this request)" if len(refused) > 1 else ""
         what = f"produced by client {header.client_id!r} to {topic!r}-{partition}, refused: {reason}{more}"
-        connection.listener.complain(f"message set {what}")
+        connection.listener.complain(
+            "legacy-messages-refused",
+            f"message set {what}",
+            client_id=header.client_id,
+            topic=topic,
+            partition=partition,
+            error=reason,
+            partitions=len(refused),
+        )
 
 
 def _result_of_shoal(one: UpConverted | Refused) -> Produced | None:

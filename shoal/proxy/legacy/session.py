@@ -225,8 +225,16 @@ class FetchSession:
         self._tally.fetch_errors += 1
         connection = self._connection
         connection.listener.complain(
-            f"{topic!r}-{number} cannot be sent to client id {connection.client_id!r} at {connection.peer} from offset "
-            f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}"
+            "legacy-records-not-sent",
+            f"{topic!r}-{number} cannot be sent to {connection.peer} ({connection.shown_client_id}) from offset "
+            f"{failure.offset} on ({failure.kind}: {failure.text}): {_WAYS_OUT[failure.kind]}",
+            topic=topic,
+            partition=number,
+            client_id=connection.client_id,
+            peer=str(connection.peer),
+            offset=failure.offset,
+            failure=failure.kind.name.lower(),
+            detail=failure.text,
         )
         java_0_9 = self._header.api_version == _JAVA_0_9
         return self._error_for_client(ErrorCode.TOPIC_AUTHORIZATION_FAILED if java_0_9 else _FAILURES[failure.kind])

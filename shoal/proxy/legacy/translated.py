@@ -92,7 +92,9 @@ async def _ask_coordinator(
         with open_client(connection.cluster.upstream_with(credentials), [address]) as client:
             return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await client.exchange(request))
     except (PeerLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
-        connection.listener.complain(f"offsets of group {group!r} are at the coordinator {address}: {error}")
+        text = f"offsets of group {group!r} are at the coordinator {address}: {error}"
+        values = {"group": group, "broker": str(address), "error": str(error)}
+        connection.listener.complain("legacy-coordinator-failed", text, **values)
         return None
 
 

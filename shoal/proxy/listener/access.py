@@ -7,24 +7,22 @@ gets its own routes, or ends.
 from __future__ import annotations
 
 import re
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from shoal.protocol.schema.headers import REQUEST_PREFIX, SIZE_BYTES, peek_client_id, read_size
+from shoal.protocol.schema.headers import has_client_id, peek_client_id
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.connection.routes import ANY_VERSION, Decision, Route, Wait
+from shoal.proxy.listener.addresses import Networks
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.proxy.config.security import AccessSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.routes import RouteTable
 
 __all__ = ["first_routes"]
-
-_LENGTH = Struct(">h")
 
 
 def first_routes(settings: AccessSettings) -> RouteTable[Connection] | None:
@@ -34,30 +32,39 @@ def first_routes(settings: AccessSettings) -> RouteTable[Connection] | None:
     return _Gate(_ClientIds(settings.client_ids or (".*",)))
 
 
+def still_allowed(settings: AccessSettings) -> Callable[[Connection], bool]:
+    """Whether an open connection would be let in. What is not known of it yet is checked later."""
+    networks, ids = Networks(settings.addresses), _ClientIds(settings.client_ids or (".*",))
+
+    def allowed(connection: Connection) -> bool:
+        session = connection.session
+        return (
+            (not networks or connection.peer.host in networks)
+            and (session is None or not settings.principals or session.principal in settings.principals)
+            and (connection.client_id is None or ids.allows(connection.client_id))
+        )
+
+    return allowed
+
+
 class _ClientIds:
     def __init__(self, expressions: Sequence[str]) -> None:
         self._allowed = re.compile("|".join(f"(?:{one})" for one in expressions), re.DOTALL)
 
+    def allows(self, client_id: str | None) -> bool:
+        return self._allowed.fullmatch(client_id or "") is not None
+
     def decide(self, connection: Connection, first: memoryview) -> Decision | Wait:
-        if not _has_client_id(first):
+        if not has_client_id(first):
             return Decision.MORE
         client_id = connection.client_id = peek_client_id(first)
-        if not self._allowed.fullmatch(client_id or ""):
-            connection.note(CloseCause.CLIENT_ID_REFUSED, repr(client_id))
+        if not self.allows(client_id):
+            connection.note(CloseCause.CLIENT_ID_REFUSED, "none" if client_id is None else repr(client_id))
             raise RemoteProtocolError(f"client id {client_id!r}")
         if connection.pace is not None:
             connection.pace.belongs_to(client_id)
         connection.client_id_allowed()
         return Wait(_at_once)  # then the request is scanned again
-
-
-def _has_client_id(first: memoryview) -> bool:
-    """Its bytes have arrived, or the request ends before it (ControlledShutdown v0)."""
-    start = REQUEST_PREFIX + _LENGTH.size
-    if len(first) < start:
-        return len(first) >= SIZE_BYTES + int(read_size(first)[0])
-    (length,) = _LENGTH.unpack_from(first, REQUEST_PREFIX)
-    return len(first) >= start + int(length)
 
 
 async def _at_once() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.proxy.listener.addresses import Group, Networks, group_of
 from shoal.proxy.statistics import CloseCause
@@ -64,11 +64,14 @@ class Strangers:
     """Connections of all listeners that have yet to log in."""
 
     def __init__(self, limits: Limits) -> None:
-        self._most = limits.unauthenticated
-        self._most_per_address = limits.unauthenticated_per_address
+        self.use(limits)
         self._of: dict[Group, int] = {}
         self._failed: deque[tuple[float, Group]] = deque()  # they count until this time
         self.count = 0
+
+    def use(self, limits: Limits) -> None:
+        self._most = limits.unauthenticated
+        self._most_per_address = limits.unauthenticated_per_address
 
     def refusal(self, group: Group | None, now: float) -> CloseCause | None:
         """Why one more cannot be accepted. None for an address that is not known yet."""
@@ -112,6 +115,15 @@ class Admission:
     """The decisions of one listener."""
 
     def __init__(self, settings: ListenerSettings, strangers: Strangers, idle_addresses: int = IDLE_ADDRESSES) -> None:
+        self.use(settings)
+        self._idle_addresses = idle_addresses
+        self._addresses: dict[Group, _Address] = {}  # with connections
+        self._idle: OrderedDict[Group, _Address] = OrderedDict()  # without, the oldest first
+        self.strangers = strangers
+        self.connections = 0
+
+    def use(self, settings: ListenerSettings) -> None:
+        """From now on; clients that are connected stay."""
         access: AccessSettings = settings.access
         self._allowed = Networks(access.addresses)
         self._most = settings.max_connections
@@ -119,11 +131,6 @@ class Admission:
         self._rate = access.new_connections_per_second
         self._burst = max((self._rate or 0.0) * BURST_SECONDS, 1.0)
         self._counts_addresses = self._most_per_address is not None or self._rate is not None
-        self._idle_addresses = idle_addresses
-        self._addresses: dict[Group, _Address] = {}  # with connections
-        self._idle: OrderedDict[Group, _Address] = OrderedDict()  # without, the oldest first
-        self.strangers = strangers
-        self.connections = 0
 
     def admit(self, host: str | None, now: float, *, stranger: bool) -> Guest | CloseCause:
         """None: the address is that of a load balancer, and the client's own follows (`Guest.comes_from`)."""
@@ -138,7 +145,7 @@ class Admission:
         self.connections += 1
         guest = Guest(self, group)
         if group is not None:
-            self._enter(group, now)
+            guest._counted = self._enter(group, now)
         if stranger:
             guest.is_stranger = True
             self.strangers.enter(group)
@@ -163,18 +170,20 @@ class Admission:
                 return CloseCause.TOO_FAST
         return None
 
-    def _enter(self, group: Group, now: float) -> None:
+    def _enter(self, group: Group, now: float) -> bool:
+        """-> whether the address counts."""
         if not self._counts_addresses:
-            return
+            return False
         address = self._addresses.get(group)
         if address is None:
             address = self._addresses[group] = self._idle.pop(group, _Address(self._burst, now))
         address.connections += 1
         address.tokens -= 1.0
+        return True
 
-    def _leave(self, group: Group | None) -> None:
+    def _leave(self, group: Group | None, *, counted: bool) -> None:
         self.connections -= 1
-        if group is None or not self._counts_addresses:
+        if group is None or not counted:
             return
         address = self._addresses[group]
         address.connections -= 1
@@ -189,11 +198,12 @@ class Admission:
 class Guest:
     """One accepted connection."""
 
-    __slots__ = ("_admission", "_group", "is_stranger", "login_by")
+    __slots__ = ("_admission", "_counted", "_group", "is_stranger", "login_by")
 
     def __init__(self, admission: Admission, group: Group | None) -> None:
         self._admission = admission
         self._group = group
+        self._counted = False  # for its address
         self.is_stranger = False
         self.login_by = math.inf  # when a stranger's time is over
 
@@ -207,7 +217,7 @@ class Guest:
             admission.strangers.enter(group if refusal is None else self._group)
         if refusal is not None:
             return refusal
-        admission._enter(group, now)
+        self._counted = admission._enter(group, now)
         self._group = group
         return None
 
@@ -221,13 +231,33 @@ class Guest:
         if self.is_stranger:
             self.is_stranger = False
             self._admission.strangers.leave(self._group, None if by_broker else now)
-        self._admission._leave(self._group)
+        self._admission._leave(self._group, counted=self._counted)
+
+
+class RefusalLine(NamedTuple):
+    """`connections`: since the last line of this cause. `peer`: the last of them. `setting`: that refuses them."""
+
+    cause: CloseCause
+    connections: int
+    peer: str
+    setting: str
+
+    @property
+    def text(self) -> str:
+        number = "one connection" if self.connections == 1 else f"{self.connections:,} connections, the last"
+        return f"refused {number} from {self.peer}: {self.cause} ({self.setting})"
 
 
 class Refusals:
     """Refused connections that the log has yet to show: at most one line per cause in `REPORT_SECONDS`."""
 
     def __init__(self, settings: ListenerSettings, limits: Limits) -> None:
+        self.use(settings, limits)
+        self._counts: dict[CloseCause, int] = {}  # since the last line
+        self._last: dict[CloseCause, str] = {}
+        self._logged_at: dict[CloseCause, float] = {}
+
+    def use(self, settings: ListenerSettings, limits: Limits) -> None:
         access = settings.access
         self._settings = {
             CloseCause.REFUSED: f"max-connections = {settings.max_connections}",
@@ -241,17 +271,14 @@ class Refusals:
             CloseCause.PRINCIPAL_REFUSED: "access.principals",
             CloseCause.CLIENT_ID_REFUSED: "access.client-ids",
         }
-        self._counts: dict[CloseCause, int] = {}  # since the last line
-        self._last: dict[CloseCause, str] = {}
-        self._logged_at: dict[CloseCause, float] = {}
 
     def note(self, cause: CloseCause, peer: str) -> None:
         """Count it. `peer`: an address, and what else the log should show."""
         self._counts[cause] = self._counts.get(cause, 0) + 1
         self._last[cause] = peer
 
-    def due(self, now: float) -> list[str]:
-        """Lines to log now."""
+    def due(self, now: float) -> list[RefusalLine]:
+        """What to log now."""
         lines = []
         for cause, count in list(self._counts.items()):
             logged_at = self._logged_at.get(cause)
@@ -259,9 +286,5 @@ class Refusals:
                 continue
             del self._counts[cause]
             self._logged_at[cause] = now
-            lines.append(self._line(cause, count))
+            lines.append(RefusalLine(cause, count, self._last[cause], self._settings[cause]))
         return lines
-
-    def _line(self, cause: CloseCause, count: int) -> str:
-        number = "one connection" if count == 1 else f"{count:,} connections, the last"
-        return f"refused {number} from {self._last[cause]}: {cause} ({self._settings[cause]})"

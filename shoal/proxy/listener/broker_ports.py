@@ -16,7 +16,8 @@ import errno
 import logging
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -26,25 +27,43 @@ from shoal.proxy.cluster.ports import CorruptState, NoPort, PortAssignments, Sav
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.config.settings import WILDCARDS, Address, PortMap, PortRange
 from shoal.proxy.errors import OperatorError
-from shoal.proxy.net.transport import make_reset
+from shoal.proxy.listener.sockets import ListeningSockets
+from shoal.proxy.logs import event, more_of_this_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.cluster.ports import Nodes
     from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.listener.server_names import ServerNames
+    from shoal.proxy.listener.sockets import Place
+    from shoal.proxy.logs import Complain
 
 __all__ = ["BrokerPorts"]
 
 log = logging.getLogger("shoal.listener")
 
-_BACKLOG = 4096  # the kernel's own limit (net.core.somaxconn): a flood fills a shorter queue, and good clients wait
+
+class _Ports(NamedTuple):
+    """The ports with one form of the settings."""
+
+    settings: ListenerSettings
+    family: int
+    host: str  # numeric
+    assignments: PortAssignments
+    bound: dict[int | None, BoundPort]
+
+    def place(self, node_id: int | None) -> Place:
+        return self.host, self.settings.port if node_id is None else self.bound[node_id].port
 
 
 class BrokerPorts:
-    """`names`: with routing by SNI. `welcome` gets each client's socket and host. `state_failed` counts."""
+    """`names`: with routing by SNI. `welcome` gets each client's socket and host. `state_failed` counts.
+
+    `former`: those of the listener that this one replaces: its brokers keep their ports.
+    """
 
     def __init__(
         self,
@@ -52,11 +71,12 @@ class BrokerPorts:
         cluster: Cluster,
         names: ServerNames | None,
         *,
+        sockets: ListeningSockets | None = None,
+        former: BrokerPorts | None = None,
         welcome: Callable[[BoundPort, int, str], None],
-        complain: Callable[[str], None],
+        complain: Complain,
         state_failed: Callable[[], None],
     ) -> None:
-        self._settings = settings
         self._name = settings.name
         self._cluster = cluster
         self._names = names
@@ -64,10 +84,13 @@ class BrokerPorts:
         self._complain = complain
         self._state_failed = state_failed
         self._accepting: trio.Nursery | None = None
-        self._family, self._host = _resolve(settings)
-        self._saved_state = _read_state(settings)
-        self._assignments = PortAssignments(settings.name, settings.nodes, self._saved_state.nodes)
-        self.bound: dict[int | None, BoundPort] = {}
+        self.prepared: _Ports | None = None
+        self._was_open = False
+        self._is_held = False  # another Shoal takes over
+        self._is_unsaved = False
+        self._sockets = sockets or ListeningSockets()
+        self._saved_state = _read_state(settings) if former is None else former._state()
+        self._ports = self._plan(settings, self._saved_state.nodes)
         cluster.when_identified.append(self._identified)
 
     @property
@@ -75,60 +98,142 @@ class BrokerPorts:
         """The bootstrap port."""
         return self.bound[None].port
 
+    @property
+    def bound(self) -> dict[int | None, BoundPort]:
+        """By node id; None: the bootstrap port."""
+        return self._ports.bound
+
+    @property
+    def _settings(self) -> ListenerSettings:
+        return self._ports.settings
+
+    @property
+    def _assignments(self) -> PortAssignments:
+        return self._ports.assignments
+
+    def _state(self) -> SavedPorts:
+        return SavedPorts(dict(self._assignments.nodes), self._saved_state.cluster)
+
+    def _plan(self, settings: ListenerSettings, known: Nodes) -> _Ports:
+        """Raises OperatorError."""
+        family, host = _resolve(settings)
+        return _Ports(settings, family, host, PortAssignments(settings.name, settings.nodes, known), {})
+
     def bind(self) -> None:
         """Bind the bootstrap port and those of all known brokers. Raises OperatorError."""
-        self._bind_known(None, self._settings.port)
-        for node_id, (port, address) in sorted(self._assignments.nodes.items()):
+        for node_id, (_, address) in self._assignments.nodes.items():
             if address is not None:
                 self._cluster.brokers.setdefault(node_id, address)
-            self._bind_known(node_id, port)
+        self._bind_all(self._ports)
+
+    def _bind_all(self, ports: _Ports) -> None:
+        self._bind_known(ports, None, ports.settings.port)
+        for node_id, (port, _) in sorted(ports.assignments.nodes.items()):
+            self._bind_known(ports, node_id, port)
+
+    # -- another Shoal takes over --------------------------------------------------------------------------------------
+
+    def listening(self) -> list[socket.socket]:
+        return [bound_port.sock for bound_port in self.bound.values() if bound_port.accepts]
+
+    def hold(self, *, held: bool) -> None:
+        """While another Shoal takes over, the ports are those that it has got, and the state file is its own."""
+        self._is_held = held
+        if self._is_unsaved and not held:
+            self._save()
+
+    # -- other ports, while it runs ----------------------------------------------------------------------------------
+
+    def offer(self) -> None:
+        """Another listener, or this one, may take its sockets over."""
+        ports = self._ports
+        places = ((ports.place(node_id), x.sock) for node_id, x in ports.bound.items() if x.accepts)
+        self._sockets.offer(places, ports.settings.mode)
+
+    def prepare(self, settings: ListenerSettings) -> Callable[[], Sequence[BoundPort]]:
+        """Bind what is new with other settings; -> what applies them, and returns the ports that are no more.
+
+        Raises OperatorError. `undo` is for a reload that fails elsewhere.
+        """
+        self.prepared = ports = self._plan(settings, self._assignments.nodes)
+        if self._names is None:
+            for node_id, (port, _) in self._assignments.nodes.items():
+                if node_id in self.bound and ports.assignments.port(node_id) == port == self.bound[node_id].port:
+                    self._keep(ports, node_id)
+        if settings.port == self._settings.port:
+            self._keep(ports, None)
+        self._bind_all(ports)
+        return partial(self._apply, ports)
+
+    def _keep(self, ports: _Ports, node_id: int | None) -> None:
+        if (ports.family, ports.host) == (self._ports.family, self._ports.host):
+            ports.bound[node_id] = self.bound[node_id]
+
+    def undo(self) -> None:
+        """What `prepare` has bound is closed."""
+        if self.prepared is not None:
+            for bound_port in self.prepared.bound.values():
+                if bound_port not in self.bound.values():
+                    bound_port.close()
+        self.prepared = None
+
+    def _apply(self, ports: _Ports) -> Sequence[BoundPort]:
+        former, self._ports, self.prepared = self._ports, ports, None
+        if self._names is not None and ports.bound[None] is former.bound[None]:
+            ports.bound.update(former.bound)  # brokers behind the same port
+        for bound_port in ports.bound.values():
+            if self._accepting is not None and bound_port not in former.bound.values():
+                self._accepting.start_soon(bound_port.accept, self._welcome)
+        gone = [bound_port for bound_port in former.bound.values() if bound_port not in ports.bound.values()]
+        for bound_port in gone:
+            bound_port.close()
+            self._sockets.gave_up(bound_port.port, former.settings.mode)
+        if ports.assignments.nodes != former.assignments.nodes:
+            self._save()
+        return gone
 
     async def accept(self) -> None:
         """Accept clients on all ports, also on those of new brokers. Runs until cancelled."""
+        self._was_open = True
         try:
             async with trio.open_nursery() as self._accepting:
                 for bound_port in self.bound.values():
                     self._accepting.start_soon(bound_port.accept, self._welcome)
+                await trio.sleep_forever()
         finally:
             self._accepting = None
 
     def close(self) -> None:
         for bound_port in self.bound.values():
             bound_port.close()
+            if self._was_open:
+                self._sockets.gave_up(bound_port.port, self._settings.mode)
+        with suppress(ValueError):
+            self._cluster.when_identified.remove(self._identified)
 
-    def _bind_known(self, node_id: int | None, port: int) -> None:
+    def _bind_known(self, ports: _Ports, node_id: int | None, port: int) -> None:
+        if node_id in ports.bound:
+            return
         try:
-            self._open(node_id, port)
+            self._open(ports, node_id, port)
         except OSError as error:
-            if node_id is not None and isinstance(self._settings.nodes, PortRange) and error.errno == errno.EADDRINUSE:
-                log.warning(
-                    "listener %r: port %d of broker %d is taken: it will get another one",
-                    self._name,
-                    port,
-                    node_id,
-                )
-                self._assignments.refuse(port)
+            nodes = ports.settings.nodes
+            if node_id is not None and isinstance(nodes, PortRange) and error.errno == errno.EADDRINUSE:
+                text = f"listener {self._name!r}: port {port} of broker {node_id} is taken: it will get another one"
+                log.warning("broker-port-taken", extra=event(text, listener=self._name, node_id=node_id, port=port))
+                ports.assignments.refuse(port)
                 return
             which = "" if node_id is None else f" of broker {node_id}"
             setting = "listen" if node_id is None else "ports"
             raise OperatorError.of(
                 f"listener {self._name!r}",
-                f"cannot listen on {Address(self._host, port)}{which}: {error.strerror}: choose another with {setting}",
+                f"cannot listen on {Address(ports.host, port)}{which}: {error.strerror}: choose another with {setting}",
             ) from error
 
-    def _open(self, node_id: int | None, port: int) -> BoundPort:
-        sock = socket.socket(self._family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setblocking(False)
-            sock.bind((self._host, port))
-            make_reset(sock)
-            sock.listen(_BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-        bound_port = self.bound[node_id] = self._port_of(node_id, sock)
-        if self._accepting is not None:
+    def _open(self, ports: _Ports, node_id: int | None, port: int) -> BoundPort:
+        sock = self._sockets.open(ports.family, (ports.host, port), ports.settings.mode)
+        bound_port = ports.bound[node_id] = self._port_of(node_id, sock)
+        if self._accepting is not None and ports is self._ports:
             self._accepting.start_soon(bound_port.accept, self._welcome)
         return bound_port
 
@@ -160,7 +265,7 @@ class BrokerPorts:
         advertised = Address(names.host(node_id), self._settings.advertised_port or self.port)
         if node_id not in self.bound:
             self.bound[node_id] = self._named_port(node_id)
-            log.info("listener %r: broker %d (%s) is %s", self._name, node_id, address, advertised)
+            self._log_broker(node_id, address, str(advertised), advertised.port)
         self._cluster.brokers[node_id] = address
         return advertised
 
@@ -185,41 +290,62 @@ class BrokerPorts:
         try:
             metadata = await self._cluster.ask_metadata()
         except NotReached as error:
-            log.warning("cluster %r: %s; retried on each client connection", self._cluster.name, error)
-            return
+            return self._log_unreachable(str(error))
         except NotLearned as error:
-            log.info(
-                "cluster %r: broker discovery failed (%s); using clients' metadata instead",
-                self._cluster.name,
-                error,
-            )
-            return
+            return self._log_not_learned(str(error))
         for broker in metadata.brokers:
             with suppress(NoPort):  # `advertise` has logged it
                 self.advertise(Address(broker.host, broker.port), broker.node_id, self._settings.host)
+
+    def _log_unreachable(self, why: str) -> None:
+        cluster = self._cluster
+        if (left_out := cluster.throttle.admit("cluster-unreachable", self._name, why)) is not None:
+            text = f"cluster {cluster.name!r}: {why}; retried on each client connection{more_of_this_kind(left_out)}"
+            values = event(text, cluster=cluster.name, error=why, left_out=left_out or None)
+            log.warning("cluster-unreachable", extra=values)
+
+    def _log_not_learned(self, why: str) -> None:
+        cluster = self._cluster
+        if (left_out := cluster.throttle.admit("brokers-not-learned", self._name, why)) is not None:
+            text = (
+                f"cluster {cluster.name!r}: broker discovery failed ({why}); using clients' metadata "
+                f"instead{more_of_this_kind(left_out)}"
+            )
+            values = event(text, cluster=cluster.name, error=why, left_out=left_out or None)
+            log.info("brokers-not-learned", extra=values)
 
     def _advertised_host(self, local_host: str) -> str:
         host = self._settings.advertised_host or self._settings.host
         return local_host if host in WILDCARDS else host
 
     def _open_for(self, node_id: int, address: Address) -> BoundPort:
+        if self._is_held:
+            raise NoPort(f"listener {self._name!r}: another Shoal takes over, and binds a port for broker {node_id}")
         while True:
             try:
                 port = self._assignments.offer(node_id, address)
             except NoPort as error:
-                self._complain(str(error))
+                self._complain("broker-has-no-port", str(error), node_id=node_id, broker=str(address))
                 raise
             try:
-                bound_port = self._open(node_id, port)
+                bound_port = self._open(self._ports, node_id, port)
             except OSError as error:
                 if isinstance(self._settings.nodes, PortMap):
                     raise NoPort(f"cannot listen on port {port} of broker {node_id}: {error.strerror}") from error
                 self._assignments.refuse(port)
             else:
-                log.info("listener %r: broker %d (%s) is on port %d", self._name, node_id, address, bound_port.port)
+                self._log_broker(node_id, address, f"on port {bound_port.port}", bound_port.port)
                 return bound_port
 
+    def _log_broker(self, node_id: int, address: Address, where: str, port: int) -> None:
+        text = f"listener {self._name!r}: broker {node_id} ({address}) is {where}"
+        values = event(text, listener=self._name, node_id=node_id, broker=str(address), port=port)
+        log.info("broker-port", extra=values)
+
     def _save(self) -> None:
+        self._is_unsaved = self._is_held
+        if self._is_held:
+            return
         nodes = self._settings.nodes
         if isinstance(nodes, PortRange) and nodes.state_file is not None:
             try:
@@ -227,8 +353,11 @@ class BrokerPorts:
             except OSError as error:
                 self._state_failed()
                 self._complain(
+                    "ports-file-not-written",
                     f"cannot write {nodes.state_file} ({error.strerror}): Shoal goes on, and brokers may get other "
-                    "ports after a restart. Make room, or choose another state-dir, and restart Shoal"
+                    "ports after a restart. Make room, or choose another state-dir, and restart Shoal",
+                    file=str(nodes.state_file),
+                    error=error.strerror,
                 )
 
     def _identified(self, cluster: str) -> None:
@@ -241,7 +370,7 @@ class BrokerPorts:
                     self._cluster.brokers.pop(node_id, None)
             self._assignments.forget_addresses()
             nodes = self._settings.nodes
-            if isinstance(nodes, PortRange) and nodes.state_file is not None:
+            if isinstance(nodes, PortRange) and nodes.state_file is not None and not self._is_held:
                 with suppress(OSError):  # then it is overwritten: the file is Shoal's
                     _discard(self._settings, nodes.state_file, f"of cluster {known}, and this is {cluster}")
         if known != cluster and self._assignments.nodes:
@@ -255,7 +384,8 @@ def _resolve(settings: ListenerSettings) -> tuple[int, str]:
             settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        raise OperatorError.of(f"listener {settings.name!r}", f"host {settings.host!r}: {error.strerror}") from error
+        what = f"host {settings.host!r}: {error.strerror}: choose an address of this machine with listen"
+        raise OperatorError.of(f"listener {settings.name!r}", what) from error
     family, _, _, _, address = found[0]
     return family, str(address[0])
 
@@ -280,12 +410,15 @@ def _read_state(settings: ListenerSettings) -> SavedPorts:
         what = f"cannot read {state_file}: {error.strerror}: mend that, or choose another state-dir"
         raise OperatorError.of(f"listener {settings.name!r}", what) from error
     if state.nodes:
-        log.info("listener %r: loaded %s: brokers keep their ports", settings.name, state_file)
+        text = f"listener {settings.name!r}: loaded {state_file}: brokers keep their ports"
+        log.info("ports-file-loaded", extra=event(text, listener=settings.name, file=str(state_file)))
     return state
 
 
 def _discard(settings: ListenerSettings, state_file: Path, why: str) -> None:
     """Raises OSError."""
     aside = set_aside(state_file)
-    what = "listener %r: discarded %s (%s), kept as %s: brokers may get other ports"
-    log.warning(what, settings.name, state_file, why, aside.name)
+    name = settings.name
+    text = f"listener {name!r}: discarded {state_file} ({why}), kept as {aside.name}: brokers may get other ports"
+    values = event(text, listener=name, file=str(state_file), kept_as=aside.name, error=why)
+    log.warning("ports-file-discarded", extra=values)

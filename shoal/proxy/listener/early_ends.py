@@ -7,11 +7,13 @@ are a warning, for each broker at most one in `_REPORT_SECONDS`.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.proxy.logs import event
 from shoal.proxy.statistics import CloseCause
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from shoal.proxy.logs import LogThrottle
 
 __all__ = ["EarlyEnds"]
+
+log = logging.getLogger("shoal.listener")
 
 _ENOUGH = 3
 _MOST_ANSWERS = 2  # ApiVersions, perhaps in a second version
@@ -37,26 +41,32 @@ class EarlyEnds:
         self._throttle = throttle
         self._seen: OrderedDict[tuple[Address, str], list[float]] = OrderedDict()
 
-    def ended(self, connection: Connection, cause: CloseCause) -> str | None:
-        """-> the warning to log now."""
+    def ended(self, connection: Connection, cause: CloseCause) -> None:
         if not connection.connected:
-            return None
+            return
         address, host = connection.upstream.address, connection.peer.host
         answers = connection.traffic().answers
         if cause not in _BY_BROKER or answers > _MOST_ANSWERS or not connection.unanswered:
             if answers:
                 self._seen.pop((address, host), None)
-            return None
-        if not self._is_enough((address, host)):
-            return None
+            return
         what = _AFTER_VERSIONS if answers else _AT_ONCE
-        if not self._throttle.is_news((what, address), _REPORT_SECONDS):
-            return None
+        if self._is_enough((address, host)) and self._throttle.is_news((what, address), _REPORT_SECONDS):
+            self._log(connection, what)
+
+    def _log(self, connection: Connection, what: str) -> None:
+        address = connection.upstream.address
         broker = "a bootstrap broker" if connection.node_id is None else f"broker {connection.node_id}"
-        return (
+        values = event(
             f"cluster {self._cluster.name!r}: {broker} ({address}) {what}: {_ENOUGH} connections in a row, the last "
-            f"of {connection.peer}. {self._advice(what)}"
+            f"of {connection.peer}. {self._advice(what)}",
+            cluster=self._cluster.name,
+            node_id=connection.node_id,
+            broker=str(address),
+            peer=str(connection.peer),
+            answers=connection.traffic().answers,
         )
+        log.warning("broker-closes-early", extra=values)
 
     def _is_enough(self, key: tuple[Address, str]) -> bool:
         """Count the end of a connection, and forget those that are old."""

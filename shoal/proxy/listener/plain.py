@@ -24,9 +24,10 @@ from shoal.proxy.connection.pending import Edit
 from shoal.proxy.connection.routes import Decision, Route, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.protocol.schema.headers import RequestHeader
+    from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import Answer, PendingAnswer, Skimmer
     from shoal.proxy.connection.routes import RouteTable
@@ -40,6 +41,9 @@ class PlainPath:
     def __init__(self, listener: object) -> None:
         self.routes: RouteTable[Connection] = table(PLAIN_ROUTES)
 
+    def begin(self) -> None:
+        pass
+
     def opened(self, connection: Connection) -> None:
         pass
 
@@ -49,8 +53,17 @@ class PlainPath:
     def tick(self, now: float) -> None:
         pass
 
+    def use(self, settings: ListenerSettings) -> None:
+        pass
+
     def statistics(self) -> tuple[PathStatistics, ...]:
         return ()
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return {}
+
+    def status(self) -> dict[str, object]:
+        return {}
 
     def end(self) -> None:
         pass

@@ -21,6 +21,7 @@ from shoal.proxy.listener.addresses import group_of
 from shoal.proxy.listener.admission import OF_AN_ADDRESS, REFUSALS, REPORT_SECONDS, Admission, Refusals
 from shoal.proxy.listener.greeting import Greeting, GreetingFailed
 from shoal.proxy.listener.syn_filter import MOST_REFUSED, SynFilter
+from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.net.transport import make_reset
 from shoal.proxy.statistics import LOUD, CloseCause
 
@@ -71,6 +72,17 @@ class Reception:
         self._begin = begin
         self.tasks: trio.Nursery | None = None  # for greetings; cancelled at a drain
 
+    def use(self, settings: ListenerSettings, limits: Limits, tls: TlsContext | None) -> None:
+        """For clients that are new from now on."""
+        self._limits = limits
+        self._admission.use(settings)
+        self._refusals.use(settings, limits)
+        self._greeting = Greeting(settings, limits, tls)
+
+    def end(self) -> None:
+        """The listener accepts no more; another one may go on with its sockets."""
+        self._syn_filter.end()
+
     def welcome(self, bound_port: BoundPort, descriptor: int, host: str) -> None:
         """A new client. One that is refused costs some microseconds.
 
@@ -108,6 +120,7 @@ class Reception:
     ) -> None:
         try:
             client = await self._greeting.receive(sock, guest, has_header=has_header)
+            self._tally.handshakes += self._greeting.has_handshake
             if not self._demands_login():
                 guest.logged_in()
             self._begin(bound_port, client, guest)
@@ -120,7 +133,7 @@ class Reception:
             what = f"no {awaited} within {self._limits.login_timeout:g} s (limits.login-timeout)"
             self._end(sock, guest, GreetingFailed(CloseCause.LOGIN_TIMEOUT, what), peer)
         except Exception as error:  # one client must not end the others
-            log.exception("listener %r: unexpected error with a new client at %s", self._name, peer.host)
+            self._log_unexpected(error, peer.host)
             self._end(sock, guest, GreetingFailed(CloseCause.INTERNAL, repr(error)), peer)
         except trio.Cancelled:
             self._end(sock, guest, GreetingFailed(CloseCause.DRAINED), peer)
@@ -135,14 +148,26 @@ class Reception:
             return
         kind = self._name, failure.cause
         is_loud = failure.cause in LOUD and self._throttle.is_news(f"{failure.cause} {failure}", _QUIET_SECONDS, kind)
-        log.log(
-            logging.WARNING if is_loud else logging.DEBUG,
-            "listener %r: connection of %s ended: %s%s",
-            self._name,
-            peer.host,
-            failure.cause,
-            (f": {failure}" if str(failure) else "") + (self._throttle.left_out(kind) if is_loud else ""),
+        level = logging.WARNING if is_loud else logging.DEBUG
+        if not log.isEnabledFor(level):
+            return
+        left_out = self._throttle.left_out(kind) if is_loud else 0
+        detail = f": {failure}" if str(failure) else ""
+        values = event(
+            f"listener {self._name!r}: connection of {peer.host} ended: {failure.cause}{detail}"
+            + more_of_this_kind(left_out),
+            listener=self._name,
+            host=peer.host,
+            cause=failure.cause.name.lower(),
+            detail=str(failure) or None,
+            left_out=left_out or None,
         )
+        log.log(level, "client-not-served", extra=values)
+
+    def _log_unexpected(self, error: Exception, host: str) -> None:
+        if self._throttle.is_new_error(error, _QUIET_SECONDS):
+            text = f"listener {self._name!r}: unexpected error with a new client at {host}"
+            log.exception("client-unexpected-error", extra=event(text, listener=self._name, host=host))
 
     def refused(self, cause: CloseCause, peer: str) -> None:
         """Log a refusal, which is counted already, now or with later ones."""
@@ -151,13 +176,11 @@ class Reception:
 
     def _log_dropped(self, host: str) -> None:
         if self._throttle.is_news((self._name, self._syn_filter), REPORT_SECONDS):
-            log.warning(
-                "listener %r: %s opens connections that are refused, more than %d in a second: some of its further "
-                "attempts are dropped unseen (docs/security.md)",
-                self._name,
-                host,
-                MOST_REFUSED,
+            text = (
+                f"listener {self._name!r}: {host} opens connections that are refused, more than {MOST_REFUSED} in a "
+                "second: some of its further attempts are dropped unseen (docs/security.md)"
             )
+            log.warning("address-dropped", extra=event(text, listener=self._name, host=host))
 
     def tick(self, now: float) -> None:
         """Called every second."""
@@ -165,5 +188,13 @@ class Reception:
         self._log_refusals(now)
 
     def _log_refusals(self, now: float) -> None:
-        for line in self._refusals.due(now):
-            log.warning("listener %r: %s", self._name, line)
+        for due in self._refusals.due(now):
+            values = event(
+                f"listener {self._name!r}: {due.text}",
+                listener=self._name,
+                cause=due.cause.name.lower(),
+                connections=due.connections,
+                peer=due.peer,
+                setting=due.setting,
+            )
+            log.warning("connections-refused", extra=values)

@@ -24,8 +24,10 @@ _WHY = "Shoal logs in at the brokers: clients of this listener must use security
 async def _refuse_handshake(connection: Connection, frame: bytearray, header: RequestHeader) -> None:
     mechanism = read_handshake(frame, header)
     connection.listener.complain(
+        "broker-login-refused",
         f"a client wants to log in with SASL {mechanism!r}, and is refused: {_WHY} (or set [listener.sasl], and "
-        "clients log in at Shoal)"
+        "clients log in at Shoal)",
+        mechanism=mechanism,
     )
     await connection.reply([answer_handshake(header, ErrorCode.ILLEGAL_SASL_STATE, ())])
 

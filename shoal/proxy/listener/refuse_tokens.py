@@ -37,9 +37,11 @@ async def _refuse(connection: Connection, frame: bytearray, header: RequestHeade
     body = write_response_header(key, version, header.correlation_id)
     body += compose(MESSAGES[f"{name}Response"], version, {"ErrorCode": ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED})
     connection.listener.complain(
+        "delegation-token-refused",
         f"a client sends {name}, and is refused: a delegation token would act at the brokers as Shoal's principal, "
         "without Shoal. Clients that need tokens must log in at the brokers: give them a listener without "
-        "[listener.sasl] and [listener.principals], of a cluster without [cluster.sasl]"
+        "[listener.sasl] and [listener.principals], of a cluster without [cluster.sasl]",
+        api=name,
     )
     await connection.reply([write_int32(len(body)) + body])
 

@@ -23,6 +23,8 @@ import socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from shoal.proxy.logs import event
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -98,6 +100,12 @@ class SynFilter:
         self._known = {group: until for group, until in self._known.items() if until > now}
         self.arrived(now)
 
+    def end(self) -> None:
+        """Nothing is dropped any more."""
+        if self._dropped:
+            self._dropped = {}
+            self._apply()
+
     def _apply(self) -> None:
         code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in _program(self._dropped))
         held = ctypes.create_string_buffer(code, len(code))  # the kernel copies it
@@ -110,8 +118,11 @@ class SynFilter:
                     sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
         except OSError as error:
             if self._works:
-                what = "listener %r: this kernel drops no connection attempts (%s): Shoal refuses each of them itself"
-                log.info(what, self._name, error.strerror)
+                text = (
+                    f"listener {self._name!r}: this kernel drops no connection attempts ({error.strerror}): Shoal "
+                    "refuses each of them itself"
+                )
+                log.info("syn-filter-unsupported", extra=event(text, listener=self._name, error=error.strerror))
             self._works = False
 
 

@@ -8,6 +8,7 @@
     tls             certificates and contexts of OpenSSL, for both sides
     web             HTTPS, for tokens and the keys of an issuer
     fast_lane       steps a pump inside trio's own wait, so that small requests need no task switch
+    trio_internals  the private names of trio that the lane needs
     broker_client   a connection of Shoal's own to a broker: one request, one answer
 
 `connect` and the listeners are the only places that make sockets.

@@ -28,58 +28,39 @@ or the time passed in the lane, the lane arms its alarm: a descriptor in trio's 
 event. trio finds no task that waits for it, and continues. (`run_sync_soon` does the same with a byte through a socket
 pair and one more task to wake.)
 
+trio runs all runnable tasks before it waits. Many at once (new clients of an attacker, each with a TLS handshake)
+would delay the requests of all others. So the lane also looks between two tasks, `_PATIENCE` after its last look.
+
 A TLS transport may hold bytes that were read from the descriptor and that no epoll reports. `Watch.buffered` says so;
 then the step is called again, before anything waits. Plaintext pays one comparison.
 
-trio's epoll descriptor and run queue are not public; `_Internals` reads them from the release to which the package is
-pinned. If they are missing (another release, another system) there is no lane, and `until` is a loop around
-`trio.lowlevel.wait_readable`: the same behaviour at trio's cost. trio's test clock and idle detection also work.
+trio's epoll descriptor and run queue are not public: `trio_internals.py` has them. If they are missing (another release
+of trio) there is no lane, and `until` is a loop around `trio.lowlevel.wait_readable`: the same behaviour at trio's
+cost. trio's test clock and idle detection also work.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 import outcome
 import trio
 from trio.lowlevel import Abort, reschedule, wait_readable, wait_task_rescheduled
 
+from shoal.proxy.net.trio_internals import TrioInternals
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sized
+    from collections.abc import Callable, Iterator
 
 __all__ = ["FastLane", "Watch", "until"]
 
 _BATCH = 64  # events per poll: limits how long trio waits
+_PATIENCE = 0.0005  # seconds of tasks between two looks: five small requests' worth
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
-
-
-class _Internals(NamedTuple):
-    """The internals of trio's loop that the lane needs (trio/_core/_run.py and _io_epoll.py)."""
-
-    epoll: select.epoll
-    runnable: Sized  # tasks
-    waiting_for_idle: Sized  # trio.testing.wait_all_tasks_blocked
-    autojumps: bool  # trio.testing.MockClock
-
-    @classmethod
-    def find(cls) -> _Internals | None:
-        try:
-            runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
-            epoll = cast("object", runner.io_manager._epoll)
-            found = cls(
-                cast("select.epoll", epoll),
-                runner.runq,
-                runner.waiting_for_idle,
-                runner.clock_autojump_threshold < math.inf,
-            )
-        except AttributeError:
-            return None
-        return found if isinstance(found.epoll, select.epoll) else None
 
 
 class Watch:
@@ -112,7 +93,7 @@ class Watch:
 class FastLane(trio.abc.Instrument):
     """Created by `FastLane.open`. Counts its steps, and the tasks that it had to wake."""
 
-    def __init__(self, internals: _Internals) -> None:
+    def __init__(self, internals: TrioInternals) -> None:
         self._trio = internals
         self._trio_fd = internals.epoll.fileno()
         self._epoll = select.epoll()
@@ -122,6 +103,7 @@ class FastLane(trio.abc.Instrument):
         self._watches: dict[int, Watch] = {}  # all that are registered, by descriptor
         self._waiting = 0  # how many of them have a task that waits
         self._users = 0
+        self._looked_at = 0.0
         self.steps = 0
         self.woken = 0
 
@@ -143,7 +125,7 @@ class FastLane(trio.abc.Instrument):
 
     @classmethod
     def _new(cls) -> FastLane | None:
-        internals = _Internals.find()
+        internals = TrioInternals.find()
         if internals is None:
             return None
         lane = cls(internals)
@@ -210,6 +192,14 @@ class FastLane(trio.abc.Instrument):
         trio_returns_at_once = timeout <= 0 or (trio_is_ready and len(events) == 1)  # no step came after that look
         if not trio_returns_at_once and (patient or self._trio.runnable):
             self._trio.epoll.modify(self._alarm, _ONCE)
+        self._looked_at = time.monotonic()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Must not raise, as above. trio's own descriptors have their turn when its tasks have run."""
+        if time.monotonic() - self._looked_at < _PATIENCE or not self._waiting or self._trio.autojumps:
+            return
+        self._step(self._epoll.poll(0.0, _BATCH))
+        self._looked_at = time.monotonic()
 
     def _step(self, events: list[tuple[int, int]]) -> bool:
         """Run one step for each descriptor that is ready; -> whether trio's is ready."""

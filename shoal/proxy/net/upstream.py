@@ -8,6 +8,7 @@ ports of listeners, discovery, coalescing lanes, down-conversion, `shoal probe`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from shoal.proxy.net.tls.look import BrokerLook
     from shoal.proxy.net.transport import SocketTransport
 
-__all__ = ["BrokerConnection", "Login", "LoginFailed", "Session", "Upstream", "UpstreamRefused", "UpstreamUnreachable"]
+__all__ = [
+    "BrokerConnection",
+    "Contact",
+    "Login",
+    "LoginFailed",
+    "Session",
+    "Upstream",
+    "UpstreamRefused",
+    "UpstreamUnreachable",
+]
 
 
 class UpstreamUnreachable(Exception):
@@ -69,10 +79,29 @@ class BrokerConnection(NamedTuple):
     session: Session | None = None
 
 
+@dataclass(slots=True)
+class Contact:
+    """The last attempt to connect to a cluster, with any identity."""
+
+    at: float | None = None  # trio's time; None: none was made
+    failure: str | None = None  # None: it succeeded
+
+    def note(self, failure: str | None = None) -> None:
+        self.at, self.failure = trio.current_time(), failure
+
+
 class Upstream:
     """The way to the brokers of a cluster, with one identity."""
 
-    def __init__(self, limits: Limits, *, tls: TlsContext | None = None, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        tls: TlsContext | None = None,
+        login: Login | None = None,
+        contact: Contact | None = None,
+    ) -> None:
+        self._contact = contact or Contact()
         self.limits = limits
         self.tls = tls
         self._login = login
@@ -85,7 +114,9 @@ class Upstream:
         for address in addresses:
             try:
                 with trio.fail_after(self.limits.connect_timeout):
-                    return await self._connect(address)
+                    made = await self._connect(address)
+                self._contact.note()
+                return made
             except trio.TooSlowError:
                 failures.append(
                     f"{address}: no answer within {self.limits.connect_timeout:g} s (limits.connect-timeout)"
@@ -95,9 +126,10 @@ class Upstream:
             except LoginFailed as error:
                 failures.append(f"{address}: {error}")
                 refused = True
-        if refused:
-            raise UpstreamRefused("cannot log in at the broker: " + "; ".join(failures))
-        raise UpstreamUnreachable("cannot reach the broker: " + "; ".join(failures or ["no address is known"]))
+        what = "cannot log in at the broker" if refused else "cannot reach the broker"
+        failure = f"{what}: {'; '.join(failures or ['no address is known'])}"
+        self._contact.note(failure)
+        raise UpstreamRefused(failure) if refused else UpstreamUnreachable(failure)
 
     async def _connect(self, address: Address) -> BrokerConnection:
         sock = await connect(address, self.limits)

@@ -3,11 +3,12 @@ copies forever.
 
 Shoal requests the cluster ids at start-up. If a cluster requires authentication, its id is learned when a client of the
 mirror requests metadata, which clients do on both sides before anything is copied. Nothing is wrapped until both ids
-are known. If they are equal, Shoal exits.
+are known. If they are equal, Shoal exits; a pair that a reload has brought wraps nothing instead, and logs the error.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shoal.proxy.errors import OperatorError
@@ -34,6 +35,14 @@ class ClusterPair:
         self._listeners.append(listener)
         if not self._is_meant:
             listener.cluster.when_identified.append(self._identified)
+            if listener.cluster.cluster_id is not None:
+                self._identified(listener.cluster.cluster_id)
+
+    def end(self) -> None:
+        """The wrapping listener has ended."""
+        for listener in self._listeners:
+            with suppress(ValueError):
+                listener.cluster.when_identified.remove(self._identified)
 
     def _identified(self, cluster_id: str) -> None:
         ids = [listener.cluster.cluster_id for listener in self._listeners]

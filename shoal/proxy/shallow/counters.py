@@ -10,11 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from shoal.proxy.config.quantities import added, counted, megabytes, rate, reasons
+from shoal.proxy.config.quantities import added, codes, counted, megabytes, rate, reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from shoal.protocol.shallow.unwrap.reconcile import Mismatch
+    from shoal.protocol.shallow.wrap.eligible import Reason
     from shoal.protocol.shallow.wrap.wrap import Wrapped
     from shoal.proxy.statistics import PathStatistics
 
@@ -29,7 +31,7 @@ class ShallowStatistics:
     wrapped_batches: int = 0  # source batches inside them
     wrapped_records: int = 0
     wrapped_bytes: int = 0
-    raw_batches: Mapping[str, int] = field(default_factory=dict)  # sent to the mirror unchanged: reason -> number
+    raw_batches: Mapping[Reason, int] = field(default_factory=dict)  # sent to the mirror unchanged: reason -> number
     opened_envelopes: int = 0  # by an unwrap listener
     unwrapped_batches: int = 0  # acknowledged by the target
     unwrapped_records: int = 0
@@ -38,7 +40,7 @@ class ShallowStatistics:
     retries_suppressed: int = 0  # batches of retries that were already appended
     partition_errors: int = 0  # error answers of the target for unwrapped partitions
     reconciled_envelopes: int = 0  # fully appended, with as many target offsets as records
-    mismatches: Mapping[str, int] = field(
+    mismatches: Mapping[Mismatch, int] = field(
         default_factory=dict
     )  # what does not reconcile (protocol/shallow/unwrap/reconcile.py)
 
@@ -57,7 +59,7 @@ class ShallowStatistics:
 
     def values(self) -> dict[str, object]:
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return {**counts, "raw_batches": self.raw_batches, "mismatches": self.mismatches}
+        return {**counts, "raw_batches": codes(self.raw_batches), "mismatches": codes(self.mismatches)}
 
     def flow(self, seconds: float) -> Iterator[str]:
         if self.envelopes:
@@ -95,7 +97,7 @@ class ShallowTally:
     wrapped_batches: int = 0
     wrapped_records: int = 0
     wrapped_bytes: int = 0
-    raw_batches: Counter[str] = field(default_factory=Counter)
+    raw_batches: Counter[Reason] = field(default_factory=Counter)
     opened_envelopes: int = 0
     unwrapped_batches: int = 0
     unwrapped_records: int = 0
@@ -104,7 +106,7 @@ class ShallowTally:
     retries_suppressed: int = 0
     partition_errors: int = 0
     reconciled_envelopes: int = 0
-    mismatches: Counter[str] = field(default_factory=Counter)
+    mismatches: Counter[Mismatch] = field(default_factory=Counter)
 
     def wrapped(self, wrapped: Wrapped) -> None:
         self.envelopes += len(wrapped.envelopes)

@@ -10,8 +10,9 @@ recognises its own.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import ExitStack, contextmanager
-from itertools import count
+from itertools import count, islice
 from secrets import randbits, token_bytes
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ import trio
 
 from shoal.protocol.shallow.fingerprint import fingerprint, produced_fingerprints
 from shoal.protocol.shallow.interlock.evidence import Evidence, EvidenceSettings
+from shoal.protocol.shallow.interlock.explain import standing
 from shoal.protocol.shallow.interlock.rules import AlwaysWrap, EventKind
 from shoal.protocol.shallow.interlock.way_back import WayBack
 from shoal.protocol.shallow.refused import RefusedRanges
@@ -41,7 +43,16 @@ __all__ = ["Interlock", "Interlocks"]
 log = logging.getLogger("shoal.interlock")
 
 _TICK_SECONDS = 1.0
+_MOST_SHOWN = 1000  # flows in /status, and topics of each
 _SERIAL_BITS = 62  # of the random first serial, so that serials of different processes differ
+_EVENTS = {
+    EventKind.PROVEN: "flow-proven",
+    EventKind.STOPPED: "flow-stopped",
+    EventKind.STRAYED: "flow-strayed",
+    EventKind.PAUSED: "flow-paused",
+    EventKind.LOST: "flow-lost",
+    EventKind.NO_EVIDENCE: "flow-without-evidence",
+}
 _LEVELS = {
     EventKind.PROVEN: logging.INFO,
     EventKind.STOPPED: logging.ERROR,
@@ -93,6 +104,36 @@ class Interlock:
     def unpaired(cls) -> Interlock:
         """The operator vouches for the other end (`unpaired = true`)."""
         return cls(AlwaysWrap(salt=token_bytes(32), first_serial=randbits(_SERIAL_BITS), token=randbits(_SERIAL_BITS)))
+
+    def status(self) -> list[dict[str, object]]:
+        """The flows, and for each of their topics why it is not wrapped (None: it is)."""
+        now = trio.current_time()
+        return [self._flow_status(flow, now) for flow in islice(self.rules.flows(), _MOST_SHOWN)]
+
+    def _flow_status(self, flow: Flow, now: float) -> dict[str, object]:
+        topics = [
+            {"topic": topic, "state": standing(flow, topic, now).value, "why": self.rules.why_raw(flow, topic, now)}
+            for topic in islice(list(flow.topics), _MOST_SHOWN)
+        ]
+        return {
+            "client_id": flow.client_id,
+            "peer": flow.peer,
+            "connections": len(flow.connections),
+            "producers": len(flow.producers),
+            "partitions": len(flow.partitions),
+            "outstanding_envelopes": flow.outstanding,
+            "number_of_topics": len(flow.topics),
+            "topics": topics,
+        }
+
+    def standings(self) -> Counter[str]:
+        """How many topics of all flows are in each state, by its name."""
+        now = trio.current_time()
+        return Counter(standing(flow, topic, now).value for flow in self.rules.flows() for topic in flow.topics)
+
+    def begin(self) -> None:
+        """The Shoal before has ended, and mirrors may still have records of it in flight."""
+        self.rules.begin(trio.current_time())
 
     # -- fetch side --------------------------------------------------------------------------------------------------
 
@@ -171,10 +212,8 @@ class Interlock:
     def _log_events(self) -> None:
         for found in self.rules.events():
             text = f"{found.kind}: {found.text}"
-            fields = event(
-                text, client_id=found.flow.client_id, peer=found.flow.peer, topic=found.topic, text=found.text
-            )
-            log.log(_LEVELS[found.kind], str(found.kind), extra=fields)
+            values = event(text, client_id=found.flow.client_id, peer=found.flow.peer, topic=found.topic)
+            log.log(_LEVELS[found.kind], _EVENTS[found.kind], extra=values)
 
 
 class Interlocks:
@@ -184,10 +223,25 @@ class Interlocks:
         self._all = tuple(interlocks)
         self.paired = bool(self._all)
         self.refused = RefusedRanges()
+        self._producers: dict[Connection, None] = {}  # open
+        self._takes_sets = False
         for interlock in self._all:
             interlock.refused = self.refused
 
+    def join(self, interlock: Interlock) -> None:
+        """A new wrapping listener is paired. Its flows have yet to prove that they produce over one of these."""
+        self._all = (*self._all, interlock)
+        self.paired = True
+        interlock.refused, interlock.takes_sets = self.refused, self._takes_sets
+        for connection in self._producers:
+            interlock.producer_opened(connection)
+
+    def leave(self, interlock: Interlock) -> None:
+        self._all = tuple(one for one in self._all if one is not interlock)
+        self.paired = bool(self._all)
+
     def say_takes_sets(self, takes_sets: bool) -> None:
+        self._takes_sets = takes_sets
         for interlock in self._all:
             interlock.takes_sets = takes_sets
 
@@ -199,10 +253,12 @@ class Interlocks:
             yield
 
     def producer_opened(self, connection: Connection) -> None:
+        self._producers[connection] = None
         for interlock in self._all:
             interlock.producer_opened(connection)
 
     def producer_closed(self, connection: Connection) -> None:
+        del self._producers[connection]
         for interlock in self._all:
             interlock.producer_closed(connection)
 

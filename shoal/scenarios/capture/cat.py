@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from shoal.protocol.capture.index.blocks import Damaged
 from shoal.scenarios.capture.batches import record_batches
 from shoal.scenarios.capture.frames.index import raw_batches
 from shoal.scenarios.capture.index import IndexReader
@@ -15,9 +16,10 @@ from shoal.scenarios.capture.schema import COLUMNS, Type, chosen
 from shoal.scenarios.capture.text import aligned, show_time, widths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from shoal.protocol.capture.index.blocks import Torn
     from shoal.scenarios.capture.files import CaptureFile
     from shoal.scenarios.capture.selection import Selection
 
@@ -40,15 +42,24 @@ _PAGE: Final = 200
 """Column widths are computed anew after this many rows: a table is printed while it is read."""
 
 
-def rows(files: Iterable[CaptureFile], columns: Sequence[str] | None, selection: Selection) -> Iterator[dict[str, Any]]:
-    """Rows of all files, one file after the other. Raises OSError, ValueError."""
+def rows(
+    files: Iterable[CaptureFile],
+    columns: Sequence[str] | None,
+    selection: Selection,
+    skipped: Callable[[Path, Damaged], None],
+) -> Iterator[dict[str, Any]]:
+    """Rows of all files, one file after the other; `skipped` gets what is damaged. Raises OSError, ValueError."""
     for file in files:
         for batch in _batches(file.path, columns, selection):
             if isinstance(batch, pa.RecordBatch):
                 yield from batch.to_pylist()
+            elif isinstance(batch, Damaged):
+                skipped(file.path, batch)
 
 
-def _batches(path: Path, columns: Sequence[str] | None, selection: Selection) -> Iterator[object]:
+def _batches(
+    path: Path, columns: Sequence[str] | None, selection: Selection
+) -> Iterator[pa.RecordBatch | Damaged | Torn]:
     if path.suffix == ".pcapng":
         return raw_batches(path, columns, selection)
     return record_batches(IndexReader(path=path), columns, selection)

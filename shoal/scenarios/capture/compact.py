@@ -29,7 +29,7 @@ from shoal.scenarios.capture.schema import chosen
 from shoal.scenarios.capture.survey import is_being_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from shoal.scenarios.capture.files import CaptureFile
@@ -55,7 +55,10 @@ class Compacted:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Allows one compaction at a time. Raises ToolError."""
-    (out / _NOTES).mkdir(parents=True, exist_ok=True)
+    try:
+        (out / _NOTES).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ToolError(f"--out: {out} cannot be made: {error.strerror}") from None
     with (out / _NOTES / "lock").open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,8 +67,12 @@ def locked(out: Path) -> Iterator[None]:
         yield
 
 
-def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
-    """-> the result, and whether it was made now. None: the file is still open. Raises OSError, UnreadableFile.
+def compact(
+    file: CaptureFile, out: Path, progress: Callable[[int], None] = lambda _: None
+) -> tuple[Compacted | None, bool]:
+    """-> the result, and whether it was made now. None: the file is still open. `progress` gets the bytes read so far.
+
+    Raises OSError, UnreadableFile.
 
     A failure leaves no partial files: the disk may be full.
     """
@@ -75,7 +82,7 @@ def compact(file: CaptureFile, out: Path) -> tuple[Compacted | None, bool]:
     size = file.path.stat().st_size
     if note.exists() and (done := Compacted(**json.loads(note.read_text()))).size == size:
         return done, False
-    result = _written(file, out, size)
+    result = _written(file, out, size, progress)
     _put(note, json.dumps(asdict(result)).encode())
     return result, True
 
@@ -87,7 +94,7 @@ def _put(path: Path, data: bytes) -> None:
         hidden.replace(path)
 
 
-def _written(file: CaptureFile, out: Path, size: int) -> Compacted:
+def _written(file: CaptureFile, out: Path, size: int, progress: Callable[[int], None]) -> Compacted:
     reader = IndexReader(path=file.path, end=size, piece=_PIECE)
     rows, is_whole = 0, True
     with ExitStack() as failing, ExitStack() as writing:
@@ -96,6 +103,7 @@ def _written(file: CaptureFile, out: Path, size: int) -> Compacted:
             if isinstance(found, pa.RecordBatch):
                 rows += len(found)
                 parts.write(found)
+                progress(rows * reader.row_size)
             else:
                 is_whole = False
         writing.close()

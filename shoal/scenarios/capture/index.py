@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-__all__ = ["PIECE", "IndexReader", "Rows", "UnreadableFile", "splits", "whole_until"]
+__all__ = ["PIECE", "IndexReader", "Rows", "UnreadableFile", "require_index", "splits", "whole_until"]
 
 PIECE: Final = 1024 * 1024
 """Minimum bytes of rows per piece: small blocks are joined, since each piece costs its reader some calls."""
@@ -116,6 +116,16 @@ def _row_size(path: Path, start: dict[str, Any]) -> int:
     if not isinstance(size, int) or size < ROW_SIZE:
         raise UnreadableFile(f"{path}: rows of {size} bytes; this version of Shoal reads those of {ROW_SIZE} and more")
     return size
+
+
+def require_index(path: Path) -> None:
+    """Reads until the first block. An empty file was only just created. Raises OSError, UnreadableFile."""
+    with path.open("rb", buffering=0) as file:
+        for found in scan(file, 0, _EVERYTHING):
+            if not isinstance(found, Damaged):
+                return
+    if path.stat().st_size:
+        raise UnreadableFile(f"{path}: is not a capture index (*.kxb): it has none of its blocks")
 
 
 def splits(path: Path, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

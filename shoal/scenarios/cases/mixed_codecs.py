@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.demo.segments import segment_contents
 from shoal.scenarios.kafka.content.records import chunks, orders
 from shoal.scenarios.kafka.content.traffic import Layout, fill
+from shoal.scenarios.kafka.segments import segment_contents
 from shoal.scenarios.replay.case import Case, Given
 from shoal.scenarios.replay.facts import at_least, equals
 

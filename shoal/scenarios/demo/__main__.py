@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 import trio
 from confluent_kafka import KafkaException
 
+from shoal.proxy.config.settings import Address
 from shoal.scenarios.demo.demo import phases_of, run_demo
+from shoal.scenarios.demo.page import demo_page
 from shoal.scenarios.demo.phases import Phases
 from shoal.scenarios.demo.plan import BROKER_HEAP, LARGE, MIRROR_HEAP, SMALL, TASKS, TUNING, Plan, RunPlan, alone_only
 from shoal.scenarios.demo.report import Report, as_json, as_table
 from shoal.scenarios.kafka.errors import HarnessError
 from shoal.scenarios.kafka.java.jars import BUILD, DEFAULT_VERSION, VERSIONS
+from shoal.scenarios.kafka.ports import LOOPBACK, free_port, is_free
 from shoal.scenarios.kafka.security.certificates import Authority
 from shoal.scenarios.progress import Progress
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 OK, NOT_EQUAL, FAILED, INTERRUPTED = 0, 1, 2, 130
 _TLS = "TLS on every connection: the brokers' only listeners, MirrorMaker 2, and both sides of Shoal."
+ADMIN_PORT = 9190  # as in the guides
 RECORDS_AT_LEAST = 1_000  # fewer are no measurement
 
 
@@ -46,7 +50,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _records(text: str) -> int:
-    count = int(text.replace("_", "").replace(",", ""))
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of records, for example 1000000')
+    count = int(digits)
     if count < RECORDS_AT_LEAST:
         raise argparse.ArgumentTypeError(f"{count} is too few: at least {RECORDS_AT_LEAST:,}")
     return count
@@ -62,6 +69,7 @@ def main() -> int:
         records=options.records or demo.records,
         work=out / "work",
         authority=_authority(out / "certificates") if options.tls else None,
+        admin=Address(LOOPBACK, ADMIN_PORT if is_free(ADMIN_PORT) else free_port()),
     )
     progress = Progress(sys.stdout)
     phases = Phases(progress, phases_of(demo))
@@ -76,7 +84,11 @@ def main() -> int:
         return FAILED
     target = out / "report.json"
     target.write_text(json.dumps(as_json(report), indent=2) + "\n")
-    progress.say(_closing(plan, report, target))
+    notes = _notes(plan)
+    looks = target.with_suffix(".html")
+    looks.write_text(demo_page(report, _title(plan), notes), encoding="utf-8")
+    progress.say("\n".join(["", as_table(report), "", *notes, *_differences(report), f"Figures: {target}"]))
+    progress.say(f"Report:  {looks.as_uri()}")
     return OK if report.good else NOT_EQUAL
 
 
@@ -89,11 +101,17 @@ def _opening(plan: Plan) -> str:
     return (
         f"Shoal's demo: {plan.records:,} JSON records from one Kafka {plan.kafka} cluster to another, on "
         f"{os.cpu_count()} cores,\n{plan.comparison.opening}\n"
+        f"While a run goes through Shoal, see http://{plan.admin}/status (also /metrics).\n"
     )
 
 
-def _closing(plan: Plan, report: Report, target: Path) -> str:
-    notes = (
+def _title(plan: Plan) -> str:
+    kind = " with small batches" if plan.comparison is SMALL else ""
+    return f"Shoal's demo{kind}{' with TLS' if plan.authority else ''}"
+
+
+def _notes(plan: Plan) -> list[str]:
+    return [
         "Measured from the first mirrored record to the last, on warm brokers; MirrorMaker 2 was started for each run.",
         f"Java heaps are those of Kafka's own scripts: {BROKER_HEAP} for a broker, {MIRROR_HEAP} for MirrorMaker 2.",
         f"All runs: {_listed({'tasks.max': str(TASKS), **TUNING})}; otherwise MirrorMaker 2's defaults.",
@@ -101,9 +119,11 @@ def _closing(plan: Plan, report: Report, target: Path) -> str:
         *(_description(run, run.shoal) for run in plan.comparison.runs.values() if run.shoal is not None),
         *([_TLS] if plan.authority else []),
         "Through Shoal, MirrorMaker 2 has the lines in mm2.properties that `shoal mirror` prints.",
-    )
-    differences = [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
-    return "\n".join(["", as_table(report), "", *notes, *differences, f"Figures: {target}"])
+    ]
+
+
+def _differences(report: Report) -> list[str]:
+    return [f"{name}: {run.difference}" for name, run in report.runs.items() if run.difference]
 
 
 def _description(run: RunPlan, options: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from shoal.scenarios.demo.mirror_run import PHASES_OF_A_RUN, MirrorRun
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, only_node
 from shoal.scenarios.demo.report import Report
-from shoal.scenarios.demo.segments import SegmentContents, segment_contents
 from shoal.scenarios.kafka.broker import Cluster, running_cluster
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.records import orders
@@ -22,6 +21,7 @@ from shoal.scenarios.kafka.content.scan import Scanner
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import fill
 from shoal.scenarios.kafka.java.jars import jars
+from shoal.scenarios.kafka.segments import SegmentContents, segment_contents
 
 if TYPE_CHECKING:
     from shoal.scenarios.demo.phases import Phase, Phases
@@ -107,7 +107,7 @@ async def _fill(comparison: Comparison, cluster: Cluster, topic: str, count: int
         orders(count),
         layout=comparison.layout,
         login=cluster.login,
-        progress=lambda done: phase.now(f"{done:,} of {count:,} records"),
+        progress=lambda done: phase.now(f"{done:,} of {count:,} records", done, count),
         compression_type=comparison.codec,
         enable_idempotence=True,
     )

@@ -14,12 +14,23 @@ from shoal.scenarios import memory
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.process import Process
 
-__all__ = ["Cast", "Measured", "measure", "watch"]
+__all__ = ["Cast", "Measured", "Sample", "measure", "watch"]
 
 POLL_S = 0.05
+SAMPLE_S = 0.25
 STALL_S = 60.0  # without another record; a rebalance or a retry of the mirror takes less
 
 Cast = Mapping[str, Process]  # by role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at a run. `cpu_s` counts from the first record."""
+
+    at_s: float
+    records: int
+    cpu_s: Mapping[str, float]  # by role
+    mib: Mapping[str, float]  # by role, resident
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,7 @@ class Measured:
     wall_s: float
     cpu_s: Mapping[str, float]  # by role
     peak_mib: Mapping[str, float]  # by role
+    samples: tuple[Sample, ...]  # every SAMPLE_S
 
 
 async def measure(cast: Cast, total: Callable[[], int], wanted: int, show: Callable[[int, float], None]) -> Measured:
@@ -40,12 +52,31 @@ async def measure(cast: Cast, total: Callable[[], int], wanted: int, show: Calla
     before = {role: process.usage().cpu_s for role, process in cast.items()}
     for process in cast.values():
         memory.reset_peak(process.pid)
-    await watch(cast, total, wanted, lambda records: show(records, trio.current_time() - start))
-    after = {role: process.usage() for role, process in cast.items()}
+    samples: list[Sample] = []
+
+    def look(records: int) -> None:
+        at = trio.current_time() - start
+        show(records, at)
+        if not samples or at >= samples[-1].at_s + SAMPLE_S:
+            samples.append(_sample(cast, at, records, before))
+
+    await watch(cast, total, wanted, look)
+    wall = trio.current_time() - start
+    samples.append(_sample(cast, wall, wanted, before))
     return Measured(
-        wall_s=trio.current_time() - start,
-        cpu_s={role: used.cpu_s - before[role] for role, used in after.items()},
-        peak_mib={role: used.peak_mib for role, used in after.items()},
+        wall_s=wall,
+        cpu_s=samples[-1].cpu_s,
+        peak_mib={role: process.usage().peak_mib for role, process in cast.items()},
+        samples=tuple(samples),
+    )
+
+
+def _sample(cast: Cast, at: float, records: int, before: Mapping[str, float]) -> Sample:
+    return Sample(
+        at_s=at,
+        records=records,
+        cpu_s={role: process.usage().cpu_s - before[role] for role, process in cast.items()},
+        mib={role: memory.resident_mib(process.pid) for role, process in cast.items()},
     )
 
 

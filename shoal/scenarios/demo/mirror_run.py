@@ -10,12 +10,12 @@ from shoal.scenarios.demo.ends import EndOffsets
 from shoal.scenarios.demo.measure import Cast, Measured, measure
 from shoal.scenarios.demo.plan import PARTITIONS, TOPIC, Plan, RunPlan, mirror_spec, only_node
 from shoal.scenarios.demo.report import MIRROR, PROXY, SOURCE, TARGET, DemoRun
-from shoal.scenarios.demo.segments import segment_contents
-from shoal.scenarios.demo.shoal_mirror import Shoal, running_shoal
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
 from shoal.scenarios.kafka.metrics import requests
 from shoal.scenarios.kafka.mirror import Mirror, running_mirror
+from shoal.scenarios.kafka.segments import segment_contents
+from shoal.scenarios.shoal_mirror import Shoal, running_shoal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +52,7 @@ class MirrorRun:
             wall_s=measured.wall_s,
             cpu_s=measured.cpu_s,
             peak_mib=measured.peak_mib,
+            samples=measured.samples,
             difference=difference,
             copy=segment_contents(only_node(target).data, topic),
             requests=None if before is None or after is None else after - before,
@@ -87,7 +88,7 @@ class MirrorRun:
     def _show(self, phase: Phase) -> Callable[[int, float], None]:
         def show(records: int, seconds: float) -> None:
             doing = f"{records / seconds:,.0f} a second" if seconds else "waiting for the first"
-            phase.now(f"{records:,} of {self.original.records:,} records, {doing}")
+            phase.now(f"{records:,} of {self.original.records:,} records, {doing}", records, self.original.records)
 
         return show
 

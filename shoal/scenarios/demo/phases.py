@@ -44,9 +44,9 @@ class Phase:
         self.head = head
         self.outcome = "done"
 
-    def now(self, text: str) -> None:
+    def now(self, text: str, done: float = 0, total: float = 0) -> None:
         """Show the progress."""
-        self._progress.update(f"{self.head}{text}")
+        self._progress.update(f"{self.head}{text}", done, total)
 
     def done(self, outcome: str) -> None:
         """Set the text of the phase's final line."""

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from shoal.scenarios.demo.shoal_mirror import Shoal
+    from shoal.proxy.config.settings import Address
     from shoal.scenarios.kafka.security.certificates import Authority
+    from shoal.scenarios.shoal_mirror import Shoal
 
 __all__ = [
     "ALONE",
@@ -86,6 +87,8 @@ class Plan:
     work: Path
     authority: Authority | None = None
     """Issues all certificates; None: no TLS."""
+    admin: Address | None = None
+    """Where a run through Shoal can be looked at."""
 
     def cluster(self, *, agent: bool = False) -> ClusterSpec:
         counts = self.comparison.counts_requests
@@ -93,12 +96,13 @@ class Plan:
         return ClusterSpec(version=self.kafka, heap=BROKER_HEAP, quick=False, jmx=counts, agent=agent, tls=tls)
 
     def shoal_options(self) -> tuple[str, ...]:
-        """Options of `shoal mirror` in all runs: with TLS, Shoal encrypts to clients and to brokers."""
+        """Options of `shoal mirror` in all runs. With TLS, Shoal encrypts to clients and to brokers."""
+        admin = () if self.admin is None else ("--admin", str(self.admin))
         if self.authority is None:
-            return ()
+            return admin
         own, ca = self.authority.server(name="shoal"), str(self.authority.certificate)
         listen = ("--listen-tls-cert", str(own.certificate), "--listen-tls-key", str(own.key))
-        return ("--source-tls-ca", ca, "--target-tls-ca", ca, *listen)
+        return ("--source-tls-ca", ca, "--target-tls-ca", ca, *listen, *admin)
 
 
 # The first records are not wrapped, until the mirror's wiring is proven: Shoal compresses those.

@@ -10,7 +10,8 @@ from shoal.scenarios.table import RULE, number, ratio, render
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.scenarios.demo.segments import SegmentContents
+    from shoal.scenarios.demo.measure import Sample
+    from shoal.scenarios.kafka.segments import SegmentContents
 
 __all__ = [
     "MIRROR",
@@ -38,6 +39,7 @@ class DemoRun:
     peak_mib: Mapping[str, float]
     difference: str | None  # the first difference, in words; None: every record equals the source's
     copy: SegmentContents
+    samples: tuple[Sample, ...] = ()
     requests: int | None = None  # Produce requests that the target broker has received; None: not counted
 
     @property

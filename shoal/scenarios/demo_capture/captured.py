@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.scenarios.demo.shoal_mirror import running_shoal
 from shoal.scenarios.demo_capture.traffic import ORDERS, PARTITIONS, READINGS, Sent, send
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.errors import NotReady
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.kafka.ports import LOOPBACK, free_port_block
 from shoal.scenarios.kafka.process import Process, until
+from shoal.scenarios.shoal_mirror import running_shoal
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shoal.scenarios.demo.phases import Phase
-    from shoal.scenarios.demo.shoal_mirror import Shoal
     from shoal.scenarios.replay.brokers import Site
+    from shoal.scenarios.shoal_mirror import Shoal
 
 __all__ = ["Captured", "capture"]
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from shoal.command_line import report_errors
+from shoal.scenarios.capture.files import INDEX, RAW, capture_files
+from shoal.scenarios.capture.index import UnreadableFile, require_index
 from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.errors import JobError
+from shoal.scenarios.jobs.noise import SPARK_LOG, noise_into
 from shoal.scenarios.jobs.session import session
+from shoal.scenarios.jobs.source.options import Options
+from shoal.scenarios.jobs.source.reading import source_of
 from shoal.scenarios.jobs.task import JOBS, Task
+from shoal.scenarios.jobs.watch import watching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
+    from shoal.scenarios.capture.files import CaptureFile
     from shoal.scenarios.jobs.arguments import Arguments
 
 __all__ = ["main", "run", "run_in"]
@@ -25,18 +37,65 @@ WRONG_INPUT = 2
 
 def run(given: Arguments, master: str | None) -> int:
     """Raises JobError. `master` None: spark-submit has set it."""
-    spark = session(f"shoal {given.job}", master=master, settings=given.settings)
+    require_input(given)
+    with noise_into(given.out / SPARK_LOG):
+        spark = session(f"shoal {given.job}", master=master, settings=given.settings)
     try:
-        return run_in(spark, given)
+        with watching(spark, given.job):
+            return run_in(spark, given)
+    except (PySparkException, Py4JError) as error:
+        raise JobError("Spark", f"{_first_line(error)} ({given.out / SPARK_LOG} has the details)") from None
     finally:
         spark.stop()
+
+
+def require_input(given: Arguments) -> None:
+    """Before a Java virtual machine starts. Creates OUT. Raises JobError."""
+    source = source_of(given.source)
+    if source != "parquet":
+        _require_captures(Path(given.source), _SUFFIXES[source])
+    selection = Options.of({**given.options, "path": given.source}).selection
+    if None not in (selection.from_ns, selection.to_ns) and selection.to_ns <= selection.from_ns:  # type: ignore[operator]
+        raise JobError("--to", "is not after --from: no row is between them")
+    if given.job == CASCADE and source != "shoal":
+        raise JobError(given.source, "has no index files (*.kxb); the cascade follows them as they grow")
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JobError("OUT", f"{given.out} cannot be made: {error.strerror}") from None
+
+
+def _require_captures(path: Path, suffix: str) -> None:
+    """The report names a file that is no index, unless there is no other. Raises JobError."""
+    errors = [_error_of(file) for file in capture_files(path, suffix)] if suffix == INDEX else [None]
+    if not errors:
+        raise JobError(str(path), f"has no captures: their names are shoal-*.{suffix}")
+    if None not in errors:
+        raise JobError("IN", str(errors[0]))
+
+
+def _error_of(file: CaptureFile) -> Exception | None:
+    try:
+        require_index(file.path)
+    except (OSError, UnreadableFile) as error:
+        return error
+    return None
+
+
+_SUFFIXES = {"shoal": INDEX, "shoal-raw": RAW}
+CASCADE = "cascade"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Error" in line or "Exception" in line), lines[0] if lines else "failed")
 
 
 def run_in(spark: SparkSession, given: Arguments) -> int:
     """Run in an existing session. Raises JobError."""
     function = resolve_name(JOBS[given.job].function)
     given.out.mkdir(parents=True, exist_ok=True)
-    task = Task(spark=spark, source=given.source, out=given.out, options=given.options, arguments=given.rest)
+    task = Task(spark=spark, source=given.source, out=given.out, options=given.options, flags=given.flags)
     result: int = function(task)
     return result
 
@@ -46,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = parse(sys.argv[1:] if arguments is None else arguments)
         return run(given, given.master)
     except JobError as error:
-        print(f"shoal: error: {error}", file=sys.stderr)
+        report_errors([(error.where, error.what)], as_json=False)
         return WRONG_INPUT
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 
 import shoal
+from shoal.scenarios.jobs.noise import open_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,12 +26,29 @@ __all__ = ["package_zip", "submit"]
 _LAUNCHER: Final = "import sys\nfrom shoal.scenarios.jobs.__main__ import main\nsys.exit(main())\n"
 
 
-def submit(arguments: Sequence[str], master: str, settings: Mapping[str, str]) -> int:
-    """`arguments`: JOB IN OUT and the rest, without the master. Returns the job's exit code."""
-    with tempfile.TemporaryDirectory(prefix="shoal-spark-") as directory:
-        return subprocess.run(
-            command(arguments, master, settings, Path(directory)), env=_environment(master)
-        ).returncode
+def submit(arguments: Sequence[str], master: str, settings: Mapping[str, str], log: Path) -> int:
+    """`arguments`: JOB IN OUT and the rest, without the master. `log`: gets what Spark prints. Returns the job's exit
+    code. Raises JobError."""
+    descriptor = open_log(log)
+    try:
+        with tempfile.TemporaryDirectory(prefix="shoal-spark-") as directory:
+            line = command(arguments, master, settings, Path(directory))
+            code = subprocess.run(line, env=_environment(master), stderr=descriptor).returncode
+    finally:
+        os.close(descriptor)
+    if code:
+        _repeat_errors(log)
+    return code
+
+
+def _repeat_errors(log: Path) -> None:
+    """The job's own errors are among Spark's lines."""
+    errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_ERROR)]
+    for line in errors or [f"{_ERROR} spark-submit failed: {log} has its lines"]:
+        print(line, file=sys.stderr)
+
+
+_ERROR: Final = "shoal: error:"
 
 
 def command(arguments: Sequence[str], master: str, settings: Mapping[str, str], directory: Path) -> list[str]:

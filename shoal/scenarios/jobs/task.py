@@ -1,54 +1,36 @@
-"""The arguments of a job, and the table of jobs."""
+"""What a job gets, and the table of jobs."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.jobs.errors import JobError
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from argparse import Namespace
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-__all__ = ["JOBS", "Job", "Task", "own_arguments", "own_parser"]
+__all__ = ["JOBS", "Job", "Task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """`options`: of the data source, see `source/options.py`. `arguments`: the job's own, after the common ones."""
+    """`options`: of the data source, see `source/options.py`. `flags`: the job's own, see `job_flags.py`."""
 
     spark: SparkSession
     source: str
     out: Path
     options: Mapping[str, str]
-    arguments: Sequence[str] = ()
+    flags: Namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     what: str  # a line of the help
     function: str  # "package.module:function", (Task) -> exit code; imported on first use
-
-
-def own_parser(job: str) -> argparse.ArgumentParser:
-    """A parser for the job's own arguments, after the common ones."""
-    return argparse.ArgumentParser(prog=f"shoal spark {job} IN OUT", exit_on_error=False)
-
-
-def own_arguments(job: str, parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Raises JobError, also for unknown arguments."""
-    try:
-        parsed, unknown = parser.parse_known_args(arguments)
-    except argparse.ArgumentError as error:
-        raise JobError(job, str(error)) from None
-    if unknown:
-        raise JobError(job, f"does not know {' '.join(unknown)}")
-    return parsed
 
 
 JOBS: Mapping[str, Job] = MappingProxyType(

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from shoal.command_line import say
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.cli.flags.cluster import as_cluster_flag
 from shoal.proxy.cluster.cluster import Cluster, NotLearned
 from shoal.proxy.config.settings import Limits
+from shoal.proxy.config.toml import read_config
 from shoal.proxy.errors import OperatorError
-from shoal.scenarios.capture.files import RAW
+from shoal.scenarios.capture.files import RAW, capture_files
 from shoal.scenarios.progress import Progress
 from shoal.scenarios.replay.brokers import Brokers
+from shoal.scenarios.replay.clock import MAX, showing_time
 from shoal.scenarios.replay.frames.source import RawRecorded, read_raw
 from shoal.scenarios.replay.report import write_figures
 from shoal.scenarios.replay.runner import FAILURES, messages_of
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     import argparse
 
     from shoal.proxy.config.settings import ClusterSettings
+    from shoal.proxy.errors import Problem
     from shoal.scenarios.replay.index.source import Recorded
 
 __all__ = ["SUFFIXES", "replay_capture", "require_usable"]
@@ -50,10 +56,10 @@ def replay_capture(flags: argparse.Namespace, target: ClusterSettings | None, sp
     recorded = _recorded(Path(flags.what[0]), flags)
     require_usable(target)
     report = _run(recorded, flags, target, settings)
-    print(as_trace_table(report))
+    say(as_trace_table(report))
     figures: Path = flags.out / "replay.json"
     write_figures(figures, report)
-    print(f"figures: {figures}")
+    say(f"figures: {figures}")
     return OK if is_good(report) else FAILED
 
 
@@ -88,16 +94,18 @@ def _run(
 
 
 def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
-    from shoal.scenarios.capture.index import UnreadableFile  # the rest of this command needs no pyarrow
+    from shoal.scenarios.capture.index import UnreadableFile, require_index  # the rest of this command needs no pyarrow
     from shoal.scenarios.replay.index.source import read_index
 
     try:
         is_raw = flags.raw or path.suffix == f".{RAW}"
+        for file in () if is_raw else capture_files(path):
+            require_index(file.path)
         recorded = read_raw(path) if is_raw else read_index(path, flags.topic_prefix)
     except OSError as error:
         raise OperatorError.of(str(path), f"cannot be read: {error.strerror}") from None
     except (UnreadableFile, RemoteProtocolError) as error:
-        raise OperatorError.of(str(path), str(error)) from None
+        raise OperatorError.of(str(path), str(error).removeprefix(f"{path}: ")) from None
     if not recorded.partitions:
         left_out = ", ".join(f"{count:,} {why}" for why, count in recorded.left_out.items() if count)
         raise OperatorError.of(str(path), f"holds nothing to replay (left out: {left_out or 'nothing'})")
@@ -105,14 +113,43 @@ def _recorded(path: Path, flags: argparse.Namespace) -> Recorded | RawRecorded:
 
 
 def _listener(flags: argparse.Namespace) -> str:
-    if not flags.coalesce:
-        if flags.coalescing:
-            raise OperatorError.of("--coalescing", "needs --coalesce")
-        return ""
+    """Its lines in shoal.toml. Raises OperatorError."""
     pairs = [pair.partition("=") for pair in flags.coalescing]
     if wrong := [key for key, equals, value in pairs if not equals or not value]:
         raise OperatorError.of("--coalescing", f"{wrong[0]!r}: write KEY=VALUE, for example linger=0.01")
-    return coalescing_lines({key: value for key, _, value in pairs})
+    lines = coalescing_lines({key: _in_toml(key, value) for key, _, value in pairs})
+    try:
+        read_config(f"{_ANY_LISTENER}{lines}", Path("--coalescing"))
+    except OperatorError as error:
+        raise OperatorError(tuple(map(_of_coalescing, error.problems))) from None
+    if flags.coalescing and not flags.coalesce:
+        raise OperatorError.of("--coalescing", "needs --coalesce")
+    return lines if flags.coalesce else ""
+
+
+def _in_toml(key: str, value: str) -> str:
+    """Text needs no quotes here."""
+    try:
+        tomllib.loads(f"x = {value}")
+    except tomllib.TOMLDecodeError:
+        return json.dumps(value)
+    return value
+
+
+_ANY_LISTENER = """\
+[[cluster]]
+name = "brokers"
+bootstrap = "localhost:9092"
+[[listener]]
+name = "any"
+cluster = "brokers"
+listen = "127.0.0.1:19092"
+ports = "19093-19192"
+"""
+
+
+def _of_coalescing(problem: Problem) -> Problem:
+    return problem._replace(where=problem.where.replace(": listener[0].coalescing.", " "))
 
 
 async def _replay(
@@ -128,6 +165,8 @@ async def _replay(
     progress.say(f"{flags.what[0]}: {what}, to {len(recorded.partitions)} topics, at {flags.speed}")
     async with Brokers(work / "brokers", flags.kafka, target) as brokers:
         site = await brokers.target()
-        if isinstance(recorded, RawRecorded):
-            return await replay_raw(recorded, flags.topic_prefix, site, work / "shoal", settings)
-        return await replay_index(recorded, site, work / "shoal", settings)
+        seconds = 0.0 if settings.speed == MAX else recorded.seconds / settings.speed
+        async with showing_time(progress, "replaying", seconds):
+            if isinstance(recorded, RawRecorded):
+                return await replay_raw(recorded, flags.topic_prefix, site, work / "shoal", settings)
+            return await replay_index(recorded, site, work / "shoal", settings)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-__all__ = ["MAX", "Clock", "parse_speed"]
+    from shoal.scenarios.progress import Progress
+
+__all__ = ["MAX", "Clock", "check_speed", "parse_speed", "showing_time"]
 
 MAX = math.inf
 
@@ -26,6 +29,12 @@ def parse_speed(text: str) -> float:
     if not 0 < speed <= 1e6:
         raise ValueError(f"{text!r} is not a speed: write 1x, 10x or max")
     return speed
+
+
+def check_speed(text: str) -> str:
+    """Returns `text` if it is a speed. Raises ValueError."""
+    parse_speed(text)
+    return text
 
 
 class Clock:
@@ -49,3 +58,22 @@ class Clock:
         if (early := due - self.elapsed()) > 0:
             await trio.sleep(early)
         return max(0.0, self.elapsed() - due) if self.speed != MAX else 0.0
+
+
+@asynccontextmanager
+async def showing_time(progress: Progress, text: str, seconds: float = 0.0) -> AsyncIterator[None]:
+    """Show on a terminal how long the block has run, of `seconds` if they are known."""
+    async with trio.open_nursery() as nursery:
+        if progress.is_live:
+            nursery.start_soon(_show_time, progress, text, seconds)
+        yield
+        nursery.cancel_scope.cancel()
+    progress.clear()
+
+
+async def _show_time(progress: Progress, text: str, seconds: float) -> None:
+    start = trio.current_time()
+    while True:
+        passed = trio.current_time() - start
+        progress.update(f"{text}: {passed:,.0f} s", passed, seconds)
+        await trio.sleep(0.2)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shoal.scenarios.demo.shoal_mirror import running_shoal
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.topics import Topics
@@ -19,6 +18,7 @@ from shoal.scenarios.replay.index.player import Player
 from shoal.scenarios.replay.index.synthetic_batches import Maker
 from shoal.scenarios.replay.ledger import ReplayLedger
 from shoal.scenarios.replay.sending.leaders import find_leaders
+from shoal.scenarios.shoal_mirror import running_shoal
 from shoal.scenarios.shoal_run import totals
 
 if TYPE_CHECKING:

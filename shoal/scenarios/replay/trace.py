@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceSettings", "as_trace_table", "coalescing_lines", "is_good", "replay_index", "replay_raw"]
 
-_JOINED = ("coalesced_taken", "coalesced_requests", "alone")
+_JOINED = ("coalesced_taken", "coalesced_requests", "coalesced_alone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,7 @@ async def test_a_wrong_password_is_reported_and_not_tried_by_every_connection(
     broker: Cluster, new_stand: Callable[..., LoginStand], tmp_path: Path
 ) -> None:
     """It needs no restart to change it."""
-    secret = private(tmp_path / "password", "wrong")
+    secret = private(tmp_path / "password", "mistyped")
     stand = new_stand({"SCRAM-SHA-512": {"mechanism": "SCRAM-SHA-512", "username": USER, "password": secret}})
     before = _failed_logins(broker)
     began = time.monotonic()
@@ -119,7 +119,7 @@ async def test_a_wrong_password_is_reported_and_not_tried_by_every_connection(
     log = stand.shoal.output()
     assert "SASL_AUTHENTICATION_FAILED" in log
     assert f"check sasl.username of cluster 'SCRAM-SHA-512' ({USER}), and its password" in log
-    assert "wrong" not in log
+    assert "mistyped" not in log
     private(tmp_path / "password", PASSWORD)
     topic = new_topic(broker, [[1]])
     sent = produce(stand.bootstrap("SCRAM-SHA-512"), topic, various(10))

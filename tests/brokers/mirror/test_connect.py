@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from shoal.scenarios.demo.segments import segment_contents
-from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.content.records import oddities, orders
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.content.traffic import Layout, fill
 from shoal.scenarios.kafka.process import until
+from shoal.scenarios.kafka.segments import segment_contents
 from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
 from tests.brokers.mirror.rig.steady import PARTITIONS, put, steady, warm_up, wrapped_more
+from tests.support.kafka.connect import ConnectMirror, connector_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ async def test_a_connector_with_the_printed_lines(pair: Pair, topic: str, aliase
         assert "This mirror can go through Shoal" in await check_by_shoal(flow, await worker.described(NAME))
     counts = flow.counts()
     assert counts["unwrapped_records"] >= counts["wrapped_records"] > 5_000
-    proven = {event["client_id"] for event in flow.events("proven")}
+    proven = {event["client_id"] for event in flow.events("flow-proven")}
     assert proven
     assert proven <= {f"{flow.spec.flow}|{NAME}-{task}|replication-consumer" for task in range(2)}
 
@@ -102,7 +102,7 @@ async def test_a_connector_that_is_paused_for_longer_than_envelopes_are_waited_f
         async with steady(pair, topic):
             await wrapped_more(flow)
         await flow.check(topic)
-        assert not flow.events("stopped")
+        assert not flow.events("flow-stopped")
 
 
 def passed(end: float) -> bool:

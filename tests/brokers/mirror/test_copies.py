@@ -253,4 +253,4 @@ async def test_nothing_but_aborted_data_for_longer_than_envelopes_are_waited_for
         await transact(True, False, True)
         await flow.check(topic, isolation=READ_COMMITTED)
         assert flow.counts()["unwrapped_records"] > before["unwrapped_records"]
-        assert not flow.events("stopped")
+        assert not flow.events("flow-stopped")

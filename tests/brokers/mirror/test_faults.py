@@ -170,6 +170,22 @@ async def test_shoal_is_stopped_many_times_in_the_middle(
         await flow.check_faithful(topic, duplicates=0)
 
 
+@pytest.mark.slow
+async def test_shoal_is_taken_over_many_times_in_the_middle(
+    pair: Pair, topic: str, aliases: Aliases, tmp_path: Path
+) -> None:
+    """Neither a record nor an envelope is lost, doubled or left between the two: the mirror never has both."""
+    await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
+    async with flowing(pair, aliases, tmp_path, Wiring(topics=topic)) as flow:
+        await warm_up(pair, topic, flow)
+        async with steady(pair, topic):
+            for _ in range(6):
+                await wrapped_more(flow)
+                await flow.shoal.take_over()
+            await wrapped_more(flow)
+        await flow.check_faithful(topic, duplicates=0)
+
+
 async def cut_once(flow: Flow, faults: Faults, what: str, times: int) -> None:
     """For the n-th time, while envelopes flow."""
     await wrapped_more(flow, 1)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, Message, Producer
 
 from shoal.protocol.shallow.envelope import EnvelopeKey, encode_key, with_partition_nonce
-from shoal.scenarios.kafka.content.catchup import until_copied
 from shoal.scenarios.kafka.content.clients import client_config, in_thread
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import read_copy
@@ -20,6 +19,7 @@ from shoal.scenarios.kafka.java.jars import jars
 from shoal.scenarios.kafka.java.jvm import Jvm, write_properties
 from shoal.scenarios.kafka.process import Process
 from tests.brokers.mirror.rig.flow import WITHIN, counted
+from tests.support.kafka.catchup import until_copied
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:

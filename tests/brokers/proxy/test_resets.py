@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 import uuid
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
@@ -72,16 +73,19 @@ def waiting_fetch(topic: str) -> bytes:
 def executed(brokers: Cluster, address: tuple[str, int], *, reset: bool) -> int:
     """The number of commits executed that were queued after a Fetch when the client disconnected."""
     topic, groups = new_topic(brokers, [[1]]), groups_of(brokers, 1)
-    for group in groups:
-        with socket.create_connection(address) as client:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(address)) for _ in groups]
+        for group, client in zip(groups, clients, strict=True):
             client.sendall(waiting_fetch(topic) + commit(group, topic))
-            sleep(0.1)  # both have reached the broker, which holds the Fetch
+        sleep(0.1)  # both of each have reached the broker, which holds the Fetch
+        for client in clients:
             if reset:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             else:
                 client.shutdown(socket.SHUT_WR)
-                while client.recv(65536):
-                    pass
+        for client in clients:
+            while not reset and client.recv(65536):
+                pass
     sleep(2 * WAIT.total_seconds() if reset else 0.0)  # what would be executed has been
     return sum(_committed(brokers, group, topic) for group in groups)
 

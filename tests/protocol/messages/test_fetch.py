@@ -72,12 +72,14 @@ def test_a_response_is_read(case: Case, entity: Any, data: st.DataObject) -> Non
     if response.node_endpoints is not None:
         start, end = response.node_endpoints
         assert frame[start:end] == bytes([len(endpoints) + 1]) + b"".join(map(encode, endpoints))
-    assert [(*partition[:5], bytes(frame[partition.start : partition.end])) for partition in response.partitions] == [
+    assert [(*partition[:7], bytes(frame[partition.start : partition.end])) for partition in response.partitions] == [
         (
             topic_key(topic),
             one.partition_index,
             one.error_code,
             one.high_watermark,
+            one.last_stable_offset,
+            getattr(one, "log_start_offset", -1),
             len(one.aborted_transactions or ()),
             one.records or b"",
         )

@@ -15,7 +15,7 @@ def test_frames_that_were_written_and_lost_are_told() -> None:
     (line,) = report(_snapshot(before), _snapshot(now))
 
     assert line.text == "raw capture: 2 frames (1.0 MB), 1 frame lost"
-    assert line.values == {"raw_capture_written": 2, "raw_capture_lost": 1, "raw_capture_bytes": 1_000_000}
+    assert line.values == {"written": 2, "lost": 1, "bytes": 1_000_000}
 
 
 def test_nothing_is_told_where_nothing_happened() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from shoal.protocol.coalesce.joinable import WhyAlone
+from shoal.protocol.shallow.unwrap.reconcile import Mismatch
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.proxy.cli.report import Line, Snapshot, report
 from shoal.proxy.coalesce.counters import CoalesceStatistics
@@ -49,7 +51,7 @@ def told(before: Snapshot, now: Snapshot) -> str:
 
 WRAPPED = ShallowStatistics(
     envelopes=741, wrapped_batches=12_022, wrapped_records=4_000_000, wrapped_bytes=366_000_000,
-    raw_batches={"first batch after a start or seek": 4, "compaction left holes in the batch": 12},
+    raw_batches={Reason.FIRST: 4, Reason.HOLES: 12},
 )  # fmt: skip
 OPENED = ShallowStatistics(
     opened_envelopes=741,
@@ -75,16 +77,18 @@ def test_an_unwrap_listener_tells_what_was_appended() -> None:
 
 
 def test_what_does_not_reconcile_is_told() -> None:
-    before = ShallowStatistics(mismatches={"went back": 1})
-    now = ShallowStatistics(reconciled_envelopes=5, mismatches={"went back": 1, "headers": 2})
+    before = ShallowStatistics(mismatches={Mismatch.BACK: 1})
+    now = ShallowStatistics(reconciled_envelopes=5, mismatches={Mismatch.BACK: 1, Mismatch.FACTS: 2})
     (line,) = report(snapshot(100.0, target=before), snapshot(105.0, listener("target"), target=now))
-    assert line.text == "target: 2 mismatches (headers: 2); 4 connections"
-    assert (line.values["mismatches"], line.values["reconciled_envelopes"]) == ({"headers": 2}, 5)
+    assert line.text == f"target: 2 mismatches ({Mismatch.FACTS}: 2); 4 connections"
+    assert (line.values["mismatches"], line.values["reconciled_envelopes"]) == ({"facts": 2}, 5)
 
 
 def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why() -> None:
-    before = CoalesceStatistics(taken=1_000, requests=90, alone={"large": 2, "possible retry": 5})
-    now = CoalesceStatistics(taken=13_345, requests=213, alone={"large": 9, "possible retry": 5, "transactional": 30})
+    before = CoalesceStatistics(taken=1_000, requests=90, alone={WhyAlone.LARGE: 2, WhyAlone.RETRY: 5})
+    now = CoalesceStatistics(
+        taken=13_345, requests=213, alone={WhyAlone.LARGE: 9, WhyAlone.RETRY: 5, WhyAlone.TRANSACTIONAL: 30}
+    )
     flows = listener("p", requests=12_382, from_client=3_000_000, to_client=700_000)
     line = report(
         snapshot(100.0, p=before),
@@ -94,7 +98,10 @@ def test_a_coalescing_listener_tells_what_was_joined_and_what_went_alone_and_why
         "p: 12,382 requests, 3.0 MB in, 0.7 MB out, 0.7 MB/s; joined 12,345 produce requests into 123; 37 produce "
         "requests alone (transactional: 30, large: 7); 4 connections"
     )
-    assert (line.values["coalesced_taken"], line.values["alone"]) == (12_345, {"transactional": 30, "large": 7})
+    assert (line.values["coalesced_taken"], line.values["coalesced_alone"]) == (
+        12_345,
+        {"transactional": 30, "large": 7},
+    )
 
 
 def test_a_plain_listener_tells_requests_and_bytes() -> None:
@@ -130,10 +137,11 @@ def test_where_nothing_happened_nothing_is_told() -> None:
 
 
 def test_raw_batches_are_told_with_the_traffic_that_they_made() -> None:
-    raw = ShallowStatistics(raw_batches={"no evidence yet": 105})
+    raw = ShallowStatistics(raw_batches={Reason.NO_EVIDENCE: 105})
 
     assert told(START, snapshot(101.0, listener(requests=8, from_client=500, to_client=16_000_000), source=raw)) == (
-        "source: 8 requests, 0.5 kB in, 16.0 MB out, 16.0 MB/s; 105 batches raw (no evidence yet: 105); 4 connections"
+        "source: 8 requests, 0.5 kB in, 16.0 MB out, 16.0 MB/s; 105 batches raw (no evidence yet that the mirror "
+        "produces through Shoal: 105); 4 connections"
     )
 
 
@@ -147,12 +155,12 @@ def test_polls_that_find_nothing_are_not_told(size: int, lines: int) -> None:
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ShallowStatistics)])
 def test_every_counter_of_shallow_mirroring_is_told(field: str) -> None:
-    value: Any = {"some reason": 7} if field in REASONS else 7
+    value: Any = {"raw_batches": {Reason.HOLES: 7}, "mismatches": {Mismatch.BACK: 7}}.get(field, 7)
     before = snapshot(100.0, listener())
 
     (line,) = report(before, snapshot(101.0, listener(), source=ShallowStatistics(**{field: value})))
 
-    assert line.values[field] == value
+    assert line.values[field] == {"raw_batches": {"holes": 7}, "mismatches": {"back": 7}}.get(field, 7)
 
 
 def test_machines_get_every_value() -> None:
@@ -166,7 +174,7 @@ def test_machines_get_every_value() -> None:
     assert line.values["connections"] == line.values["opened"] == 4
     assert line.values["in_flight"] == 2
     assert (line.values["requests"], line.values["from_client"], line.values["to_client"]) == (5, 10, 20)
-    assert line.values["raw_batches"] == dict(WRAPPED.raw_batches)
+    assert line.values["raw_batches"] == {"first": 4, "holes": 12}
 
 
 def test_every_listener_has_its_own_line() -> None:
@@ -183,13 +191,13 @@ def test_no_time_passed_is_no_rate() -> None:
 
 def test_a_tally_is_frozen_into_statistics() -> None:
     tally = ShallowTally(envelopes=1)
-    tally.raw_batches["small"] += 2
+    tally.raw_batches[Reason.SMALL] += 2
 
     before = tally.statistics()
-    tally.raw_batches["small"] += 1
+    tally.raw_batches[Reason.SMALL] += 1
     tally.envelopes += 1
 
-    assert before == ShallowStatistics(envelopes=1, raw_batches={"small": 2})
+    assert before == ShallowStatistics(envelopes=1, raw_batches={Reason.SMALL: 2})
     names = [field.name for field in dataclasses.fields(ShallowStatistics)]
     assert [field.name for field in dataclasses.fields(ShallowTally)] == names
     numbers = {name: index for index, name in enumerate(names) if name not in REASONS}

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import socket
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from shoal.proxy.cli import main
+from shoal.proxy.errors import OperatorError
 from tests.proxy.config.test_toml import GOOD
+from tests.support.log_lines import problems
 from tests.support.processes import DEADLINE, knock, mirror_flags, read_until, running, shoal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_mirror_prints_its_lines_when_its_ports_are_open_and_ends_in_order(tmp_path: Path) -> None:
@@ -29,12 +35,20 @@ def test_mirror_prints_its_lines_when_its_ports_are_open_and_ends_in_order(tmp_p
     assert f"B.producer.bootstrap.servers = 127.0.0.1:{target}\n" in printed
     assert rest == ""
     entries = [json.loads(line) for line in errors.splitlines()]
+    assert [problem for entry in entries for problem in problems(entry)] == []
+    assert {name: entries[0][name] for name in ("event", "version", "pid", "configuration", "state_dir")} == {
+        "event": "starting",
+        "version": version("shoal"),
+        "pid": process.pid,
+        "configuration": "flags",
+        "state_dir": str(tmp_path),
+    }
     assert [(e["listener"], e["mode"]) for e in entries if e["event"] == "listening"] == [
         ("source", "wrap"),
         ("target", "unwrap"),
     ]
     totals = {entry["listener"]: entry["closed"] for entry in entries if entry["event"] == "total"}
-    assert totals == {name: {"broker unreachable": 1} for name in ("source", "target")}
+    assert totals == {name: {"upstream_unreachable": 1} for name in ("source", "target")}
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> None:
@@ -47,10 +61,10 @@ def test_a_cluster_that_cannot_be_reached_is_told_at_once(tmp_path: Path) -> Non
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE)
 
-    for name, entry in zip(("source", "target"), sorted(told, key=lambda entry: entry["event"]), strict=True):
+    for name, entry in zip(("source", "target"), sorted(told, key=lambda entry: entry["cluster"]), strict=True):
         assert (
             f"cluster '{name}': cannot reach the broker: 127.0.0.{1 if name == 'source' else 2}:{unused}: Connection "
-            "refused" in entry["event"]
+            "refused" in entry["message"]
         )
 
 
@@ -95,9 +109,7 @@ def test_a_name_for_clients_elsewhere_needs_an_address_for_them(tmp_path: Path) 
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=DEADLINE)
 
-    told = [
-        entry for entry in map(json.loads, errors.splitlines()) if "remote clients cannot connect" in entry["event"]
-    ]
+    told = [entry for entry in map(json.loads, errors.splitlines()) if entry["event"] == "advertised-not-reachable"]
     assert [(entry["level"], entry["listener"]) for entry in told] == [("warning", "source"), ("warning", "target")]
 
 
@@ -116,6 +128,23 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_a_program_that_reads_the_log_learns_why_shoal_does_not_run(tmp_path: Path) -> None:
+    flags, (source, *_) = mirror_flags(tmp_path)
+
+    with socket.create_server(("127.0.0.1", source)):
+        done = shoal("mirror", *flags, "--log-format", "json")
+
+    entry = json.loads(done.stderr.splitlines()[-2])
+    assert (entry["event"], entry["level"], entry["setting"]) == ("could-not-run", "error", "listener 'source'")
+    assert list(problems(entry)) == []
+
+
+def test_an_error_in_shoal_is_one_line_for_programs(caplog: pytest.LogCaptureFixture) -> None:
+    main._log_failure(ExceptionGroup("trio", [OperatorError.of("a", "b"), ZeroDivisionError()]))
+
+    assert [(record.event, bool(record.exc_info)) for record in caplog.records] == [("ended-by-error", True)]  # type: ignore[attr-defined]
+
+
 def test_run_takes_its_file_and_flags_win(tmp_path: Path) -> None:
     _, (source, target, first, second, unused) = mirror_flags(tmp_path)
     text = (
@@ -130,10 +159,12 @@ def test_run_takes_its_file_and_flags_win(tmp_path: Path) -> None:
 
     with running("run", "-c", str(tmp_path / "shoal.toml"), "--log-level", "info") as process:
         assert process.stderr is not None
+        start = json.loads(next(process.stderr))
         entry = json.loads(next(line for line in process.stderr if "listening" in line))
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=DEADLINE)
 
+    assert (start["event"], start["configuration"]) == ("starting", str(tmp_path / "shoal.toml"))
     assert (entry["event"], entry["listener"], entry["address"]) == ("listening", "source", f"127.0.0.1:{source}")
     assert output == ""
     assert process.returncode == 0

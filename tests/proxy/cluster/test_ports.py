@@ -41,7 +41,7 @@ def test_an_exhausted_range_names_who_asks() -> None:
     endpoints = PortAssignments("l", RANGE)
     for node_id in range(3):
         endpoints.assign(node_id, endpoints.offer(node_id, B1), B1)
-    with pytest.raises(NoPort, match=r"listener 'l': no port is left for broker 9 at b3:9092 in 20001-20003"):
+    with pytest.raises(NoPort, match=r"no port is left for broker 9 at b3:9092 in 20001-20003"):
         endpoints.offer(9, B3)
 
 

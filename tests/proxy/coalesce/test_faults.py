@@ -192,7 +192,7 @@ async def test_a_full_queue_reads_nothing_further() -> None:
 
 
 async def test_a_drain_answers_what_was_taken() -> None:
-    async with coalesce_rig(limits=Limits(drain_seconds=20)) as r:
+    async with coalesce_rig(limits=Limits(drain_seconds=20, close_seconds=0.1)) as r:
         gate = await r.hold()
         client = await r.producer()
         await client.send_only({0: batch("v")})

@@ -13,6 +13,7 @@ from shoal.proxy.config.schema import keys_of
 from shoal.proxy.config.security import AccessSettings, ClusterTls, ListenerSasl, ListenerTls, SaslSettings
 from shoal.proxy.config.settings import (
     Address,
+    AdminSettings,
     CaptureSettings,
     ClusterSettings,
     CoalesceSettings,
@@ -149,6 +150,7 @@ def guide_rows(title: str) -> dict[str, str]:
         ("[listener.legacy-options]", LegacySettings),
         ("[limits]", Limits),
         ("[log]", LogSettings),
+        ("[admin]", AdminSettings),
         ("[capture]", CaptureSettings),
         ("[capture.raw]", RawCaptureSettings),
     ],
@@ -208,7 +210,7 @@ def test_the_example_of_the_guide_is_a_good_file() -> None:
         ("connect-timeout", "conect-timeout", ['limits.conect-timeout: unknown key; did you mean "connect-timeout"?']),
         ('name = "source"\nbootstrap', "bootstrap", ["cluster[0].name: is missing", 'name = "source"']),
         ('ports = "19093-19192"', "", ["listener[0].ports: is missing", 'ports = "19093-19192"']),
-        ('ports = "19093-19192"', "ports = 19093", ["listener[0].ports: expected text | a table, got an integer"]),
+        ('ports = "19093-19192"', "ports = 19093", ["listener[0].ports: expected text or a table, got an integer"]),
         ("connect-timeout = 2.5", 'connect-timeout = "fast"', ["limits.connect-timeout: expected a number, got text"]),
         ('"a1:9092,[::1]:9092"', '"a1"', ["cluster[0].bootstrap: 'a1' has no port", "a1:9092"]),
         ('"a1:9092,[::1]:9092"', '"::1:9092"', ["write the IPv6 address in brackets", "[::1]:9092"]),

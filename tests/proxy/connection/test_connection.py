@@ -353,3 +353,18 @@ async def test_requests_without_an_answer_are_counted() -> None:
         await client.stream.aclose()
         await r.closed()
         assert r.server.statistics().listeners[0].in_flight == 0
+
+
+@pytest.mark.parametrize(("client_id", "shown"), [(b"\xff\xff", "no client id"), (b"\x00\x01x", "client id x")])
+async def test_the_log_says_when_a_client_has_no_id(
+    client_id: bytes, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    payload = struct.pack(">hhi", UNKNOWN_KEY, 0, 1) + client_id
+    async with rig() as r:
+        client = await r.client()
+        await client.send(struct.pack(">i", len(payload)) + payload)
+        await client.frame()
+        with caplog.at_level("DEBUG"):
+            await client.leave()
+            await r.closed()
+    assert f"({shown}) to " in "".join(record.shoal_text for record in caplog.records if hasattr(record, "shoal_text"))

@@ -18,7 +18,7 @@ from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.coalesce.path import CoalescePath
 from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.listener.plain import PlainPath
-from shoal.proxy.net import fast_lane
+from shoal.proxy.net.trio_internals import TrioInternals
 from tests.support.coalesce_rig import ORDERS, CoalesceRig, KafkaLike, batch, coalesce_rig
 from tests.support.rig import api_key, correlation_id, request, response
 
@@ -152,5 +152,5 @@ def test_every_pump_comes_to_its_end(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, alarm():
         if not laned:
-            patch.setattr(fast_lane._Internals, "find", lambda: None)
+            patch.setattr(TrioInternals, "find", lambda: None)
         trio.run(exchange, path, kinds, cuts, slowness)

@@ -90,7 +90,7 @@ def connection(**more: Any) -> Any:
         guest=SimpleNamespace(is_stranger=False),
         pace=None,
         requests=asker,
-        client_id=None,
+        first_use=lambda first: None,
         **more,
     )
 

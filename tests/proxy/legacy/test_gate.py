@@ -121,6 +121,8 @@ async def test_a_broker_that_closes_in_front_of_the_gate_has_still_answered() ->
         await until(lambda: bool(gate.asked))
         gate.open.set()
         assert await client.frame() == response(2, bytes(70_000))
+        assert await client.at_end()
+        await client.stream.aclose()
         assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
 
 
@@ -134,6 +136,7 @@ async def test_who_waits_for_quiet_learns_that_the_broker_has_gone() -> None:
         client = await r.client()
         await client.send(request(OPEN, 0, 1) + request(HELD, 0, 2))
         assert await client.at_end()
+        await client.stream.aclose()
         assert await r.closed() == {CloseCause.UPSTREAM_CLOSED: 1}
         assert not gate.asked
         assert gate.lost == 0
@@ -144,7 +147,7 @@ async def test_a_connection_may_end_in_front_of_the_gate(who: str) -> None:
     gate = Gate()
     limits = Limits(linger_seconds=0.05, drain_seconds=0.05, held_response_bytes=1000)
     size = 2000 if who == "answer too large" else 100
-    async with rig(as_large_as_asked, path=path(gate), limits=limits) as r:
+    async with rig(as_large_as_asked, path=path(gate), limits=limits, check_seconds=0.05) as r:
         client = await r.client()
         await client.send(request(HELD, 0, 2, size.to_bytes(4, "big")))
         if who != "answer too large":

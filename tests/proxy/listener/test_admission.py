@@ -232,13 +232,13 @@ def test_one_line_per_cause_and_interval_has_the_number_since() -> None:
     settings = ListenerSettings(name="l", cluster="c", access=AccessSettings(connections_per_address=2))
     refusals = Refusals(settings, Limits())
     refusals.note(CloseCause.ADDRESS_FULL, HOST)
-    assert refusals.due(0.0) == [
+    assert [due.text for due in refusals.due(0.0)] == [
         "refused one connection from 10.0.0.1: too many connections of an address (access.connections-per-address = 2)"
     ]
     for _ in range(1234):
         refusals.note(CloseCause.ADDRESS_FULL, OTHER)
     assert refusals.due(REPORT_SECONDS / 2) == []
-    assert refusals.due(REPORT_SECONDS) == [
+    assert [due.text for due in refusals.due(REPORT_SECONDS)] == [
         "refused 1,234 connections, the last from 10.0.0.2: too many connections of an address "
         "(access.connections-per-address = 2)"
     ]

@@ -134,8 +134,7 @@ async def test_a_broker_that_has_no_port_ends_the_connection_in_clear_words(capl
         assert await client.at_end()
         assert await r.closed() == {CloseCause.NO_PORT: 1}
     assert (
-        "listener 'test': broker 7 at b7:9092 has no port in the listener's node ports (empty): add one for 7"
-        in caplog.text
+        "listener 'test': broker 7 at b7:9092 has no port in the listener's ports (empty): add one for 7" in caplog.text
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
-from shoal.proxy.net import fast_lane
 from shoal.proxy.net.fast_lane import FastLane, Watch, until
+from shoal.proxy.net.trio_internals import TrioInternals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +109,36 @@ async def test_a_task_that_a_step_wakes_runs_at_once(pair: Pair) -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_many_tasks_of_one_pass_delay_no_step(pair: Pair) -> None:
+    left, right = pair
+    order: list[str] = []
+    start = trio.Event()
+
+    def step() -> bool:
+        order.append(left.recv(10).decode())
+        return True
+
+    async def busy() -> None:
+        await start.wait()
+        if not order:
+            right.send(b"step")
+        until_then = time.monotonic() + 0.001
+        while time.monotonic() < until_then:
+            pass
+        order.append("task")
+
+    with FastLane.open():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until, Watch(left.fileno()), step)
+            async with trio.open_nursery() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(busy)
+                await trio.testing.wait_all_tasks_blocked()
+                start.set()
+            nursery.cancel_scope.cancel()
+    assert order == ["task", "step", *["task"] * 9]
+
+
 async def test_a_cancelled_task_is_stepped_no_more(pair: Pair) -> None:
     left, right = pair
     watch = Watch(left.fileno())
@@ -129,9 +161,9 @@ async def test_without_a_lane_trio_wakes_the_task_for_each_step(
     if missing:
         monkeypatch.setattr(trio._core._run.GLOBAL_RUN_CONTEXT.runner, "io_manager", object())
     left_over = []
-    assert (fast_lane._Internals.find() is None) == missing
+    assert (TrioInternals.find() is None) == missing
     monkeypatch.undo()
-    monkeypatch.setattr(fast_lane._Internals, "find", lambda: None)
+    monkeypatch.setattr(TrioInternals, "find", lambda: None)
     with FastLane.open() as lane:
         assert lane is None
         right.send(b"abc")

@@ -52,20 +52,6 @@ def test_cascade_goes_on_and_counts_nothing_twice(spark: SparkSession, captures:
         _run(spark, "cascade", captures, "--buckets", "8")
 
 
-@pytest.mark.parametrize(
-    ("job", "wrong"),
-    [
-        ("coalescing", ["--policy", "linger=soon"]),
-        ("coalescing", ["--polite"]),
-        ("cascade", ["--levels", "60,90"]),
-        ("cascade", ["--levels", "minute"]),
-    ],
-)
-def test_what_is_wrong_is_told(spark: SparkSession, captures: Path, job: str, wrong: list[str]) -> None:
-    with pytest.raises(JobError):
-        _run(spark, job, captures, *wrong)
-
-
 def test_a_cascade_needs_index_files(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(JobError, match="no index files"):
         _run(spark, "cascade", tmp_path)

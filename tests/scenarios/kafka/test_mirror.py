@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.scenarios.kafka.content.catchup import until_copied
 from shoal.scenarios.kafka.content.compare import Counts, first_difference, reconcile
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
@@ -17,6 +16,7 @@ from shoal.scenarios.kafka.errors import TrafficFailed
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from tests.conftest import Aliases
+from tests.support.kafka.catchup import until_copied
 from tests.support.kafka.clusters import Pair
 
 RECORDS = 50_000

@@ -190,7 +190,7 @@ def test_totals_of_all_listeners_are_added_up() -> None:
         [
             '{"event": "flow", "listener": "a", "wrapped_batches": 100}',
             "A.consumer.bootstrap.servers = x",
-            '{"event": "total", "listener": "a", "wrapped_batches": 7, "alone": {"large": 1}}',
+            '{"event": "total", "listener": "a", "wrapped_batches": 7, "coalesced_alone": {"large": 1}}',
             '{"event": "total", "listener": "b", "wrapped_batches": 5}',
         ]
     )
@@ -203,9 +203,7 @@ def test_totals_of_all_listeners_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["no-such-case"], "no-such-case: is not a scenario; there are bursty-night, "),
-        (["bursty-night", "--speed", "fast"], "'fast' is not a speed: write 1x, 10x or max"),
-        (["bursty-night", "--target", "b1"], "'b1' has no port"),
+        (["no-such-case"], "no-such-case: is neither a scenario nor a file; scenarios: bursty-night, "),
         (["broker-restart", "--target", "b1:9092"], "needs brokers of its own: it kills a broker; leave --target out"),
         (["none.kxb"], "none.kxb: cannot be read: No such file or directory"),
         (["none.kxb", "bursty-night"], "takes one capture, or scenarios, not both"),

@@ -18,7 +18,7 @@ from kio.index import load_request_schema, load_response_schema
 from shoal.protocol.schema.api import ApiKey
 from shoal.proxy.config.settings import ClusterSettings, Limits, ListenerSettings, Mode, Settings, ShallowSettings
 from shoal.proxy.server import Server
-from shoal.proxy.shallow.paths import shallow_paths
+from shoal.proxy.shallow.paths import ShallowPaths
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from shoal.proxy.shallow.wrap.path import WrapPath
 from shoal.proxy.statistics import CloseCause
@@ -191,6 +191,7 @@ class ShallowRig:
     target: TargetBroker
     brokers: tuple[FakeBroker, FakeBroker]
     clients: AsyncExitStack
+    paths: ShallowPaths
 
     async def producer(self, *, agrees: bool = False, node: int | None = None, address: str | None = None) -> Producer:
         """`agrees`: Shoal gets to know which APIs the broker offers. `node`: on the port of this broker. `address`: its
@@ -243,6 +244,7 @@ async def shallow_rig(
     source: SourceBroker | None = None,
     target: TargetBroker | None = None,
     producers_file: FilePath | None = None,
+    mirrored_file: FilePath | None = None,
     learn: bool = False,
     second: SourceBroker | None = None,
     clock: Callable[[], float] = trio.current_time,
@@ -265,15 +267,19 @@ async def shallow_rig(
         if producers_file is not None:
             wrap, unwrap = settings.listeners
             settings = replace(settings, listeners=(wrap, replace(unwrap, producers_file=producers_file)))
+        if mirrored_file is not None:
+            wrap, unwrap = settings.listeners
+            settings = replace(settings, listeners=(replace(wrap, mirrored_file=mirrored_file), unwrap))
         if second is not None:
             broker = FakeBroker(second.answer)
             await nursery.start(broker.run)
             settings = _with_second(settings, broker)
-        server = Server(settings, shallow_paths(settings, clock=clock), learn=learn)
+        paths = ShallowPaths(clock=clock)
+        server = Server(settings, paths.of(settings), learn=learn)
         async with trio.open_nursery() as serving:
             await serving.start(server.run)
             async with AsyncExitStack() as clients:
-                yield ShallowRig(server, source, target, brokers, clients)
+                yield ShallowRig(server, source, target, brokers, clients, paths)
             serving.cancel_scope.cancel()
         for listener in server.listeners.values():
             assert not listener.connections
@@ -284,7 +290,8 @@ async def shallow_rig(
 def _with_second(settings: Settings, broker: FakeBroker) -> Settings:
     """Another wrapping listener, before another source, with the same pair."""
     cluster = ClusterSettings(name="second", bootstrap=(broker.address,))
-    listener = replace(settings.listeners[0], name="second", cluster="second", nodes=free_range())
+    port, nodes = free_range(1).first, free_range()
+    listener = replace(settings.listeners[0], name="second", cluster="second", port=port, nodes=nodes)
     return replace(settings, clusters=(*settings.clusters, cluster), listeners=(*settings.listeners, listener))
 
 
@@ -299,7 +306,7 @@ def _settings(brokers: Sequence[FakeBroker], paired: bool, limits: Limits, shall
             ListenerSettings(
                 name=name,
                 cluster=name,
-                port=0,
+                port=free_range(1).first,
                 nodes=free_range(),
                 mode=mode,
                 pair="to" if paired and mode is Mode.WRAP else None,

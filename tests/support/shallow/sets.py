@@ -37,4 +37,4 @@ def spans(record_set: bytes) -> list[tuple[int, int] | None]:
 
 
 def raw(r: ShallowRig) -> dict[str, int]:
-    return dict(r.wrap.tally.raw_batches)
+    return {str(reason): count for reason, count in r.wrap.tally.raw_batches.items()}

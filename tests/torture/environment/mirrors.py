@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.kafka.connect import ConnectMirror, connector_config
 from shoal.scenarios.kafka.mirror import Mirror, MirrorSpec
 from shoal.scenarios.kafka.security.clients import ANYBODY, ClientSecurity
+from tests.support.kafka.connect import ConnectMirror, connector_config
 from tests.torture.plan import TARGET
 
 if TYPE_CHECKING:

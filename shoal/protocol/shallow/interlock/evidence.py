@@ -86,6 +86,9 @@ class Evidence:
         self._blind: str | None = None
         self._blind_until = now
 
+    def begin(self, now: float) -> None:
+        self._proving.open_at(now + self._settings.grace_seconds)
+
     # connections
 
     def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
@@ -274,6 +277,9 @@ class Evidence:
             flow.producers.add(producer)
 
     # operator
+
+    def flows(self) -> Iterable[Flow]:
+        return self._flows
 
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
         if self._blind and now < self._blind_until and not flow.topic(topic).proven:

@@ -1,6 +1,7 @@
 """What the operator reads about a flow that is not wrapped."""
 
 import re
+from enum import StrEnum
 
 from shoal.protocol.shallow.interlock.flow import Flow, GivenToken
 from shoal.protocol.shallow.interlock.limits import EvidenceSettings
@@ -9,9 +10,11 @@ from shoal.protocol.shallow.interlock.rules import EventKind
 __all__ = [
     "CHANGED_TOKEN",
     "PAUSED",
+    "Standing",
     "brought",
     "left",
     "left_with_token",
+    "standing",
     "stopped",
     "stranded",
     "strayed",
@@ -24,6 +27,35 @@ CHANGED_TOKEN = "a record came back changed: a transform changes the mirror's re
 
 # MirrorConnectorConfig.addClientId: "A->B|MirrorSourceConnector-0|replication-consumer"
 _TARGET = re.compile(r"->([^|]+)\|")
+
+
+class Standing(StrEnum):
+    """How far the interlock is with a topic of a flow, as a code for status and metrics."""
+
+    WRAPPED = "wrapped"
+    TRIAL = "trial"  # proven; the first envelopes are on their way
+    AMBIGUOUS = "ambiguous"  # two consumers with one name
+    STOPPED = "stopped"  # envelopes did not arrive
+    FAILED = "failed"  # what came back proves nothing
+    SAMPLED = "sampled"  # records came back; one with a token is still to come
+    WAITING = "waiting"  # no record that identifies the flow has come back yet
+    PROVING = "proving"  # samples were sent
+
+
+def standing(flow: Flow, topic: str, now: float) -> Standing:
+    """In the order of `why_raw`."""
+    state = flow.topic(topic)
+    if state.proven:
+        return Standing.WRAPPED if flow.arrived else Standing.TRIAL
+    if now < flow.ambiguous_until:
+        return Standing.AMBIGUOUS
+    if flow.stopped:
+        return Standing.STOPPED
+    if state.why:
+        return Standing.FAILED
+    if state.sampled:
+        return Standing.SAMPLED
+    return Standing.WAITING if state.given_at is None else Standing.PROVING
 
 
 def why_raw(flow: Flow, topic: str, settings: EvidenceSettings, now: float) -> str | None:

@@ -48,6 +48,11 @@ class Proving:
         self._turn: ProofRound | None = None
         self._discredited: OrderedDict[Fingerprint, int] = OrderedDict()
 
+    def open_at(self, at: float) -> None:
+        """Nothing is proven before."""
+        self._opens_at = at
+        self._closed_until = max(self._closed_until, at)
+
     def close(self, now: float, until: float) -> None:
         """Nothing new is proven until then."""
         self._closed_until = until

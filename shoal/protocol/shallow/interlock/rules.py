@@ -120,6 +120,9 @@ class Interlock(Protocol):
     salt: bytes
     next_serial: Callable[[], int]
 
+    def begin(self, now: float) -> None:
+        """The process that served the mirrors before has ended. Without this call: when this object was made."""
+
     def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
         """A consumer's connection. `connection` is unique in this process; one flow has one per broker."""
 
@@ -178,6 +181,9 @@ class Interlock(Protocol):
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
         """For the operator; None: the topic is wrapped."""
 
+    def flows(self) -> Iterable[Flow]:
+        """The connected consumers."""
+
     def tick(self, now: float) -> None:
         """Call it about every second."""
 
@@ -192,6 +198,8 @@ class AlwaysWrap:
         self.salt = salt
         self.next_serial: Callable[[], int] = count(first_serial).__next__
         self._tokens = count(token)
+
+    def begin(self, now: float) -> None: ...
 
     def connected(self, peer: str, client_id: str, connection: int, now: float) -> Flow:
         return Flow(peer=peer, client_id=client_id, token=next(self._tokens) & (1 << 64) - 1, arrived=True)
@@ -242,6 +250,9 @@ class AlwaysWrap:
 
     def why_raw(self, flow: Flow, topic: str, now: float) -> str | None:
         return None
+
+    def flows(self) -> Iterable[Flow]:
+        return ()
 
     def tick(self, now: float) -> None: ...
 

@@ -10,7 +10,7 @@ from shoal.proxy.cli.doctor.client_security import ClientSecurity, Needed, neede
 from shoal.proxy.cli.doctor.destinations import ShoalListeners, client_address
 from shoal.proxy.cli.doctor.finding import Finding, Severity
 from shoal.proxy.cli.doctor.mirror import Mirror, read_mirror
-from shoal.proxy.cli.doctor.properties import Unreadable
+from shoal.proxy.cli.doctor.properties import Unreadable, decoded
 from shoal.proxy.cli.doctor.render import render
 from shoal.proxy.cli.doctor.value_rules import needed
 
@@ -25,6 +25,7 @@ __all__ = [
     "Unreadable",
     "check_mirror",
     "client_address",
+    "decoded",
     "needed",
     "needed_security",
     "read_mirror",

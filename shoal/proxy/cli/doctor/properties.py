@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Entry", "Unreadable", "read_connector", "read_properties", "shown"]
+__all__ = ["Entry", "Unreadable", "decoded", "read_connector", "read_properties", "shown"]
 
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -57,6 +58,20 @@ class Unreadable(ValueError):
     """The file has another format; the text names the problem."""
 
 
+def decoded(data: bytes) -> str:
+    """JSON is UTF-8. Java reads properties as Latin-1, but files are often UTF-8. Raises `Unreadable`."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data:
+        raise Unreadable("is not a text file in UTF-8 or Latin-1: save it in one of these encodings")
+    if data.startswith(codecs.BOM_UTF8):
+        raise Unreadable("begins with a byte order mark, which Java reads as part of the first key: save it without")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        if data.lstrip().startswith((b"{", b"[")):
+            raise Unreadable("is not UTF-8 text, as JSON must be") from None
+        return data.decode("latin-1")
+
+
 def read_properties(text: str) -> list[Entry]:
     """Every `key = value`, in the order of the file. A duplicate key is returned twice (Kafka uses the last)."""
     return [_entry(line, number) for number, line in _logical_lines(text)]
@@ -95,6 +110,8 @@ def read_connector(text: str) -> list[Entry]:
         found = json.loads(text)
     except json.JSONDecodeError as error:
         raise Unreadable(f"is not valid JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise Unreadable("is not a connector: its JSON is nested too deeply") from None
     if not isinstance(found, dict):
         raise Unreadable('is not a connector: expected an object such as {"name": "...", "config": {...}}')
     config: Any = found.get("config", found)

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
-import shutil
-import textwrap
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from shoal.command_line import Parser, a_path, typed
+from shoal.proxy.cli.exit_codes import help_text
 from shoal.proxy.cli.flags.help_texts import CHECK_END, MIRROR_END, RUN_END, TOP, TOP_END
 from shoal.proxy.cli.flags.probe import PROBE_END, PROBE_USAGE, PROBE_WHAT, add_probe_options
 from shoal.proxy.cli.flags.security import add_mirror_security
-from shoal.proxy.cli.flags.setting import SettingFlag, add_setting, typed
+from shoal.proxy.cli.flags.setting import SettingFlag, add_setting
 from shoal.proxy.cli.mm2_lines import FORMS
 from shoal.proxy.config.identity import shoal_version
-from shoal.proxy.config.parse import did_you_mean, parse_address, parse_addresses, parse_ports
-from shoal.proxy.config.settings import Address, ClusterSettings, Limits, LogSettings, ShallowSettings
+from shoal.proxy.config.parse import check_topic_part, parse_address, parse_addresses, parse_host, parse_ports
+from shoal.proxy.config.settings import Address, AdminSettings, ClusterSettings, Limits, LogSettings, ShallowSettings
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
 __all__ = ["NO_OTHERS", "build_parser", "parse_arguments"]
 
-_WIDTH = 124
 NO_OTHERS: Mapping[str, str] = MappingProxyType({})
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as the terminal, up to a limit."""
-
-    def __init__(self, prog: str) -> None:
-        width = min(shutil.get_terminal_size((_WIDTH, 50)).columns, _WIDTH)
-        super().__init__(prog, max_help_position=min(38, width // 3), width=width)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, break_on_hyphens=False)
-
-
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n{self.prog}: see {self.prog} --help\n")
 
 
 def _tag(text: str) -> tuple[str, str]:
@@ -58,6 +37,7 @@ _SECTIONS: Mapping[str, type[Any]] = {
     "shallow": ShallowSettings,
     "limits": Limits,
     "log": LogSettings,
+    "admin": AdminSettings,
 }
 _FLAGS: Mapping[str, SettingFlag] = {
     "--same-cluster": SettingFlag(
@@ -70,6 +50,12 @@ _FLAGS: Mapping[str, SettingFlag] = {
         None,
         "accept returning records from any producer as evidence: for a mirror whose consumer and producer have "
         "different addresses (default: such a mirror gets no envelopes)",
+    ),
+    "--on-gap": SettingFlag(
+        "shallow.on-gap",
+        None,
+        "what happens to a partition of which the mirror passes over records: report logs it, stop also refuses it "
+        "to the mirror until shoal gaps acknowledges it (default: report)",
     ),
     "--deep-topics": SettingFlag(
         "shallow.deep-topics",
@@ -111,6 +97,11 @@ _FLAGS: Mapping[str, SettingFlag] = {
         "SECONDS",
         "exit if the event loop is blocked for this long, so a supervisor can restart Shoal; 0 = never (default: {})",
     ),
+    "--admin": SettingFlag(
+        "admin.listen",
+        "HOST:PORT",
+        "serve metrics, health and status over HTTP at this address, without a login (default: off)",
+    ),
     "--log-level": SettingFlag("log.level", None, "default: {}"),
     "--log-format": SettingFlag("log.format", None, "default: {}"),
     "--report-every": SettingFlag(
@@ -127,28 +118,26 @@ def _add_settings(group: argparse._ActionsContainer, *names: str) -> None:
         add_setting(group, name, _FLAGS[name]._replace(key=key), section, _SECTIONS[section])
 
 
-def build_parser(others: Mapping[str, str] = NO_OTHERS) -> argparse.ArgumentParser:
+def build_parser(others: Mapping[str, str] = NO_OTHERS) -> Parser:
     """`others`: descriptions of further subcommands, by name; they are only listed."""
-    parser = _Parser(prog="shoal", description=TOP, epilog=TOP_END)
+    parser = Parser(prog="shoal", description=TOP, epilog=TOP_END + help_text())
     parser.add_argument("--version", action="version", version=f"shoal {shoal_version()}")
-    commands = parser.add_subparsers(title="commands", dest="command", required=True)
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for add in (_add_mirror, _add_run, _add_check, _add_probe):
         add(commands)
     for name, what in others.items():
         commands.add_parser(name, help=what)
-    commands.metavar = f"{{{','.join(commands.choices)}}}"
     return parser
 
 
-def _add_command(commands: argparse._SubParsersAction[_Parser], name: str, usage: str, what: str, end: str) -> _Parser:
+def _add_command(commands: argparse._SubParsersAction[Parser], name: str, usage: str, what: str, end: str) -> Parser:
     parser = commands.add_parser(
         name, help=what, usage=f"shoal {name} {usage}", description=f"{what[0].upper()}{what[1:]}.", epilog=end
     )
-    parser.set_defaults(parser=parser)
     return parser
 
 
-def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_mirror(commands: argparse._SubParsersAction[Parser]) -> None:
     what = "run both listeners for one mirror and print the MirrorMaker settings"
     usage = "--source HOST:PORT[,..] --target HOST:PORT[,..] [options]"
     parser = _add_command(commands, "mirror", usage, what, MIRROR_END)
@@ -168,38 +157,42 @@ def _add_mirror(commands: argparse._SubParsersAction[_Parser]) -> None:
     what = (
         "directory for state, such as the port of each broker (default: $XDG_STATE_HOME/shoal or ~/.local/state/shoal)"
     )
-    group.add_argument("--state-dir", type=Path, metavar="DIR", help=what)
+    group.add_argument("--state-dir", type=a_path, metavar="DIR", help=what)
+    _add_takeover(group)
     _add_settings(group, "--same-cluster", "--any-producer")
     group = _add_shallow(parser)
-    _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots")
+    _add_settings(group, "--min-batch-bytes", "--plain-compression", "--producer-slots", "--on-gap")
     what = "add the header shoal.tag.NAME to every envelope and capture file (repeatable)"
     group.add_argument("--tag", action="append", type=typed(_tag), metavar="NAME=VALUE", default=[], help=what)
     group = parser.add_argument_group("several batches in one produce request (docs/multi-batch.md)")
     _add_settings(group, "--multi-batch", "--probe-topic")
     _add_printed(parser)
     _add_captures(parser)
-    _add_settings(parser, "--stall-exit")
+    _add_settings(parser, "--stall-exit", "--admin")
     _add_logs(parser)
+
+
+def _add_takeover(parser: argparse._ActionsContainer) -> None:
+    what = "take the ports over from the Shoal that runs in the same state-dir, which then ends (docs/operations.md)"
+    parser.add_argument("--takeover", action="store_true", help=what)
 
 
 def _add_captures(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("capture (docs/capture.md)")
     what = "write a traffic index to this existing directory (default: off)"
-    group.add_argument("--capture", type=Path, metavar="DIR", help=what)
+    group.add_argument("--capture", type=a_path, metavar="DIR", help=what)
     what = "write whole frames, records included, to this existing directory (default: off)"
-    group.add_argument("--capture-raw", type=Path, metavar="DIR", help=what)
+    group.add_argument("--capture-raw", type=a_path, metavar="DIR", help=what)
     what = "write only frames of exchanges that mention this topic (repeatable)"
     group.add_argument("--capture-topic", action="append", default=[], metavar="NAME", help=what)
 
 
 def _add_printed(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("MirrorMaker settings")
-    group.add_argument(
-        "--source-alias", default="A", metavar="A", help="the source's name in mm2.properties (default: A)"
-    )
-    group.add_argument(
-        "--target-alias", default="B", metavar="B", help="the target's name in mm2.properties (default: B)"
-    )
+    for side, default in (("source", "A"), ("target", "B")):
+        what = f"the {side}'s name in mm2.properties (default: {default})"
+        alias = typed(check_topic_part)
+        group.add_argument(f"--{side}-alias", type=alias, default=default, metavar=default, help=what)
     group.add_argument("--form", choices=[*FORMS, "all"], default="all", help="how MirrorMaker 2 runs (default: all)")
     group.add_argument("--print-only", action="store_true", help="print the MirrorMaker settings and exit")
 
@@ -213,7 +206,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
             f"--{side}-listen", type=typed(parse_address), default=default, metavar="HOST:PORT", help=what
         )
     what = "host name that clients use for this machine (default: the host of --*-listen)"
-    group.add_argument("--advertise", metavar="HOST", help=what)
+    group.add_argument("--advertise", type=typed(parse_host), metavar="HOST", help=what)
 
 
 def _add_shallow(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -227,18 +220,27 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     _add_settings(group, "--log-level", "--log-format", "--report-every")
 
 
-def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = _add_command(
         commands, "run", "-c shoal.toml [options]", "run the listeners of a configuration file", RUN_END
     )
     parser.add_argument(
-        "-c", "--config", required=True, type=Path, metavar="shoal.toml", help="clusters, listeners, limits, logs"
+        "-c",
+        "--config",
+        required=True,
+        type=a_path,
+        metavar="shoal.toml",
+        help="configuration file, as in: shoal run -c shoal.toml",
     )
-    _add_settings(parser, "--stall-exit")
+    parser.add_argument(
+        "--watch", action="store_true", help="reload the configuration when its file changes, as after SIGHUP"
+    )
+    _add_takeover(parser)
+    _add_settings(parser, "--stall-exit", "--admin")
     _add_logs(parser)
 
 
-def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_check(commands: argparse._SubParsersAction[Parser]) -> None:
     what = "check a MirrorMaker 2 configuration, or shoal.toml, and print what must change"
     parser = _add_command(commands, "check", "[FILE] [-c shoal.toml] [options]", what, CHECK_END)
     parser.add_argument(
@@ -247,7 +249,7 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument(
         "-c",
         "--config",
-        type=Path,
+        type=a_path,
         metavar="shoal.toml",
         help="configuration of the Shoal that the mirror uses; without FILE, it is what is checked",
     )
@@ -257,7 +259,7 @@ def _add_check(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.set_defaults(tag=[])
 
 
-def _add_probe(commands: argparse._SubParsersAction[_Parser]) -> None:
+def _add_probe(commands: argparse._SubParsersAction[Parser]) -> None:
     parser = _add_command(commands, "probe", PROBE_USAGE, PROBE_WHAT, PROBE_END)
     add_probe_options(parser)
 
@@ -266,11 +268,4 @@ def parse_arguments(
     arguments: Sequence[str] | None = None, others: Mapping[str, str] = NO_OTHERS
 ) -> argparse.Namespace:
     """Exits with code 2 and an error if the arguments are wrong."""
-    parser = build_parser(others)
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        own: argparse.ArgumentParser = parsed.parser
-        known = [option for action in own._actions for option in action.option_strings if option.startswith("--")]
-        flag = unknown[0].partition("=")[0]
-        own.error(f"unknown argument {flag}; {did_you_mean(flag, known)}".rstrip("; "))
-    return parsed
+    return build_parser(others).parse_args(arguments)

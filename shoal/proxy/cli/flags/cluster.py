@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.command_line import a_path, did_you_mean, listed
 from shoal.proxy.cli.flags.security import add_cluster_security, cluster_security, to_flag
-from shoal.proxy.config.parse import did_you_mean, listed
 from shoal.proxy.config.sasl_checks import check_cluster_sasl
 from shoal.proxy.config.security_checks import check_tls
 from shoal.proxy.config.settings import Address, ClusterSettings, Limits, Settings
@@ -17,6 +16,7 @@ from shoal.proxy.errors import OperatorError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
     from shoal.proxy.errors import Problem
 
@@ -33,7 +33,7 @@ class UsedCluster(NamedTuple):
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a cluster of shoal.toml")
     what = "take address, TLS and SASL from this file"
-    group.add_argument("-c", "--config", type=Path, metavar="shoal.toml", help=what)
+    group.add_argument("-c", "--config", type=a_path, metavar="shoal.toml", help=what)
     group.add_argument("--cluster", metavar="NAME", help="its cluster (default: the only one)")
     add_cluster_security(parser)
 

@@ -23,10 +23,6 @@ first steps:
      shoal check mm2.properties
   3. start MirrorMaker 2 and watch Shoal's traffic summaries
 
-exit codes: 0 done, 1 check: something must change,
-            2 wrong arguments or configuration, 3 error in Shoal itself,
-            4 the event loop was blocked (--stall-exit)
-            (probe has more: shoal probe --help)
 """
 MIRROR_END = """\
 what happens:
@@ -53,7 +49,8 @@ RUN_END = """\
 first: shoal check -c shoal.toml    # the file, its certificates, keys and users
 
 signals: SIGTERM and Ctrl-C answer what is in progress, then end; a second one
-ends at once. SIGHUP reads certificates, keys, users and secrets again.
+ends at once. SIGHUP reads the configuration, certificates, keys, users and
+secrets again (docs/configuration.md: what needs a restart).
 
 a small shoal.toml (every key: docs/configuration.md):
   state-dir = "/var/lib/shoal"

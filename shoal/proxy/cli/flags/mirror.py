@@ -27,6 +27,7 @@ from shoal.proxy.config.settings import (
     ShallowSettings,
 )
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     import argparse
@@ -50,6 +51,7 @@ _SIDES = ("source", "target")
 
 def mirror_settings(flags: argparse.Namespace) -> Settings:
     """Raises `OperatorError` that names the flag."""
+    _require_clear(flags)
     settings = Settings(
         clusters=mirror_clusters(flags),
         listeners=mirror_listeners(flags),
@@ -61,6 +63,16 @@ def mirror_settings(flags: argparse.Namespace) -> Settings:
     if problems := check_settings(settings, _flag):
         raise OperatorError(tuple(dict.fromkeys(map(to_flag, problems))))
     return settings
+
+
+def _require_clear(flags: argparse.Namespace) -> None:
+    """What the settings would hide. Raises OperatorError."""
+    names = [name for name, _ in flags.tag]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OperatorError.of("--tag", f"{twice[0]} is given twice: one of the values would be lost")
+    if flags.source_alias == flags.target_alias:
+        what = f"is that of the source, {flags.source_alias}: MirrorMaker 2 needs two names"
+        raise OperatorError.of("--target-alias", what)
 
 
 def mirror_clusters(flags: argparse.Namespace) -> tuple[ClusterSettings, ClusterSettings]:
@@ -96,7 +108,8 @@ def mirror_listeners(flags: argparse.Namespace) -> tuple[ListenerSettings, Liste
             nodes=_ports(flags, side),
             mode=mode,
             pair=pair,
-            producers_file=_producers_file(flags, side) if mode is Mode.UNWRAP else None,
+            producers_file=_beside(flags, side, ".producers") if mode is Mode.UNWRAP else None,
+            mirrored_file=_beside(flags, side, ".mirrored") if mode is Mode.WRAP else None,
             shallow=shallow,
             tls=tls,
         )
@@ -113,9 +126,9 @@ def _ports(flags: argparse.Namespace, side: str) -> PortRange:
     return PortRange(first=first, last=last, state_file=_state_file(flags, side, port, bootstrap))
 
 
-def _producers_file(flags: argparse.Namespace, side: str) -> Path | None:
+def _beside(flags: argparse.Namespace, side: str, suffix: str) -> Path | None:
     state_file = _ports(flags, side).state_file
-    return state_file and state_file.with_suffix(".producers")
+    return state_file and state_file.with_suffix(suffix)
 
 
 def _state_file(flags: argparse.Namespace, side: str, port: int, bootstrap: tuple[Address, ...]) -> Path | None:
@@ -137,7 +150,8 @@ def adopt_former_state(flags: argparse.Namespace) -> None:
             with suppress(OSError):
                 if old.exists() and not new.exists():
                     old.rename(new)
-                    log.info("renamed %s to %s", old, new.name)
+                    text = f"renamed {old} to {new.name}"
+                    log.info("state-file-renamed", extra=event(text, file=str(old), renamed_to=new.name))
 
 
 def default_state_dir() -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.command_line import typed
 from shoal.proxy.cli.flags.cluster import add_cluster_flags
-from shoal.proxy.cli.flags.setting import seconds, typed
+from shoal.proxy.cli.flags.setting import some_seconds
 from shoal.proxy.config.parse import check_topic, parse_addresses
 
 if TYPE_CHECKING:
@@ -57,5 +58,5 @@ def add_probe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", type=typed(check_topic), metavar="NAME", help=what)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     what = f"timeout per broker, in seconds (default: {_SECONDS:g})"
-    parser.add_argument("--seconds", type=typed(seconds), metavar="SECONDS", default=_SECONDS, help=what)
+    parser.add_argument("--seconds", type=typed(some_seconds), metavar="SECONDS", default=_SECONDS, help=what)
     add_cluster_flags(parser)

@@ -6,8 +6,9 @@ The namespace has an entry `section.field` for each flag that was given, and non
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.command_line import typed, whole
 from shoal.proxy.config.schema import choices_of, form_of, item_of, keys_of
 from shoal.proxy.config.security import File, Secret
 from shoal.proxy.config.settings import KIB, MAX_PRODUCER_SLOTS, Size
@@ -15,9 +16,7 @@ from shoal.proxy.config.settings import KIB, MAX_PRODUCER_SLOTS, Size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SettingFlag", "add_setting", "seconds", "typed", "written"]
-
-T = TypeVar("T")
+__all__ = ["SettingFlag", "add_setting", "seconds", "some_seconds", "written"]
 
 
 class SettingFlag(NamedTuple):
@@ -66,18 +65,6 @@ def written(flags: argparse.Namespace, section: str) -> dict[str, Any]:
     return {name.partition(".")[2]: tuple(x) if isinstance(x, list) else x for name, x in found.items()}
 
 
-def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A `type=` function that reports the text of the `ValueError`."""
-
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
 def seconds(text: str) -> float:
     try:
         value = float(text)
@@ -88,10 +75,11 @@ def seconds(text: str) -> float:
     return value
 
 
-def _slots(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= MAX_PRODUCER_SLOTS:
-        raise ValueError(f'"{text}" is not a number from 1 to {MAX_PRODUCER_SLOTS}')
-    return int(text)
+def some_seconds(text: str) -> float:
+    value = seconds(text)
+    if not value:
+        raise ValueError(f'"{text}" is too short: write a number of seconds above 0, for example 5')
+    return value
 
 
 def _secret_file(text: str) -> Secret:
@@ -102,6 +90,6 @@ def _secret_file(text: str) -> Secret:
 
 _TYPES: Mapping[object, Callable[[str], object]] = {
     float: seconds,
-    int: _slots,  # producer-slots is the only int
+    int: whole(1, MAX_PRODUCER_SLOTS),  # producer-slots is the only int
     Secret: _secret_file,
 }

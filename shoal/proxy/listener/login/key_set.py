@@ -20,6 +20,7 @@ from shoal.proxy.config.reread import Outcome
 from shoal.proxy.config.secret import read_file
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.watched_file import WatchedFile
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,13 +152,16 @@ class KeySet:
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         if self._failed or not self._keys:
-            log.info("listener %r: %s has %d keys", self._listener, self._endpoint, len(keys))
+            text = f"listener {self._listener!r}: {self._endpoint} has {len(keys)} keys"
+            log.info("keys-loaded", extra=event(text, listener=self._listener, endpoint=self._endpoint, keys=len(keys)))
         self._keys, self._failed = keys, False
 
     def _complain(self, what: str) -> None:
         if not self._failed:
             stay = "the keys from before stay" if self._keys else "no client can log in with OAUTHBEARER"
-            log.error("listener %r: %s cannot be used: %s: %s", self._listener, self._endpoint, what, stay)
+            text = f"listener {self._listener!r}: {self._endpoint} cannot be used: {what}: {stay}"
+            values = event(text, listener=self._listener, endpoint=self._endpoint, error=what, keys=len(self._keys))
+            log.error("keys-refused", extra=values)
         self._failed = True
 
 

@@ -22,6 +22,7 @@ from shoal.protocol.sasl.server import MOST_TOKEN_BYTES, Accepted, OAuthBearerSe
 from shoal.protocol.schema.api import API, ApiKey
 from shoal.protocol.schema.headers import REQUEST_PREFIX, read_request_header, read_request_prefix
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.config.quantities import counted
 from shoal.proxy.config.reread import Reread
 from shoal.proxy.connection.client_session import ClientSession, NotAllowed, credentials_of
 from shoal.proxy.connection.pending import Edit, PendingAnswer
@@ -33,6 +34,7 @@ from shoal.proxy.listener.login.requests import FrameReader
 from shoal.proxy.listener.login.users_file import read_users_file
 from shoal.proxy.listener.login.versions import BrokerVersions
 from shoal.proxy.listener.login.watched_file import WatchedFile
+from shoal.proxy.logs import event
 from shoal.proxy.net.transport import SendSide
 from shoal.proxy.statistics import CloseCause
 
@@ -90,13 +92,16 @@ class ClientLogin:
         self._versions = BrokerVersions(listener.cluster)
         self._hashing = trio.CapacityLimiter(_HASHING)
         self._pause = pause
-        self._most_frame = min(listener.limits.login_frame_bytes, _MOST_FRAME)
         self._unlogged = 0  # refusals since the last line
         _warn_of_plaintext(settings, listener.settings)
         self._again_at: WeakKeyDictionary[Connection, Dialogue] = WeakKeyDictionary()
         own = table(dict.fromkeys(_LOGIN_KEYS, Route(decide=self._decide, handle=self._again)))
-        self.routes: RouteTable[Connection] = {**listener.path.routes, **own}
+        self.routes: RouteTable[Connection] = {**listener.routes, **own}
         self.expired: RouteTable[Connection] = _Expired(own)
+
+    @property
+    def _most_frame(self) -> int:
+        return min(self._listener.limits.login_frame_bytes, _MOST_FRAME)
 
     async def prepare(self) -> None:
         """At the start, so that an issuer that cannot be reached is known before the first client comes."""
@@ -140,6 +145,7 @@ class ClientLogin:
     async def _request(self, connection: Connection, dialogue: Dialogue, frame: bytearray) -> Reply:
         header = read_request_header(frame)
         connection.client_id = header.client_id
+        self._listener.clients.read(connection, frame)
         if header.api_key == ApiKey.SASL_HANDSHAKE:
             return await dialogue.handshake(frame, header)
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
@@ -209,14 +215,13 @@ class ClientLogin:
             connection.end_session(CloseCause.USER_CHANGED)
         if ended:
             names = sorted({name for _, name in ended})
-            log.info(
-                "listener %r: ended %d %s of users that are removed or have a new password: %s%s",
-                self._listener.name,
-                len(ended),
-                "connection" if len(ended) == 1 else "connections",
-                ", ".join(names[:_MOST_NAMED]),
-                f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "",
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            text = (
+                f"listener {self._listener.name!r}: ended {counted(len(ended), 'connection')} of users that are "
+                f"removed or have a new password: {', '.join(names[:_MOST_NAMED])}{more}"
             )
+            values = event(text, listener=self._listener.name, connections=len(ended), users=len(names))
+            log.info("users-cut-off", extra=values)
 
     # -- for dialogues ---------------------------------------------------------------------------------------------
 
@@ -269,16 +274,22 @@ class ClientLogin:
         if not connection.throttle.is_news(self, LOG_SECONDS):
             return
         others, self._unlogged = self._unlogged - 1, 0
-        log.warning(
-            "listener %r: %s did not log in (client id %s, mechanism %s, user %s): %s%s",
-            self._listener.name,
-            connection.peer,
-            connection.client_id,
-            refusal.mechanism,
-            refusal.name,
-            refusal.why,
-            f"; and {others} other logins failed" if others else "",
+        text = (
+            f"listener {self._listener.name!r}: {connection.peer} did not log in ({connection.shown_client_id}, "
+            f"mechanism {refusal.mechanism}, user {refusal.name}): {refusal.why}"
         )
+        values = event(
+            text + (f"; and {others} other logins failed" if others else ""),
+            listener=self._listener.name,
+            peer=str(connection.peer),
+            client_id=connection.client_id,
+            mechanism=refusal.mechanism,
+            user=refusal.name,
+            cause=refusal.cause.name.lower(),
+            detail=refusal.why,
+            left_out=others or None,
+        )
+        log.warning("login-refused", extra=values)
 
 
 _LEAST_SESSION: Final = 1.0  # of a token that expires while it is checked
@@ -287,8 +298,10 @@ _LEAST_SESSION: Final = 1.0  # of a token that expires while it is checked
 def _warn_of_plaintext(sasl: ListenerSasl, listener: ListenerSettings) -> None:
     readable = [_READABLE[one] for one in sasl.mechanisms if one in _READABLE]
     if readable and listener.tls is None and listener.host not in _LOOPBACK:
-        what = "listener %r: without [listener.tls], %s can be read on the network"
-        log.warning(what, listener.name, " and ".join(readable))
+        text = (
+            f"listener {listener.name!r}: without [listener.tls], {' and '.join(readable)} can be read on the network"
+        )
+        log.warning("login-unencrypted", extra=event(text, listener=listener.name))
 
 
 def _name(key: int) -> str:

@@ -14,6 +14,7 @@ import trio
 
 from shoal.proxy.config.reread import Outcome, identity_of
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,9 @@ class WatchedFile(Generic[T]):
         if now >= self._check_at:
             self._check_at = now + _CHECK_SECONDS
             if identity_of(self._path) != self._identity and self.reread() is not Outcome.REFUSED:
-                log.info("%s: %s has changed: %d %s", self._where, self._path, len(self._value), self._what)
+                text = f"{self._where}: {self._path} has changed: {len(self._value)} {self._what}"
+                values = event(text, setting=self._where, file=str(self._path), entries=len(self._value))
+                log.info("file-reloaded", extra=values)
         return self._value
 
     def reread(self) -> Outcome:
@@ -73,6 +76,8 @@ class WatchedFile(Generic[T]):
         try:
             self._value = self._read(self._path, self._where)
         except OperatorError as error:
-            log.error("%s: the %s from before stay", error, self._what)
+            text = f"{error}: the {self._what} from before stay"
+            values = event(text, setting=self._where, file=str(self._path), error=str(error))
+            log.error("file-refused", extra=values)
             return Outcome.REFUSED
         return Outcome.UNCHANGED if self._value == before else Outcome.LOADED

@@ -14,6 +14,7 @@ from shoal.protocol.sasl.login import Granted, LoginRefused, Refusal, log_in, lo
 from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import event
 from shoal.proxy.net.auth.backoff import Backoff
 from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.broker_client import BrokerClient
@@ -67,7 +68,8 @@ class BrokerLogin:
         try:
             self._read = self._secrets()
         except OperatorError as error:
-            log.error("%s: until then Shoal cannot log in with it", error)
+            text = f"{error}: until then Shoal cannot log in with it"
+            log.error("broker-credentials-refused", extra=event(text, setting=str(self._where), error=str(error)))
             return Reread(str(self._where), Outcome.REFUSED)
         return Reread(str(self._where), Outcome.UNCHANGED if self._read == before else Outcome.LOADED)
 
@@ -92,7 +94,8 @@ class BrokerLogin:
                 began, granted = await self._log_in(session.address, send, session.granted)
         except trio.TooSlowError:
             raise LoginFailed(f"no answer within {seconds:g} s (limits.connect-timeout)") from None
-        log.debug("%s: logged in again at %s", self._where, session.address)
+        text = f"{self._where}: logged in again at {session.address}"
+        log.debug("broker-login-renewed", extra=event(text, setting=str(self._where), broker=str(session.address)))
         session.granted, session.due_at = granted, max(_due_at(began, granted), began + _LEAST_S)
 
     async def _log_in(self, address: Address, send: Send, before: Granted | None) -> tuple[float, Granted]:

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from shoal.proxy.config.identity import install_extra
 from shoal.proxy.config.secret import read_private_file, read_secret
 from shoal.proxy.config.security import Mechanism
 from shoal.proxy.errors import OperatorError
@@ -32,7 +33,7 @@ def make_login(settings: SaslSettings, where: SaslTable, limits: Limits) -> Brok
     """`where`: the settings, for errors. Raises OperatorError if a package is missing, or a secret cannot be read."""
     package, extra = _NEEDS.get(settings.mechanism, (None, ""))
     if package is not None and find_spec(package) is None:
-        what = f"{settings.mechanism} needs the Python package {package}: pip install 'shoal[{extra}]'"
+        what = f"{settings.mechanism} needs the Python package {package}: {install_extra(extra)}"
         raise OperatorError.of(where.key("mechanism"), what)
     identity = _identity(settings, where, limits)
     return BrokerLogin(identity, where, limits, secrets=partial(_secrets, settings, where, identity))

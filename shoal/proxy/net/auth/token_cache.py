@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from shoal.proxy.logs import event
 from shoal.proxy.net.auth.identity import NoCredentials
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class TokenCache:
             self._failed(str(error))
             if not self._is_valid:
                 raise
-            log.warning("%s: the token is not renewed, the old one is used while it is valid: %s", self._where, error)
+            text = f"{self._where}: the token is not renewed, the old one is used while it is valid: {error}"
+            log.warning("token-not-renewed", extra=event(text, setting=str(self._where), error=str(error)))
             return
         self._value, self._pause, self._retry_at = fresh.value, 0.0, -math.inf
         lifetime = _UNKNOWN_LIFETIME_S if fresh.lifetime is None else fresh.lifetime

@@ -19,6 +19,7 @@ import trio
 
 from shoal.proxy.config.reread import Outcome, Reread
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import event
 from shoal.proxy.net.tls.certificates import date
 from shoal.proxy.net.tls.contexts import read_all
 
@@ -58,13 +59,21 @@ class TlsReload:
         self._expiry = Expiry()
 
     async def run(self) -> None:
-        """Runs until cancelled; ends at once without TLS."""
+        """Runs until cancelled."""
         for tls in self._contexts:
             _log_doubts(tls)
-        while self._contexts:
+        while True:
             self._log_expiry()
             await trio.sleep(self._check_seconds)
             await self.check()
+
+    def use(self, contexts: Sequence[TlsContext]) -> None:
+        """The settings have changed; contexts that are new have just been read."""
+        for tls in contexts:
+            if tls not in self._contexts:
+                _log_doubts(tls)
+        self._contexts = contexts
+        self._seen = {tls: seen for tls, seen in self._seen.items() if tls in contexts}
 
     async def check(self) -> None:
         """Look at all files; read those that have changed and have settled."""
@@ -94,18 +103,22 @@ class TlsReload:
             await trio.to_thread.run_sync(tls.reload)  # decrypting a key may take a while
         except OperatorError as error:
             again = "" if tls.refused_until is None else f". They are tried again on {date(tls.refused_until)}"
-            log.error("TLS files are not used, the former ones remain in use: %s%s", error, again)
+            text = f"TLS files are not used, the former ones remain in use: {error}{again}"
+            log.error("tls-files-refused", extra=event(text, setting=tls.where, error=str(error)))
             return Outcome.REFUSED
         if former == (tls.loaded.certificates, tls.generation) and tls.loaded.certificates:
             return Outcome.UNCHANGED  # the system's CAs may have changed, wherever they are
-        log.info("%s: new connections use the TLS files as they are now: %s", tls.where, _summary(tls.loaded))
+        loaded = _summary(tls.loaded)
+        text = f"{tls.where}: new connections use the TLS files as they are now: {loaded}"
+        log.info("tls-files-loaded", extra=event(text, setting=tls.where, certificates=loaded))
         _log_doubts(tls)
         self._log_expiry()
         return Outcome.LOADED
 
     def _log_expiry(self) -> None:
         for notice in self._expiry.notices(((tls.where, tls.loaded) for tls in self._contexts), self._clock()):
-            log.log(notice.level, "%s", notice.text)
+            values = event(notice.text, setting=notice.setting, file=str(notice.file), days=notice.days)
+            log.log(notice.level, "certificate-expiry", extra=values)
 
 
 def certificate_warnings(settings: Settings) -> list[str]:
@@ -117,7 +130,7 @@ def certificate_warnings(settings: Settings) -> list[str]:
 
 def _log_doubts(tls: TlsContext) -> None:
     for doubt in tls.loaded.doubts:
-        log.warning("%s", doubt)
+        log.warning("tls-files-doubtful", extra=event(doubt, setting=tls.where))
 
 
 def _summary(loaded: Loaded) -> str:
@@ -134,6 +147,9 @@ def _summary(loaded: Loaded) -> str:
 class Notice(NamedTuple):
     level: int
     text: str
+    setting: str
+    file: Path
+    days: int  # within which the first one expires; 0: it has expired
 
 
 class Expiry:
@@ -177,7 +193,7 @@ def _notice(setting: str, file: Path, days: int, certificates: list[Certificate]
         f"{setting}: {file}: {_subjects(certificates)} {when} {date(first)}: renew it; the new file is used without a "
         "restart"
     )
-    return Notice(logging.WARNING if days > 1 else logging.ERROR, text)
+    return Notice(logging.WARNING if days > 1 else logging.ERROR, text, setting, file, days)
 
 
 def _subjects(certificates: Sequence[Certificate]) -> str:

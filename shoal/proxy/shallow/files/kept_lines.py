@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.protocol.wire.errors import RemoteProtocolError
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +55,8 @@ class KeptLines:
 
     def _not_kept(self, why: str) -> None:
         self.failed()
-        log.warning("cannot write %s (%s): %s", self.path, why, self.lost)
+        text = f"cannot write {self.path} ({why}): {self.lost}"
+        log.warning("state-file-not-written", extra=event(text, file=str(self.path), error=why))
 
     def take(self, decode: Callable[[Any], Row]) -> list[Row]:
         """All rows, or none. `decode` may raise ValueError, TypeError, RemoteProtocolError."""
@@ -68,7 +70,8 @@ class KeptLines:
             self._remove()
         except (OSError, ValueError, TypeError, RemoteProtocolError, RecursionError) as error:
             self.failed()
-            log.warning("cannot read %s (%s): %s", self.path, error, self.lost)
+            text = f"cannot read {self.path} ({error}): {self.lost}"
+            log.warning("state-file-not-read", extra=event(text, file=str(self.path), error=str(error)))
             return []
         return rows
 

@@ -29,6 +29,7 @@ from shoal.protocol.shallow.unwrap.mirror_producers import DEFAULT_SLOTS
 from shoal.protocol.shallow.unwrap.sequence_slots import SLOT_SIZE
 from shoal.proxy.cluster.state_files import NotOurs, set_aside
 from shoal.proxy.errors import OperatorError
+from shoal.proxy.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +52,6 @@ _SLOTS_OF_1 = 16_384
 _FIRST = re.compile(rb"shoal producers (\d{1,9})\n")
 # File systems that cannot allocate space in advance; zeros are written instead.
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_GIVEN_UP = (
-    "listener %r: cannot write %s (%s): Shoal goes on without it, and %s. Make room, or choose another state-dir, and "
-    "restart Shoal%s"
-)
 _LOST = "a restart of Shoal makes exactly-once mirrors abort their transactions"
 
 
@@ -136,13 +133,15 @@ class ProducersFile:
                 self._take_room()
                 self._put_head()
                 self._sync()
-                log.info("listener %r: loaded %s", self._listener, path)
+                text = f"listener {self._listener!r}: loaded {path}"
+                log.info("producers-file-loaded", extra=event(text, listener=self._listener, file=str(path)))
                 return
         self._is_ours = True
         self._put_head()
         self._sync()  # the head must be on disk even if the machine crashes before the rest is
         self._take_room()
-        log.info("listener %r: new: %s", self._listener, path)
+        text = f"listener {self._listener!r}: new: {path}"
+        log.info("producers-file-new", extra=event(text, listener=self._listener, file=str(path)))
 
     def _lock(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
@@ -232,7 +231,9 @@ class ProducersFile:
     def _put_away(self, path: Path, why: str) -> None:
         aside = set_aside(path)
         self._let_go()
-        log.warning("listener %r: discarded %s (%s), kept as %s: %s", self._listener, path, why, aside.name, _LOST)
+        text = f"listener {self._listener!r}: discarded {path} ({why}), kept as {aside.name}: {_LOST}"
+        values = event(text, listener=self._listener, file=str(path), kept_as=aside.name, error=why)
+        log.warning("producers-file-discarded", extra=values)
 
     def _give_up(self, error: OSError) -> None:
         """Continue in memory only. The file is out of date from now on; its lock is kept."""
@@ -243,7 +244,13 @@ class ProducersFile:
             self._make_useless()
         except OSError:
             left = ". Remove the file before the next start: it is out of date, and cannot be emptied"
-        log.error(_GIVEN_UP, self._listener, self._path, error.strerror or error, _LOST, left)
+        why = error.strerror or str(error)
+        text = (
+            f"listener {self._listener!r}: cannot write {self._path} ({why}): Shoal goes on without it, and {_LOST}. "
+            f"Make room, or choose another state-dir, and restart Shoal{left}"
+        )
+        values = event(text, listener=self._listener, file=str(self._path), error=why)
+        log.error("producers-file-not-written", extra=values)
 
     def _make_useless(self) -> None:
         """Raises OSError."""

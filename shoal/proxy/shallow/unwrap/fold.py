@@ -17,6 +17,7 @@ from shoal.protocol.shallow.unwrap.findings import (
     StampsRefused,
 )
 from shoal.protocol.wire.error_codes import error_name
+from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.shallow.unwrap.answer import ProduceAnswer
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.unwrap.findings import Finding, Outcome
     from shoal.protocol.shallow.unwrap.plan import Plan, Refused
     from shoal.protocol.shallow.unwrap.reconcile import Discrepancy
+    from shoal.protocol.shallow.unwrap.schedule import Schedule
     from shoal.protocol.wire.types import TopicPartition
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.counters import ShallowTally
+    from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.shallow.unwrap.answer import MirrorRequest
     from shoal.proxy.shallow.unwrap.producer_ids import ProducerIds
     from shoal.proxy.shallow.unwrap.reconciliation import Reconciliation
@@ -40,10 +43,6 @@ __all__ = ["Fold", "TargetKnowledge"]
 log = logging.getLogger("shoal.unwrap")
 
 _MAX_LOGGED = 100  # mismatches of one request
-_UNSTAMPED = (
-    "listener %r: ended before the broker has answered: what was in flight of %s%s has no producer id of Shoal's own, "
-    "and may be appended twice"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,7 @@ class TargetKnowledge:
     ids: ProducerIds
     refused: RefusedRanges
     reconciliation: Reconciliation
+    monitors: MirrorMonitors
     sets_lost: Counter[int | None]
 
 
@@ -106,6 +106,7 @@ class Fold:
             case PartitionFailed():
                 target.tally.partition_errors += 1
             case EnvelopeAppended():
+                target.monitors.appended(finding.key, finding.partition.topic)
                 self._note(finding.partition, target.reconciliation.appended(finding))
             case BatchRefused(_, source):  # the mirror gets plain records when it reads this batch again
                 target.refused.add(source)
@@ -119,6 +120,14 @@ class Fold:
                 target.ids.give_up()
             case _:
                 assert_never(finding)
+
+    def arrived(self, schedule: Schedule) -> None:
+        """Report plain records after the last envelope of each partition; those before it are known by the envelope."""
+        outcomes = schedule.outcomes()
+        for partition, items in schedule.items.items():
+            plain = items[-1]
+            if plain.key is None and len(items) > 1 and not outcomes[partition].error_code:
+                self._target.monitors.arrived(partition, sum(plain.batches.records), hash(plain.identity))
 
     def _count(self, appended: RecordSetAppended) -> None:
         tally = self._target.tally
@@ -148,7 +157,12 @@ class Fold:
         """The drain timeout has passed. All other batches in flight go to the next Shoal (files/doubt.py)."""
         if unstamped:
             more = f" and of {len(unstamped) - 1} partitions more" if len(unstamped) > 1 else ""
-            log.warning(_UNSTAMPED, self._connection.listener.name, self._name(unstamped[0]), more)
+            name = self._connection.listener.name
+            text = (
+                f"listener {name!r}: ended before the broker has answered: what was in flight of "
+                f"{self._name(unstamped[0])}{more} has no producer id of Shoal's own, and may be appended twice"
+            )
+            log.warning("ended-in-doubt", extra=event(text, listener=name, partitions=len(unstamped)))
 
     def close(self) -> None:
         """Log mismatches, however the exchange ended."""
@@ -177,12 +191,23 @@ class Fold:
 
     def _log_error(self, partition: TopicPartition, error_code: int, message: str) -> None:
         connection = self._connection
-        log.warning(
-            "%s of cluster %r: %s for %s (client id %s): %s",
-            self._name(partition),
-            connection.cluster.name,
-            error_name(error_code),
-            connection.peer,
-            connection.client_id,
-            message,
+        left_out = connection.throttle.admit("partition-refused", partition, error_code)
+        if left_out is None:  # the mirror retries, several times a second
+            return
+        topic, number = partition
+        text = (
+            f"{self._name(partition)} of cluster {connection.cluster.name!r}: {error_name(error_code)} for "
+            f"{connection.peer} ({connection.shown_client_id}): {message}{more_of_this_kind(left_out)}"
         )
+        values = event(
+            text,
+            cluster=connection.cluster.name,
+            topic=connection.cluster.shown_topic(topic),
+            partition=number,
+            error_code=error_code,
+            peer=str(connection.peer),
+            client_id=connection.client_id,
+            detail=message or None,
+            left_out=left_out or None,
+        )
+        log.warning("partition-refused", extra=values)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -37,6 +38,7 @@ from shoal.proxy.connection.routes import Decision, Route, RouteTable, table
 from shoal.proxy.connection.topic_names import Naming
 from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.listener.plain import ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.logs import event
 from shoal.proxy.shallow.annotations import NOT_UNWRAPPED
 from shoal.proxy.shallow.counters import ShallowTally
 from shoal.proxy.shallow.files.deliveries import load_deliveries, save_deliveries
@@ -56,10 +58,12 @@ if TYPE_CHECKING:
     from shoal.protocol.schema.headers import RequestHeader
     from shoal.protocol.shallow.unwrap.sequence import Sequences
     from shoal.protocol.wire.types import Topic, TopicPartition
+    from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.interlock import Interlocks
+    from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
     from shoal.proxy.statistics import PathStatistics
 
     _Planned = Plan | Stripped | Refused | BatchHeader | None
@@ -77,7 +81,7 @@ _TOO_MUCH = Refused(
 )
 _BUSY_SECONDS = 0.05  # other connections wait at most this long, or for one partition
 _SLOTS_USED_UP = (
-    "listener %r: more than %d producer ids and partitions of idempotent mirrors have come: those unused for the "
+    "more than {} producer ids and partitions of idempotent mirrors have come: those unused for the "
     "longest time are forgotten, and a mirror that goes on with one gets error 45 (its numbers are out of order): "
     "raise producer-slots then"
 )
@@ -90,7 +94,13 @@ class UnwrapPath:
     """The path of an unwrapping listener. `interlocks` are those of the wrapping listeners paired with it."""
 
     def __init__(
-        self, listener: Listener, interlocks: Interlocks, *, clock: Callable[[], float] = trio.current_time
+        self,
+        listener: Listener,
+        interlocks: Interlocks,
+        monitors: MirrorMonitors,
+        *,
+        clock: Callable[[], float] = trio.current_time,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         settings = listener.settings
         self.tally = ShallowTally()
@@ -102,56 +112,89 @@ class UnwrapPath:
             ids=self.ids,
             refused=self.refused,
             reconciliation=Reconciliation(self.tally),
+            monitors=monitors,
             sets_lost=Counter(),
         )
         self._name = settings.name
+        self._ended = ended
+        self._cluster = listener.cluster
         self._state_failed = listener.state_failed
-        self._interlocks = interlocks
+        self.interlocks = interlocks
+        self.monitors = monitors
         self._locks = PartitionLocks()
         self._takes_sets: dict[int, bool] = {}  # by node id
         codec = settings.shallow.plain_compression
         self._plain_codec = Codec[codec.upper()] if codec else None
-        self._file = ProducersFile(
-            settings.name,
-            settings.producers_file,
-            slots=settings.shallow.producer_slots,
-            gave_up=listener.state_failed,
-        )
+        self._slots = settings.shallow.producer_slots
+        self._file = ProducersFile(settings.name, None, slots=0)
+        self._has_begun = False
         self._warned_of_slots = False
         self._leads_to: dict[Connection, str | None] = {}  # the cluster's id, if it was known
         self._producers = self._mirror_producers()
         self._kept = settings.producers_file
-        if self._kept is not None:
-            load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=listener.state_failed)
-            for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=listener.state_failed):
-                self.ids.restore(*doubt)
-        listener.cluster.when_made_anew.append(self._forget)
-        listener.cluster.when_identified.append(self._identified)
+        self._cluster = listener.cluster
         produce = Route(since=_OLDEST, handle=self._handle)
         own: RouteTable[Connection] = {ApiKey.PRODUCE: produce, ApiKey.API_VERSIONS: WATCHED_VERSIONS}
         self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, **own})
 
     # -- called by the listener --------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        if self._has_begun:  # the path of the listener that this one replaces
+            return
+        self._file = ProducersFile(self._name, self._kept, slots=self._slots, gave_up=self._state_failed)
+        self._producers = self._mirror_producers()
+        if self._kept is not None:
+            load_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
+            for doubt in load_doubt(self._kept.with_suffix(".doubt"), failed=self._state_failed):
+                self.ids.restore(*doubt)
+        self._has_begun = True
+        self._cluster.when_made_anew.append(self._forget)
+        self._cluster.when_identified.append(self._identified)
+        if self._cluster.cluster_id is not None:
+            self._identified(self._cluster.cluster_id)
+
     def opened(self, connection: Connection) -> None:
         self._leads_to[connection] = connection.cluster.cluster_id
-        self._interlocks.producer_opened(connection)
+        self.interlocks.producer_opened(connection)
+        self.monitors.producer_opened()
 
     def closed(self, connection: Connection) -> None:
         del self._leads_to[connection]
-        self._interlocks.producer_closed(connection)
+        self.interlocks.producer_closed(connection)
+        self.monitors.producer_closed()
 
     def tick(self, now: float) -> None:
+        pass
+
+    def use(self, settings: ListenerSettings) -> None:
         pass
 
     def statistics(self) -> tuple[PathStatistics, ...]:
         return (self.tally.statistics(),)
 
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return {}
+
+    def status(self) -> dict[str, object]:
+        slots = self._producers.statistics()
+        return {
+            "takes_sets": {str(node): takes for node, takes in sorted(self._takes_sets.items())},
+            "producer_slots": {"known": slots.known, "forgotten": slots.forgotten, "refused": slots.refused},
+        }
+
     def end(self) -> None:
-        if self._kept is not None:
+        if self._kept is not None and self._has_begun:
             save_deliveries(self._kept.with_suffix(".deliveries"), self.deliveries, failed=self._state_failed)
             save_doubt(self._kept.with_suffix(".doubt"), self.ids.in_doubt(), failed=self._state_failed)
         self._file.close()
+        for called, ours in (
+            (self._cluster.when_made_anew, self._forget),
+            (self._cluster.when_identified, self._identified),
+        ):
+            with suppress(ValueError):
+                called.remove(ours)
+        self._ended()
 
     def _mirror_producers(self) -> MirrorProducers:
         file = self._file
@@ -197,6 +240,7 @@ class UnwrapPath:
         fold = Fold(self.target, connection, held)
         schedule = await self._schedule(connection, held, plans, work, fold)
         await exchange(connection, held, schedule, fold)
+        fold.arrived(schedule)
         refused = {partition: plan for partition, plan in work.items() if isinstance(plan, Refused)}
         answer = fold.answer(held.header.correlation_id, refused, schedule.outcomes())
         if held.wants_answer:
@@ -251,7 +295,7 @@ class UnwrapPath:
         for (topic, index, start, end), plan in planned:
             record_set: Buffer = memoryview(frame)[start:end]
             if isinstance(plan, Stripped):
-                self._interlocks.returned(connection, naming.target(topic, index), plan.tokens)
+                self.interlocks.returned(connection, naming.target(topic, index), plan.tokens)
                 record_set = plan.record_set
             topics.setdefault(topic, []).append((index, [record_set]))
         yield from topics.items()
@@ -262,26 +306,28 @@ class UnwrapPath:
             plan = plans.get(partition)
             if isinstance(plan, Plan):
                 self.tally.opened_envelopes += len(plan.envelopes)
-                self._interlocks.arrived(connection, plan.envelopes)
+                self.interlocks.arrived(connection, plan.envelopes)
                 if plan.tokens:
-                    self._interlocks.returned(connection, partition, plan.tokens)
+                    self.interlocks.returned(connection, partition, plan.tokens)
             elif not isinstance(plan, Refused):
                 record_set = memoryview(held.frame)[produced.start : produced.end]
-                self._interlocks.produced(connection, partition.topic, partition.partition, record_set)
+                self.interlocks.produced(connection, partition.topic, partition.partition, record_set)
+                if isinstance(plan, BatchHeader):
+                    self.monitors.arrived(partition, plan.record_count, plan.crc)
             elif plan is not _UNKNOWN:
                 self.target.reconciliation.refused()
 
     async def _prove(self, connection: Connection) -> None:
         """Also before the first envelope: until a broker is proven, the mirror gets tiny batches raw."""
         node_id = connection.bound_port.node_id
-        if not self._interlocks.paired or node_id is None:
+        if not self.interlocks.paired or node_id is None:
             return
         proofs = connection.cluster.proofs
         if not proofs.may_send_sets(connection):
-            with self._interlocks.learning_sets():
+            with self.interlocks.learning_sets():
                 await proofs.ensure(connection)
         self._takes_sets[node_id] = proofs.is_proven(node_id)
-        self._interlocks.say_takes_sets(all(self._takes_sets.values()))
+        self.interlocks.say_takes_sets(all(self._takes_sets.values()))
 
     def _require_same_cluster(self, connection: Connection) -> None:
         """Raises UpstreamLost for a connection to a former cluster: what is known does not apply to it."""
@@ -302,7 +348,8 @@ class UnwrapPath:
                 work[partition] = prepared
         if not self._warned_of_slots and self._producers.statistics().forgotten:
             self._warned_of_slots = True
-            log.warning(_SLOTS_USED_UP, self._name, self._producers.slots)
+            text = f"listener {self._name!r}: {_SLOTS_USED_UP.format(self._producers.slots)}"
+            log.warning("producer-slots-used-up", extra=event(text, listener=self._name, slots=self._producers.slots))
         return work
 
     # -- schedule ----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from shoal.proxy.connection.pending import Edit, blaming_the_broker
 from shoal.proxy.connection.routes import Route
 from shoal.proxy.errors import UpstreamLost
 from shoal.proxy.listener.plain import PLAIN_ROUTES
+from shoal.proxy.logs import event
 from shoal.proxy.shallow.files.doubt import Doubt
 
 if TYPE_CHECKING:
@@ -186,9 +187,8 @@ class ProducerIds:
         """Logged once for each reason."""
         if why not in self._logged:
             self._logged.add(why)
-            log.info(
-                "listener %r: no producer id of Shoal's own for some clients (%s): one request in flight per "
-                "partition, and what is in flight when a connection is lost may be appended twice",
-                self._listener,
-                why,
+            text = (
+                f"listener {self._listener!r}: no producer id of Shoal's own for some clients ({why}): one request in "
+                "flight per partition, and what is in flight when a connection is lost may be appended twice"
             )
+            log.info("no-producer-id", extra=event(text, listener=self._listener, detail=why))

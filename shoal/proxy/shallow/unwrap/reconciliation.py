@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from shoal.protocol.shallow.unwrap.reconcile import Mismatch, Reconciler, mismatch
-from shoal.proxy.logs import LogThrottle
+from shoal.proxy.logs import LogThrottle, event, more_of_this_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,6 @@ log = logging.getLogger("shoal.unwrap")
 # A mismatch may affect every envelope of a partition: all are counted, and one per this many seconds is logged.
 _QUIET_SECONDS = 60.0
 _MAX_LOGGED = 1000  # partitions and kinds
-_LOGGED = "%s of cluster %r does not reconcile: %s: %s"
 
 
 class Reconciliation:
@@ -41,7 +40,7 @@ class Reconciliation:
 
     def refused(self) -> None:
         """A record set has an envelope that cannot be opened. The mirror's error states the reason."""
-        self._tally.mismatches[str(Mismatch.REFUSED)] += 1
+        self._tally.mismatches[Mismatch.REFUSED] += 1
 
     def planned(self, plan: Plan) -> list[Discrepancy]:
         """Compare the headers of the envelopes with their keys, before anything is sent."""
@@ -59,10 +58,23 @@ class Reconciliation:
         return None
 
     def _counted(self, discrepancy: Discrepancy) -> Discrepancy:
-        self._tally.mismatches[str(discrepancy.kind)] += 1
+        self._tally.mismatches[discrepancy.kind] += 1
         return discrepancy
 
     def log(self, cluster: Cluster, found: Iterable[tuple[TopicPartition, Discrepancy]]) -> None:
         for partition, (kind, text) in found:
-            if self._throttle.is_news((partition, kind), _QUIET_SECONDS):
-                log.warning(_LOGGED, cluster.partition_name(*partition), cluster.name, kind, text)
+            if self._throttle.is_news((partition, kind), _QUIET_SECONDS, kind):
+                left_out = self._throttle.left_out(kind)
+                topic, number = partition
+                name = cluster.partition_name(*partition)
+                values = event(
+                    f"{name} of cluster {cluster.name!r} does not reconcile: {kind}: {text}"
+                    + more_of_this_kind(left_out),
+                    cluster=cluster.name,
+                    topic=cluster.shown_topic(topic),
+                    partition=number,
+                    mismatch=kind.name.lower(),
+                    detail=text,
+                    left_out=left_out or None,
+                )
+                log.warning("envelope-mismatch", extra=values)

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from shoal.proxy.shallow.interlock import Interlock
     from shoal.proxy.shallow.wrap.mirror_fetch import AnsweredPartition
 
-__all__ = ["hold"]
+__all__ = ["EMPTY_HOLD", "hold"]
 
 # The longest wait for the interlock with a held answer; clients give up after 30 s (request.timeout.ms).
 _LONGEST_HOLD = 10.0
 _MOMENT = 0.25  # holding all partitions this long costs less than requesting one of them again
-_EMPTY_HOLD = 0.5  # fetch.max.wait.ms
+EMPTY_HOLD = 0.5  # fetch.max.wait.ms
 
 
 async def hold(
@@ -56,7 +56,7 @@ async def hold(
         if not times:
             return waits
         if flow.is_sampled:
-            end_of_hold = min(end_of_hold, now + _EMPTY_HOLD)
+            end_of_hold = min(end_of_hold, now + EMPTY_HOLD)
             if len(times) < len(partitions) and min(times) > now + _MOMENT:
                 return waits
         if now >= min(end, end_of_hold):

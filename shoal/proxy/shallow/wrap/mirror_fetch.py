@@ -44,9 +44,12 @@ class Consumer:
     """A connection with Fetch requests."""
 
     __slots__ = (
+        "answered_at",
         "asked_names_at",
+        "covered",
         "flow",
         "is_mirror",
+        "limits_of",
         "number",
         "proven_since",
         "proving_since",
@@ -59,6 +62,9 @@ class Consumer:
         self.number = number
         self.is_mirror = is_mirror
         self.sessions = FetchSessions()
+        self.answered_at = float("-inf")
+        self.covered: FetchOffsets = {}  # by the latest answered request
+        self.limits_of = (0, False)  # the state of stopped partitions when the consumer listed all its partitions
         self.sent_back = False  # the last answer made the client start a new fetch session
         self.asked_names_at = float("-inf")
         self.proving_since: float | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shoal.protocol.capture.index.pending import FetchOutcome
 from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.protocol.transform.watch import FetchWatcher
+from shoal.protocol.wire.errors import RemoteProtocolError
 from shoal.protocol.wire.types import PartitionRef
 from shoal.proxy.connection.pending import Edit
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.counters import ShallowTally
     from shoal.proxy.shallow.interlock import Interlock
+    from shoal.proxy.shallow.wrap.followed import FollowedFetches
     from shoal.proxy.shallow.wrap.mirror_fetch import MirrorFetch, Unseen
 
 __all__ = ["OversizedAnswers"]
@@ -31,18 +33,27 @@ _LARGE = FetchOutcome(reason=Reason.LARGE_ANSWER)
 
 
 class OversizedAnswers:
-    def __init__(self, interlock: Interlock, tally: ShallowTally, unseen: Unseen) -> None:
+    def __init__(self, interlock: Interlock, tally: ShallowTally, unseen: Unseen, followed: FollowedFetches) -> None:
         self._interlock = interlock
         self._unseen = unseen
         self._tally = tally
+        self._followed = followed
 
     def edit(self, connection: Connection, fetch: MirrorFetch) -> Edit[Connection]:
         """For `Hold.too_large`."""
 
         def stream(entry: PendingAnswer, size: int) -> _Stream:
+            if stopped := self._followed.stopped(connection, fetch, fetch.asked):
+                names = ", ".join(sorted(connection.cluster.partition_name(*ref) for ref in stopped))
+                raise RemoteProtocolError(
+                    f"a fetch answer of {size} bytes is larger than what is held (limits.held-response-bytes), and "
+                    f"{names} must be taken out of it until its gap is acknowledged"
+                )
             connection.listener.complain(
+                "fetch-answer-too-large",
                 f"a fetch answer of {size} bytes is larger than what is held: it passes raw "
-                "(limits.held-response-bytes)"
+                "(limits.held-response-bytes)",
+                bytes=size,
             )
             if connection.tap is not None:
                 connection.tap.judge(entry.correlation_id, {}, _LARGE)
@@ -75,6 +86,7 @@ class OversizedAnswers:
             self._unseen.note(connection, flow, key, raw_next)
         else:
             self._interlock.rules.gave_raw(flow, read, now)
+            self._followed.streamed(flow, read, partition.high_watermark)
 
 
 class _Stream:

@@ -46,14 +46,16 @@ from shoal.proxy.connection.pending import Hold
 from shoal.proxy.connection.routes import Route, RouteTable, table
 from shoal.proxy.connection.topic_names import learn_names, topic_name, unknown_ids
 from shoal.proxy.listener.plain import FETCH_ADDRESSES, PLAIN_ROUTES
+from shoal.proxy.logs import event, more_of_this_kind
 from shoal.proxy.shallow.annotations import JUDGED, Judgement
 from shoal.proxy.shallow.counters import ShallowTally
-from shoal.proxy.shallow.wrap.hold import hold
+from shoal.proxy.shallow.wrap.followed import FollowedFetches
+from shoal.proxy.shallow.wrap.hold import EMPTY_HOLD, hold
 from shoal.proxy.shallow.wrap.mirror_fetch import MOST_KEPT, AnsweredPartition, Consumer, MirrorFetch, Unseen
 from shoal.proxy.shallow.wrap.oversized import OversizedAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from shoal.protocol.messages.fetch import FetchedPartition, FetchRequest, FetchResponse
     from shoal.protocol.records.scan import ScannedSet
@@ -61,12 +63,14 @@ if TYPE_CHECKING:
     from shoal.protocol.shallow.interlock.rules import Decision
     from shoal.protocol.wire.splice import Edit
     from shoal.protocol.wire.types import Topic
+    from shoal.proxy.config.settings import ListenerSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.pending import PendingAnswer
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.shallow.cluster_pair import ClusterPair
     from shoal.proxy.shallow.interlock import Interlock
+    from shoal.proxy.shallow.monitor.monitor import MirrorMonitor
     from shoal.proxy.statistics import PathStatistics
 
 __all__ = ["WrapPath"]
@@ -91,37 +95,68 @@ class WrapPath:
     """
 
     def __init__(
-        self, listener: Listener, interlock: Interlock, clusters: ClusterPair | None, *, has_keys_sample: int = 0
+        self,
+        listener: Listener,
+        interlock: Interlock,
+        clusters: ClusterPair | None,
+        monitor: MirrorMonitor,
+        *,
+        has_keys_sample: int = 0,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.tally = ShallowTally()
-        self._settings = listener.settings.shallow
+        self.monitor = monitor
+        self._followed = FollowedFetches(monitor, listener.cluster)
+        self._ended = ended
         self.interlock = interlock
         self._unseen = Unseen(self.interlock)
-        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen)
+        self._oversized = OversizedAnswers(self.interlock, self.tally, self._unseen, self._followed)
         self._clusters = clusters
-        self._mirrors = re.compile(self._settings.mirror_clients)
         self._unknown_clients: set[str] = set()
-        self._topics = Topics(self._settings.deep_topics)
-        self._tags = envelope_headers(listener.settings)
+        self.use(listener.settings)
         self._sampler = KeySampler(has_keys_sample) if has_keys_sample else None
         fetch = Route(since=_OLDEST, handle=self._handle)
         self.routes: RouteTable[Connection] = table({**PLAIN_ROUTES, ApiKey.FETCH: fetch})
+
+    def begin(self) -> None:
+        self.interlock.begin()
 
     def opened(self, connection: Connection) -> None:
         pass
 
     def closed(self, connection: Connection) -> None:
         if isinstance(connection.context, Consumer):
+            self._followed.closed(connection.context)
             self.interlock.consumer_closed(connection.context.flow, connection.context.number)
 
     def tick(self, now: float) -> None:
         self.interlock.tick()  # a mirror that cannot produce does not fetch either
+        self.monitor.tick(now)
+
+    def use(self, settings: ListenerSettings) -> None:
+        """From the next answer on. A mirror stays a mirror as long as it is connected."""
+        self._settings = settings.shallow
+        self._mirrors = re.compile(self._settings.mirror_clients)
+        self._topics = Topics(self._settings.deep_topics)
+        self._tags = envelope_headers(settings)
 
     def statistics(self) -> tuple[PathStatistics, ...]:
-        return (self.tally.statistics(),)
+        return self.tally.statistics(), self.monitor.statistics()
+
+    def gauges(self) -> Mapping[str, Mapping[str, float]]:
+        return {"interlock_topics": self.interlock.standings()}
+
+    def status(self) -> dict[str, object]:
+        return {
+            "flows": self.interlock.status(),
+            "clusters_differ": None if self._clusters is None else self._clusters.differ,
+            "not_mirrors": sorted(self._unknown_clients),
+            "mirrors": self.monitor.status(),
+        }
 
     def end(self) -> None:
-        pass
+        self.monitor.end()
+        self._ended()
 
     # -- request -----------------------------------------------------------------------------------------------------
 
@@ -134,26 +169,29 @@ class WrapPath:
             return await connection.forward([frame], FETCH_ADDRESSES if edited else None, note=_NO_MIRROR)
         self.interlock.rules.asked(consumer.flow, trio.current_time())
         if self._sends_back(consumer, request):
-            log.info(
-                "%s of %s goes on with the fetch session of another connection: it is to begin anew",
-                repr(connection.client_id),
-                connection.peer,
-            )
+            if not consumer.sessions.knows(request):
+                _log_sent_back(connection)
             answer = encode_fetch_error(header.api_version, header.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return await connection.reply([answer])
         await self._learn_names(connection, consumer, request)
         fetch = MirrorFetch(consumer, request, consumer.sessions.request(request))
+        self._followed.asked(connection, fetch)
         self._limit(connection, consumer, frame, request)
+        self._limit_stopped(connection, frame, fetch)
         hold = Hold(partial(self._answer, fetch), self._oversized.edit(connection, fetch))
         return await connection.forward([frame], hold, note=JUDGED)
 
     def _sends_back(self, consumer: Consumer, request: FetchRequest) -> bool:
-        """True if Shoal does not know the session's partitions, so nothing of it could ever be wrapped.
+        """True if Shoal does not know the session's partitions, so nothing of it could ever be wrapped; or if they must
+        be requested again with other limits.
 
         The mirror gets the error of a broker that has evicted the session, and starts with a full request. Never twice
         in a row, whatever the client does.
         """
-        consumer.sent_back = not consumer.sessions.knows(request) and not consumer.sent_back
+        must_begin = not consumer.sessions.knows(request) or (
+            request.session_epoch > 0 and self._followed.has_old_limits(consumer)
+        )
+        consumer.sent_back = must_begin and not consumer.sent_back
         return consumer.sent_back
 
     def _limit(self, connection: Connection, consumer: Consumer, frame: bytearray, request: FetchRequest) -> None:
@@ -167,6 +205,15 @@ class WrapPath:
             little = min(_PROVING_BYTES, limits.partition_limit)
             limit_fetch(frame, replace(request, partitions=new), max_bytes=most, partition_max_bytes=little)
 
+    def _limit_stopped(self, connection: Connection, frame: bytearray, fetch: MirrorFetch) -> None:
+        """The broker sends little of partitions that the mirror gets nothing of."""
+        request = fetch.request
+        refs = [PartitionRef(asked.topic, asked.partition) for asked in request.partitions]
+        stopped = self._followed.stopped(connection, fetch, refs)
+        if stopped:
+            these = tuple(asked for asked, ref in zip(request.partitions, refs, strict=True) if ref in stopped)
+            limit_fetch(frame, replace(request, partitions=these), max_bytes=request.max_bytes, partition_max_bytes=1)
+
     def _expects_proof(self, connection: Connection, consumer: Consumer, topic: Topic, now: float) -> bool:
         name = topic_name(connection, topic)
         return (
@@ -179,17 +226,20 @@ class WrapPath:
         if not isinstance(connection.context, Consumer):
             flow, number = self.interlock.consumer_opened(connection, client_id)
             is_mirror = self._mirrors.search(client_id) is not None
-            if not is_mirror:
-                self._log_unknown(client_id)
             connection.context = Consumer(flow, number, is_mirror=is_mirror)
+            if is_mirror:
+                self._followed.opened(connection, connection.context)
+            else:
+                self._log_unknown(client_id)
         return connection.context
 
     def _log_unknown(self, client_id: str) -> None:
         """Once for each client id, so that the operator sees which clients Shoal does not consider mirrors."""
         if client_id not in self._unknown_clients and len(self._unknown_clients) < _LOGGED_CLIENTS:
             self._unknown_clients.add(client_id)
-            what = "client id %r is none of mirror-clients (%s): it gets records as they are"
-            log.info(what, client_id, self._settings.mirror_clients)
+            pattern = self._settings.mirror_clients
+            text = f"client id {client_id!r} is none of mirror-clients ({pattern}): it gets records as they are"
+            log.info("client-is-no-mirror", extra=event(text, client_id=client_id, pattern=pattern))
 
     def _note_reader(self, connection: Connection, consumer: Consumer, request: FetchRequest) -> None:
         now = trio.current_time()
@@ -223,11 +273,19 @@ class WrapPath:
         if response.error_code == 0:
             fetch.consumer.sessions.answered(fetch.request, fetch.asked, response.session_id)
         judgement = Judgement()
-        partitions = self._read(connection, fetch, frame, response, judgement)
+        copies = self._followed.answered(connection, fetch, response)
+        with_records = [one for one in response.partitions if one.start != one.end]
+        refs = [PartitionRef(one.topic, one.partition) for one in with_records]
+        stopped = self._followed.stopped(connection, fetch, refs)
+        partitions = self._read(connection, fetch, frame, response, judgement, without=stopped)
+        if stopped and not partitions:
+            await trio.sleep(EMPTY_HOLD)
         waits = await hold(self.interlock, flow, partitions, min_batch_bytes=self._settings.min_batch_bytes)
         now = self.interlock.tick()
         review = rules.review(flow, partitions, waits, now)
-        record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = []
+        record_sets: list[tuple[FetchedPartition, Sequence[Buffer]]] = [
+            (one, ()) for one, ref in zip(with_records, refs, strict=True) if ref in stopped
+        ]
         handed_out: list[HandedOut | None] = []
         envelope_bytes = 0
         for partition, decision in zip(partitions, review.decisions, strict=True):
@@ -238,6 +296,8 @@ class WrapPath:
                 record_sets.append((partition.fetched, record_set))
             envelope_bytes += sum(key.payload for key in handed.envelopes) if handed is not None else 0
             handed_out.append(handed)
+            if (copy := copies.get(partition.read.topic_partition)) is not None:
+                self._followed.given(copy, partition, allowed, handed, now)
         rules.commit(flow, review, handed_out, now)
         judgement.give(connection.tap, entry.correlation_id)
         return replace_record_sets(frame, version, record_sets, addresses) if record_sets or addresses else [frame]
@@ -249,8 +309,12 @@ class WrapPath:
         frame: Buffer,
         response: FetchResponse,
         judgement: Judgement,
+        *,
+        without: Collection[PartitionRef] = (),
     ) -> list[AnsweredPartition]:
-        """Partitions that have records and whose name and fetch offset are known. The others are raw."""
+        """Partitions that have records and whose name and fetch offset are known. The others are raw, or withheld if
+        they are in `without`.
+        """
         partitions, room = [], MOST_KEPT
         self._unseen.resolve(connection)
         dropped: defaultdict[PartitionRef, list[tuple[int, int]]] = defaultdict(list)
@@ -261,6 +325,9 @@ class WrapPath:
             if fetched.start == fetched.end:
                 continue
             ref = PartitionRef(fetched.topic, fetched.partition)
+            if ref in without:
+                judgement.withheld(ref)
+                continue
             scanned = scan(frame, fetched.start, fetched.end)
             next_offset = scanned.next_offset(0)
             read = fetch.read(connection, ref, next_offset, fetched.high_watermark)
@@ -372,3 +439,14 @@ def _our_addresses(connection: Connection, version: int, frame: Buffer, response
     if response.node_endpoints is None:
         return []
     return endpoint_edits(ApiKey.FETCH, version, frame, connection.lookup)
+
+
+def _log_sent_back(connection: Connection) -> None:
+    left_out = connection.throttle.admit("fetch-session-sent-back", connection.peer.host, connection.client_id)
+    if left_out is not None:
+        text = (
+            f"{connection.client_id!r} of {connection.peer} goes on with the fetch session of another connection: "
+            f"it is to begin anew{more_of_this_kind(left_out)}"
+        )
+        values = event(text, client_id=connection.client_id, peer=str(connection.peer), left_out=left_out or None)
+        log.info("fetch-session-sent-back", extra=values)

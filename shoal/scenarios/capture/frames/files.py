@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shoal.protocol.capture.frames.pcapng_reader import Decoder
+from shoal.protocol.wire.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,4 +23,7 @@ def read_frames(path: Path) -> Iterator[CapturedFrame]:
     decoder = Decoder()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            yield from decoder.feed(piece)
+            try:
+                yield from decoder.feed(piece)
+            except RemoteProtocolError as error:
+                raise RemoteProtocolError(f"{path}: {error}") from None

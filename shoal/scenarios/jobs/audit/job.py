@@ -1,9 +1,4 @@
-"""`audit`: the tables `partitions`, `batches` (those with a problem) and `minutes`; exit code 1 if records are missing.
-
---source CLUSTER --target CLUSTER   names in the configuration; only needed if more than two clusters are in the capture
---prefix PREFIX                     the mirror's prefix of topic names, such as `a.`
---tolerance N                       batches at the end of a partition that may be in transit (1); 0 after the traffic
-"""
+"""`audit`: the tables `partitions`, `batches` (those with a problem) and `minutes`, and their page."""
 
 from __future__ import annotations
 
@@ -25,10 +20,9 @@ from shoal.scenarios.jobs.audit.analysis import (
 )
 from shoal.scenarios.jobs.audit.report import AuditTables, audit_report, complaints, total
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
-from shoal.scenarios.jobs.report.write import write_report
+from shoal.scenarios.jobs.finish import finish
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
-from shoal.scenarios.jobs.task import own_arguments, own_parser
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed
 
 if TYPE_CHECKING:
     import argparse
@@ -44,23 +38,14 @@ _ALL_PARTITIONS = 1_000_000  # the verdict is summed over them
 
 
 def run(task: Task) -> int:
-    given = _arguments(task)
+    given = task.flags
     rows = read_index(task.spark, task.source, {**task.options, "columns": ",".join(COLUMNS)})
     names = _clusters(rows, given)
     found = _found(task, rows, names, given)
     for line in complaints(found):
         print(line)
-    print(write_report(audit_report(found), task.out))
+    finish(task, audit_report(found))
     return INCOMPLETE if total(found, "missing_records") else COMPLETE
-
-
-def _arguments(task: Task) -> argparse.Namespace:
-    parser = own_parser("audit")
-    parser.add_argument("--source")
-    parser.add_argument("--target")
-    parser.add_argument("--prefix", default="")
-    parser.add_argument("--tolerance", type=int, default=1)
-    return own_arguments("audit", parser, task.arguments)
 
 
 def _clusters(rows: DataFrame, given: argparse.Namespace) -> tuple[str, str]:

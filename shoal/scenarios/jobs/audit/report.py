@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.scenarios.jobs.report.charts import lines
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+from shoal.scenarios.report.charts import lines
+from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

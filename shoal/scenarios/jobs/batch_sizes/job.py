@@ -13,11 +13,11 @@ from shoal.scenarios.jobs.batch_sizes.analysis import FOLDING, count_batches, co
 from shoal.scenarios.jobs.batch_sizes.costs import CLIENTS, FLOW, clients
 from shoal.scenarios.jobs.batch_sizes.report import BatchSizesTables, batch_sizes_report
 from shoal.scenarios.jobs.batch_sizes.shares import SUMS
+from shoal.scenarios.jobs.finish import finish
 from shoal.scenarios.jobs.folding import fold_files
-from shoal.scenarios.jobs.report.report import Listed
-from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed, summed, written
-from shoal.scenarios.jobs.report.write import write_report
 from shoal.scenarios.jobs.source.reading import read_faults, read_index
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed, summed, written
+from shoal.scenarios.report.report import Listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ def run(task: Task) -> int:
             faults=faults.result(),
         )
     folded.unpersist()
-    print(write_report(batch_sizes_report(found), task.out))
+    finish(task, batch_sizes_report(found))
     return 0
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.scenarios.jobs.bins import PER_DOUBLING, middle, share_bin
-from shoal.scenarios.jobs.report.charts import bars, bytes_label, count_label, histogram, microseconds_label
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
+from shoal.scenarios.report.charts import bars, bytes_label, count_label, histogram, microseconds_label
+from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

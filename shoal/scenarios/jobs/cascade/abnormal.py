@@ -8,7 +8,6 @@ is reported within a turn, not at the end of its hour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -19,15 +18,9 @@ from shoal.scenarios.jobs.cascade.analysis import KEY, changelog
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Rule", "abnormal", "worst"]
+    from shoal.scenarios.jobs.cascade.rule import Rule
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    floor: int = 1000  # records
-    times: float = 8.0
-    peers: float = 4.0
-    past_windows: int = 3  # minimum of known previous windows
+__all__ = ["abnormal", "worst"]
 
 
 def abnormal(flow: DataFrame, rule: Rule) -> DataFrame:

@@ -1,12 +1,5 @@
 """`cascade`: OUT/flows and OUT/abnormal as they grow; the tables `counters` (latest values) and `suspects`, and their
 page.
-
---checkpoint DIR    directory of the state (OUT/checkpoint); a run with the same one continues where the last ended
---flush SECONDS     run forever, and emit changes at this interval. Without it (--once): existing files, then a report
---levels S,S,...    windows in seconds (60,600,3600,86400); with --hold S,S,... the higher ones are emitted less often
---delay S --grace S --keep S --buckets N         see `levels.py`; a checkpoint keeps its levels and buckets
---floor RECORDS --times X --peers X              the rule for abnormal clients, see `abnormal.py`
---no-recount        do not count the captures again for comparison
 """
 
 from __future__ import annotations
@@ -18,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from shoal.scenarios.capture.files import capture_files
-from shoal.scenarios.jobs.cascade.abnormal import Rule, worst
+from shoal.scenarios.jobs.cascade.abnormal import worst
 from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
 from shoal.scenarios.jobs.cascade.report import CascadeTables, cascade_report
+from shoal.scenarios.jobs.cascade.rule import Rule
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.errors import JobError
-from shoal.scenarios.jobs.report.tables import fault_facts, kept, listed
-from shoal.scenarios.jobs.report.write import write_report
+from shoal.scenarios.jobs.finish import finish
 from shoal.scenarios.jobs.source.reading import read_faults, read_index, stream_index
-from shoal.scenarios.jobs.task import own_arguments, own_parser
+from shoal.scenarios.jobs.tables import fault_facts, kept, listed
 
 if TYPE_CHECKING:
     import argparse
@@ -45,48 +38,25 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def run(task: Task) -> int:
-    given = _arguments(task)
+    given = task.flags
+    checkpoint = given.checkpoint or str(task.out / "checkpoint")
     settings = _settings(given)
     if not any(True for _ in capture_files(Path(task.source))):
         raise JobError(task.source, "has no index files (*.kxb); the cascade follows them as they grow")
     task.spark.conf.set(_PARTITIONS, task.spark.sparkContext.defaultParallelism)  # 200 would be 200 stores in each turn
     options = {"maxBytesPerTrigger": str(_TURN_BYTES), **task.options, "columns": ",".join(READS)}
-    _same_settings(Path(given.checkpoint), settings)
-    place = CascadeOutput(out=str(task.out), checkpoint=given.checkpoint, flush_seconds=given.flush)
+    _same_settings(Path(checkpoint), settings)
+    place = CascadeOutput(out=str(task.out), checkpoint=checkpoint, flush_seconds=given.flush)
     rule = Rule(floor=given.floor, times=given.times, peers=given.peers)
     start(stream_index(task.spark, task.source, options), place, settings, rule).awaitTermination()
     found = _found(task, settings, recount=given.recount)
-    print(write_report(cascade_report(found, settings), task.out))
+    finish(task, cascade_report(found, settings))
     return 0
-
-
-def _arguments(task: Task) -> argparse.Namespace:
-    parser = own_parser("cascade")
-    usual, rule = CascadeSettings(), Rule()
-    parser.add_argument("--checkpoint", default=str(task.out / "checkpoint"))
-    parser.add_argument("--once", action="store_const", const=None, dest="flush")
-    parser.add_argument("--flush", type=float)
-    parser.add_argument("--levels", type=_seconds, default=usual.levels)
-    parser.add_argument("--hold", type=_seconds, default=usual.hold)
-    for name in ("delay", "grace", "keep", "buckets"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(usual, name))
-    parser.add_argument("--floor", type=int, default=rule.floor)
-    parser.add_argument("--times", type=float, default=rule.times)
-    parser.add_argument("--peers", type=float, default=rule.peers)
-    parser.add_argument("--no-recount", action="store_false", dest="recount")
-    return own_arguments("cascade", parser, task.arguments)
-
-
-def _seconds(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
 
 
 def _settings(given: argparse.Namespace) -> CascadeSettings:
     names = ("levels", "hold", "delay", "grace", "keep", "buckets")
-    try:
-        return CascadeSettings(**{name: getattr(given, name) for name in names})
-    except ValueError as error:
-        raise JobError("--levels", str(error)) from None
+    return CascadeSettings(**{name: getattr(given, name) for name in names})
 
 
 def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
@@ -96,8 +66,11 @@ def _same_settings(checkpoint: Path, settings: CascadeSettings) -> None:
         return
     if file.exists() and (known := json.loads(file.read_text())) != chosen:
         raise JobError("--checkpoint", f"{checkpoint} was made with {known}; use another one for {chosen}")
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(chosen))
+    try:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(chosen))
+    except OSError as error:
+        raise JobError("--checkpoint", f"{checkpoint} cannot be written: {error.strerror}") from None
 
 
 def _found(task: Task, settings: CascadeSettings, *, recount: bool) -> CascadeTables:

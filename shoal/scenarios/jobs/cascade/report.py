@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.scenarios.jobs.report.charts import count_label, lines
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
+from shoal.scenarios.report.charts import count_label, lines
+from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table, client_label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

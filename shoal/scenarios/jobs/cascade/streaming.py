@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.scenarios.jobs.cascade.abnormal import Rule, abnormal
+from shoal.scenarios.jobs.cascade.abnormal import abnormal
 from shoal.scenarios.jobs.cascade.analysis import flows
 from shoal.scenarios.jobs.cascade.processor import FLOW
+from shoal.scenarios.jobs.cascade.rule import Rule
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter
 from shoal.scenarios.jobs.bins import lower_edge
 from shoal.scenarios.jobs.coalescing.latencies import by_bin, percentile_ms
 from shoal.scenarios.jobs.coalescing.prediction import OPEN_LOOP
-from shoal.scenarios.jobs.report.charts import bars, lines, microseconds_label
-from shoal.scenarios.jobs.report.report import Chart, Column, Fact, Listed, Report, Section, Table
+from shoal.scenarios.report.charts import bars, lines, microseconds_label
+from shoal.scenarios.report.report import Chart, Column, Fact, Listed, Report, Section, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,6 +5,7 @@ python -m shoal.scenarios.kafka.java.jars [VERSION ...]
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from shoal.scenarios.kafka.errors import SetupError
 
 VERSIONS = ("4.3.0", "3.9.1")
 DEFAULT_VERSION = VERSIONS[0]
-BUILD = Path(__file__).resolve().parents[4] / "build"
+_TREE = Path(__file__).resolve().parents[4]
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+BUILD = _TREE / "build" if (_TREE / "pyproject.toml").is_file() else _CACHE / "shoal"
 _POM = Path(__file__).with_name("pom.xml")
 _PACKAGES = {"setpriv": "util-linux", "java": "default-jre-headless", "mvn": "maven"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.scenarios.kafka.java.jvm import Jvm
-from shoal.scenarios.kafka.java.old_clients import compiled, java_client, kafka_python
+from tests.support.kafka.old_clients import compiled, java_client, kafka_python
 
 from .client import OldClient
 

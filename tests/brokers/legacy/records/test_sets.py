@@ -15,8 +15,8 @@ from shoal.protocol.legacy.fetch.overflow import overflow
 from shoal.protocol.legacy.message import Message
 from shoal.protocol.records.batch import LOG_APPEND_TIME, NewRecord
 from shoal.protocol.wire.compression import Codec
-from shoal.scenarios.kafka.java.old_clients import compiled, java_client
 from tests.brokers.legacy.old_clients.kinds import JAVA
+from tests.support.kafka.old_clients import compiled, java_client
 from tests.support.legacy.conversions import after, answered, numbers
 from tests.support.legacy.logs import Log, as_magic, logs
 

@@ -10,10 +10,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.scenarios.kafka.java.old_clients import compiled, java_client
 from tests.brokers.legacy.old_clients.kinds import JAVA
 from tests.protocol.legacy.produce.test_up_conversion import as_records, converted
 from tests.support.batches import consumed
+from tests.support.kafka.old_clients import compiled, java_client
 from tests.support.legacy.sets import codecs, message_lists, numbered, read
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.scenarios.kafka.content.catchup import until_copied
 from shoal.scenarios.kafka.content.compare import first_difference
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
@@ -19,6 +18,7 @@ from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.kafka.process import until
 from tests.brokers.mirror.rig.flow import WITHIN, Flow, Wiring, flowing
 from tests.brokers.mirror.rig.steady import PARTITIONS, put, steady, wrapped_more
+from tests.support.kafka.catchup import until_copied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -177,7 +177,7 @@ async def test_the_mirror_is_killed(pair: Pair, topic: str, aliases: Aliases, tm
                 await wrapped_more(flow)
         await flow.check(topic, isolation=READ_COMMITTED)
         assert await aborted(flow, topic) > 0
-        assert not flow.events("stopped")
+        assert not flow.events("flow-stopped")
 
 
 @pytest.mark.slow

@@ -25,12 +25,12 @@ from shoal.scenarios.kafka.errors import NotReady, ToolFailed, TrafficFailed
 from shoal.scenarios.kafka.java.tools import run_tool
 from shoal.scenarios.kafka.mirror import MirrorSpec, running_mirror
 from shoal.scenarios.kafka.process import until
-from shoal.scenarios.kafka.tasks import FAILED, TaskStatus, task_statuses
 from tests.brokers.mirror.exactly_once.test_exactly_once import is_refused, long_transactions
 from tests.brokers.mirror.exactly_once.test_exactly_once_clusters import both
 from tests.brokers.mirror.rig.flow import WITHIN, Wiring, flowing
 from tests.brokers.mirror.rig.steady import PARTITIONS, steady
 from tests.brokers.mirror.test_multi_broker import EXTRA
+from tests.support.kafka.tasks import FAILED, TaskStatus, task_statuses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -60,7 +60,7 @@ async def test_all_that_a_mirror_copies_reconciles_unless_it_is_changed_on_its_w
     await Topics(pair.source.bootstrap).create(topic, PARTITIONS)
     index = tmp_path / "index"
     index.mkdir()
-    wiring = Wiring(topics=topic, host=RELAY_HOST, mismatches=(Mismatch.FACTS.value,), shoal=("--capture", str(index)))
+    wiring = Wiring(topics=topic, host=RELAY_HOST, mismatches=(Mismatch.FACTS,), shoal=("--capture", str(index)))
     async with flowing(pair, aliases, tmp_path, wiring) as flow:
         source, target = flow.ports
         async with relay(*source), relay(*target) as to_shoal:

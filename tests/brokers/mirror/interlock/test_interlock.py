@@ -37,7 +37,7 @@ async def until_told(flow: Flow, kind: str, *, times: int = 1) -> list[str]:
         process=flow.shoal.process,
         poll_s=0.2,
     )
-    return [str(event["text"]) for event in flow.events(kind)]
+    return [str(event["message"]) for event in flow.events(kind)]
 
 
 def envelopes(flow: Flow) -> tuple[int, int]:
@@ -59,7 +59,7 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
     async with flowing(
         pair, aliases, tmp_path, Wiring(topics=topic, tasks=1, producer=f"127.0.0.1:{free_port()}")
     ) as flow:
-        (told,) = await until_told(flow, "no evidence")
+        (told,) = await until_told(flow, "flow-without-evidence")
         assert f"no record of {topic} " in told
         assert f"Does {setting} " in told
         assert f"127.0.0.1:{flow.target_port}" in told
@@ -79,7 +79,7 @@ async def test_a_producer_that_goes_elsewhere(pair: Pair, topic: str, aliases: A
         assert counts.source == 9_000
         # Its task may have been restarted: then only records that no reader has received are evidence.
         await put(pair, topic, 300, seed=4)
-        assert f"Does {setting} " in (await until_told(flow, "no evidence", times=2))[1]
+        assert f"Does {setting} " in (await until_told(flow, "flow-without-evidence", times=2))[1]
         assert await pair.envelopes() == []
     handed_out, opened = envelopes(flow)
     assert 0 < handed_out <= opened
@@ -101,10 +101,10 @@ async def test_another_tool_that_copies_the_same_records(
 
             async def has_strayed() -> bool:
                 await put(pair, topic, 300, seed=next(seeds))
-                return bool(flow.events("strayed"))
+                return bool(flow.events("flow-strayed"))
 
             await until(has_strayed, within=WITHIN, what="a record with a token to stray", poll_s=0.5)
-        (told,) = (str(event["text"]) for event in flow.events("strayed"))
+        (told,) = (str(event["message"]) for event in flow.events("flow-strayed"))
         records = 300 * (next(seeds) - 1)
         await Topics(pair.target.bootstrap).until_total(
             remote, records + 1, within=WITHIN, process=flow.running.process
@@ -121,7 +121,7 @@ async def test_another_tool_that_copies_the_same_records(
         assert len(strayed) == 1
         assert f"{topic}-0 at offset " in told
     assert flow.counts()["envelopes"] == 0
-    assert not flow.events("proven")
+    assert not flow.events("flow-proven")
 
 
 async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: Aliases, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_transform_that_changes_values(pair: Pair, topic: str, aliases: 
         await target.until_total(flow.remote(topic), 3_000, within=WITHIN, process=flow.running.process)
         await put(pair, topic, 3_000, seed=2)
         await target.until_total(flow.remote(topic), 6_000, within=WITHIN, process=flow.running.process)
-        (told,) = await until_told(flow, "no evidence")
+        (told,) = await until_told(flow, "flow-without-evidence")
         assert f"records for {topic} come to the target listener" in told
         assert "transform (SMT)" in told
         assert await pair.envelopes() == []
@@ -182,7 +182,9 @@ async def test_two_flows_of_which_only_one_goes_through_shoal(
         await flow.check(topic)
         await flow.until_said(f"Does {other}.producer.bootstrap.servers ")
         assert await pair.envelopes() == []
-    assert all(f"{aliases.source}->{aliases.target}|" in str(event["client_id"]) for event in flow.events("proven"))
+    assert all(
+        f"{aliases.source}->{aliases.target}|" in str(event["client_id"]) for event in flow.events("flow-proven")
+    )
     handed_out, opened = envelopes(flow)
     assert 0 < handed_out <= opened
 
@@ -220,10 +222,10 @@ async def test_two_sources_one_shoal_one_target(
         ours = await read_copy(theirs, topic)
         assert await first_difference(ours, await read_copy(pair.target.bootstrap, copy)) is None
         assert await pair.envelopes() == []
-    proven = {str(event["client_id"]).partition("->")[0] for event in flow.events("proven")}
+    proven = {str(event["client_id"]).partition("->")[0] for event in flow.events("flow-proven")}
     assert proven == {aliases.source, second}
     assert {str(event["listener"]) for event in flow.events("total") if event.get("envelopes")} == {"source", "second"}
-    assert not flow.events("stopped")
+    assert not flow.events("flow-stopped")
 
 
 async def test_two_processes_of_shoal_of_which_the_target_one_dies(

@@ -48,10 +48,10 @@ async def until_strayed(flow: Flow, topic: str, *, times: int = 1) -> list[str]:
 
     async def have_strayed() -> bool:
         await put(flow.pair, topic, 300, seed=next(seeds), partitions=1)
-        return len(flow.events("strayed")) >= times
+        return len(flow.events("flow-strayed")) >= times
 
     await until(have_strayed, within=WITHIN, what="a record with a token to stray", poll_s=0.5)
-    return [str(event["text"]) for event in flow.events("strayed")]
+    return [str(event["message"]) for event in flow.events("flow-strayed")]
 
 
 @pytest.mark.parametrize("second", SECONDS.values(), ids=SECONDS)
@@ -82,7 +82,7 @@ async def test_a_mirror_past_shoal_of_whose_copy_another_makes_one_through_it(
         assert f"Does {aliases.target}.producer.bootstrap.servers " in told
         assert await pair.envelopes() == []
     assert flow.counts("total")["envelopes"] == 0
-    assert not flow.events("proven")
+    assert not flow.events("flow-proven")
 
 
 async def test_a_mirror_of_two_addresses_is_told_what_to_do(

@@ -15,19 +15,22 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shoal.scenarios.kafka.content.catchup import until_copied
+from shoal.proxy.events.table import EVENTS
 from shoal.scenarios.kafka.content.compare import Counts, first_difference, reconcile
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
 from shoal.scenarios.kafka.content.reading import READ_UNCOMMITTED
 from shoal.scenarios.kafka.content.topics import Topics
 from shoal.scenarios.kafka.mirror import Mirror, MirrorSpec
 from shoal.scenarios.kafka.process import until
+from tests.support.kafka.catchup import until_copied
+from tests.support.log_lines import problems
 from tests.support.shoal_process import ShoalProcess, free_port_block, write_toml
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from shoal.protocol.shallow.unwrap.reconcile import Mismatch
     from tests.conftest import Aliases
     from tests.support.kafka.clusters import Pair
 
@@ -55,11 +58,11 @@ class Wiring:
     shoal: tuple[str, ...] = ()  # more arguments of `shoal mirror`
     tables: Mapping[str, Mapping[str, object]] | None = None  # `shoal run` with more keys of "cluster", "listener"
     mirror: type[Mirror] = Mirror
-    mismatches: tuple[str, ...] = ()  # the expected kinds of mismatches
+    mismatches: tuple[Mismatch, ...] = ()  # the expected ones
 
 
 def mismatches(shoal: ShoalProcess) -> set[str]:
-    """Kinds of mismatches, of every process that has logged here."""
+    """Codes of mismatches, of every process that has logged here."""
     found = [event.get("mismatches") for name in ("flow", "total") for event in logged(shoal, name)]
     return {kind for one in found if isinstance(one, dict) for kind in one}
 
@@ -67,7 +70,10 @@ def mismatches(shoal: ShoalProcess) -> set[str]:
 def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
     """All JSON log lines of this event, of every process that has logged here."""
     lines = (line for line in shoal.log.read_text().splitlines() if line.startswith('{"'))
-    return [event for line in lines if (event := json.loads(line)).get("event") == name]
+    assert name in EVENTS
+    entries = [json.loads(line) for line in lines]
+    assert [problem for entry in entries for problem in problems(entry)] == []
+    return [entry for entry in entries if entry["event"] == name]
 
 
 def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
@@ -78,7 +84,7 @@ def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
     counts: Counter[str] = Counter()
     for event in logged(shoal, event_name):
         counts.update({name: value for name, value in event.items() if isinstance(value, int)})
-        raw = event.get("raw_batches", {})  # missing in the index's event
+        raw = event["raw_batches"]
         assert isinstance(raw, dict)
         counts.update(raw)
     return counts
@@ -308,7 +314,7 @@ async def flowing(
         yield flow
         for shoal in shoals:
             await shoal.stop()
-        assert mismatches(flow.target_shoal) == set(wiring.mismatches)
+        assert mismatches(flow.target_shoal) == {kind.name.lower() for kind in wiring.mismatches}
     except BaseException:
         print(flow.shoal.process.tail(60))
         if flow.mirror is not None:

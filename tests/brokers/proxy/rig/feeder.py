@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -13,8 +14,10 @@ from shoal.scenarios.kafka.content.clients import client_config
 from .data import TIMESTAMP, Contents, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
+NOTHING: Mapping[str, object] = MappingProxyType({})
 LAST_WORDS = 60.0  # seconds until all produced records must be acknowledged
 
 
@@ -26,13 +29,14 @@ class Feeder:
             feeder.wait_for(feeder.acknowledged + 500)
 
     At the end of the block all sent records must be acknowledged; `sent` is what the topic must hold, in order.
+    `others`: settings of the producer.
     """
 
     WINDOW = 200
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, others: Mapping[str, object] = NOTHING) -> None:
         settings = {"enable.idempotence": True, "linger.ms": 1, "retry.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
-        self._producer = Producer({**client_config(bootstrap), **settings})
+        self._producer = Producer({**client_config(bootstrap), **settings, **others})
         self._topic = topic
         self.sent: Contents = {number: [] for number in range(partitions)}
         self.delivered: Contents = {number: [] for number in range(partitions)}

@@ -195,7 +195,7 @@ async def test_the_file_is_kept_until_the_last_connection_has_ended(tmp_path: Pa
             await until(lambda: len(target.requests) == 1)
             os.kill(first.pid, signal.SIGTERM)
             await first.until_logged("draining")
-            assert "in use by another process: has it ended?" in await second.refuse_to_start()
+            assert "a Shoal that still runs: stop it" in await second.refuse_to_start()
             gate.set()
             assert await client.answers() == {0: (NONE, 14)}
             await first.stop()

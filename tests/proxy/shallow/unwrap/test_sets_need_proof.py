@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from shoal.proxy.config.settings import Limits
 from shoal.proxy.shallow.interlock import Interlocks
+from shoal.proxy.shallow.monitor.monitor import MirrorMonitors
 from shoal.proxy.shallow.unwrap.path import UnwrapPath
 from tests.support.multibatch.broker import Habits
 from tests.support.multibatch.brokers import Behind
@@ -85,7 +86,9 @@ async def stage(habits: Habits) -> AsyncIterator[Stage]:
     target.with_topic(ORDERS)
     fake = FakeBroker(Behind(target).answer)
     async with rig(
-        broker=fake, limits=Limits(close_seconds=0), path=lambda listener: UnwrapPath(listener, Interlocks([]))
+        broker=fake,
+        limits=Limits(close_seconds=0),
+        path=lambda listener: UnwrapPath(listener, Interlocks([]), MirrorMonitors()),
     ) as one:
         _, port = one.listener.advertise(fake.address, 1, "127.0.0.1")
         target.address = fake.address

@@ -145,7 +145,9 @@ async def test_batches_of_the_sample_are_looked_into() -> None:
     source = SourceBroker(sets=[{P0: LOG}, {P0: MORE}])
     async with shallow_rig(paired=False, source=source, min_batch_bytes=0) as r:
         paths = shallow_paths(replace(r.server.settings, capture=capture))
-        r.server.listeners["from"].path = paths[Mode.WRAP](r.server.listeners["from"])
+        listener = r.server.listeners["from"]
+        listener.path = paths[Mode.WRAP](listener)
+        listener.routes.update(listener.path.routes)
         client = await r.consumer()
         await client.fetch(100)
         (seen,) = poll(await client.fetch(115))

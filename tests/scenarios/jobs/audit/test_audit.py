@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from shoal.scenarios.jobs.arguments import parse
 from shoal.scenarios.jobs.audit.job import audited, run
 from shoal.scenarios.jobs.errors import JobError
 from shoal.scenarios.jobs.task import Task
@@ -180,7 +181,8 @@ def test_names_at_the_target_may_have_a_prefix(audit: Audit) -> None:
 
 def task(spark: SparkSession, chunk: Chunk, path: Path, *arguments: str) -> Task:
     write_index(path / "index", chunk)
-    return Task(spark=spark, source=str(path / "index"), out=path / "out", options={}, arguments=arguments)
+    flags = parse(["audit", "in", "out", *arguments]).flags
+    return Task(spark=spark, source=str(path / "index"), out=path / "out", options={}, flags=flags)
 
 
 def test_what_is_missing_is_listed_and_fails_the_command(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -113,7 +114,7 @@ def test_small_batches_are_those_below_the_default_batch_size(
 def test_a_capture_in_which_nobody_sent_anything_has_a_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
     write_index(tmp_path / "index", one_chunk(500))
     nothing = {"topics": "no-such-topic"}
-    assert run(Task(spark=spark, source=str(tmp_path / "index"), out=tmp_path, options=nothing)) == 0
+    assert run(Task(spark=spark, source=str(tmp_path / "index"), out=tmp_path, options=nothing, flags=Namespace())) == 0
     found = json.loads((tmp_path / "report.json").read_text())
     assert (
         found["batch_sizes"]["batches"] == found["tables"]["clients"]["rows"] == found["tables"]["sizes"]["rows"] == 0

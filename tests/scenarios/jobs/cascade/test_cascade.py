@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.scenarios.jobs.cascade.abnormal import Rule, abnormal, worst
+from shoal.scenarios.jobs.cascade.abnormal import abnormal, worst
 from shoal.scenarios.jobs.cascade.analysis import changelog, counts, diffs, mismatches
 from shoal.scenarios.jobs.cascade.combine import READS
 from shoal.scenarios.jobs.cascade.levels import CascadeSettings
+from shoal.scenarios.jobs.cascade.rule import Rule
 from shoal.scenarios.jobs.cascade.streaming import CascadeOutput, read_abnormal, read_flows, start
 from shoal.scenarios.jobs.source.reading import read_index, stream_index
 from tests.scenarios.jobs.captures import write_index

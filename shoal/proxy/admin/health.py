@@ -1,0 +1,101 @@
+"""/livez and /readyz.
+
+/livez is answered by the proxy's own event loop: any answer shows that the loop turns. (`limits.stall-exit` ends a
+process whose loop does not.) It has no other condition: a restart of Shoal does not mend a broker.
+
+/readyz: the ports of every listener are open, every cluster has answered lately, and Shoal is serving (SIGTERM ends
+that, before connections end). A cluster counts as answering while a client is connected to it, or for `FRESH_SECONDS`
+after a connection was made; otherwise it is asked now, over a connection of Shoal's own, within `PATIENCE_SECONDS`. The
+question goes on after that, and the next request gets its result.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from shoal.proxy.admin.json import as_json
+from shoal.proxy.cluster.cluster import NotLearned
+
+if TYPE_CHECKING:
+    from shoal.proxy.admin.http import Request, Response
+    from shoal.proxy.admin.lag import LoopLag
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.server import Server
+
+__all__ = ["FRESH_SECONDS", "PATIENCE_SECONDS", "Health"]
+
+FRESH_SECONDS: Final = 10.0
+PATIENCE_SECONDS: Final = 0.8  # Kubernetes waits for a second
+
+
+class Health:
+    def __init__(self, server: Server, lag: LoopLag, tasks: trio.Nursery) -> None:
+        self._server = server
+        self._lag = lag
+        self._tasks = tasks
+        self._asking: dict[str, trio.Event] = {}
+
+    async def live(self, request: Request) -> Response:
+        return as_json({"status": "live", "loop_lag_seconds": round(self._lag.last, 6)})
+
+    async def ready(self, request: Request) -> Response:
+        with trio.move_on_after(PATIENCE_SECONDS):
+            async with trio.open_nursery() as waiting:
+                for cluster in self._server.clusters.values():
+                    if not self._answers(cluster):
+                        waiting.start_soon(self._ask(cluster).wait)
+        found = self._findings()
+        state = self._server.state
+        is_ready = state.is_ready and all(
+            reason is None for part in ("clusters", "listeners") for reason in found[part].values()
+        )
+        document = {"ready": is_ready, "state": state.name.lower(), **found}
+        return as_json(document, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _findings(self) -> dict[str, dict[str, str | None]]:
+        """By name, why it is not ready; None: it is."""
+        return {
+            "clusters": {name: self._why_not(cluster) for name, cluster in self._server.clusters.items()},
+            "listeners": {
+                name: None if listener.is_bound else "its ports are closed"
+                for name, listener in self._server.listeners.items()
+            },
+        }
+
+    def _why_not(self, cluster: Cluster) -> str | None:
+        contact = cluster.contact
+        if contact.failure is not None:
+            return contact.failure
+        return None if self._answers(cluster) else "no answer yet"
+
+    def _answers(self, cluster: Cluster) -> bool:
+        contact = cluster.contact
+        if contact.at is None or contact.failure is not None or cluster.name in self._asking:
+            return False
+        return trio.current_time() - contact.at < FRESH_SECONDS or self._has_clients(cluster)
+
+    def _has_clients(self, cluster: Cluster) -> bool:
+        return any(connection.connected and connection.cluster is cluster for connection in self._server.connections())
+
+    def _ask(self, cluster: Cluster) -> trio.Event:
+        """-> set when the cluster has answered, or not: one question at a time."""
+        asking = self._asking.get(cluster.name)
+        if asking is None:
+            asking = self._asking[cluster.name] = trio.Event()
+            self._tasks.start_soon(self._ask_until, cluster, asking)
+        return asking
+
+    async def _ask_until(self, cluster: Cluster, done: trio.Event) -> None:
+        try:
+            await cluster.ask_metadata()
+        except NotLearned as error:
+            if not cluster.demands_login:  # else it accepts connections, and answers clients that log in
+                cluster.contact.note(str(error))
+        else:
+            cluster.contact.note()
+        finally:
+            del self._asking[cluster.name]
+            done.set()

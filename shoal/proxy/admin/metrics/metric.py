@@ -1,0 +1,79 @@
+"""A row of the table of metrics, and the snapshot that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from enum import Enum
+
+    from shoal.proxy.admin.share import LoopShare
+    from shoal.proxy.histogram import Histogram
+    from shoal.proxy.lifecycle.state import ServerState
+    from shoal.proxy.statistics import ListenerStatistics, PathStatistics, ServerStatistics
+
+    Number = float | Histogram
+    Values = Iterable[tuple[tuple[str, ...], Number]]
+    Read = Callable[["Snapshot"], Values]
+
+__all__ = ["Metric", "Snapshot", "code", "limited", "of_path"]
+
+S = TypeVar("S", bound="PathStatistics")
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All of one moment, except for the histograms, which are live: they are read when the text is made."""
+
+    server: ServerStatistics
+    version: str
+    python: str
+    state: ServerState
+    expiries: Mapping[tuple[str, ...], float]  # (where, setting, file) -> seconds since 1970
+    proofs: Mapping[tuple[str, ...], float]  # (cluster, result) -> brokers
+    reachable: Mapping[str, bool]  # cluster -> the last attempt to connect succeeded
+    loop_lag: Histogram
+    share: LoopShare
+    log_lines: Mapping[str, int]  # by level
+
+    @property
+    def listeners(self) -> tuple[ListenerStatistics, ...]:
+        return self.server.listeners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """`name` is complete, with `_total` for a counter. `read` yields label values and a number."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    read: Read
+
+
+def of_path(kind: type[S], snapshot: Snapshot) -> Iterator[tuple[str, S]]:
+    """The listeners whose path has such counters."""
+    for listener in snapshot.listeners:
+        for one in listener.path:
+            if isinstance(one, kind):
+                yield listener.name, one
+
+
+def code(reason: Enum) -> str:
+    """A label for a reason: stable, as in the log's JSON lines."""
+    return reason.name.lower()
+
+
+def limited(counts: Mapping[tuple[str, ...], float], most: int) -> dict[tuple[str, ...], float]:
+    """The `most` largest; the others together have the label `other`. For labels that a client may choose."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    found = dict(ordered[:most])
+    for labels, count in ordered[most:]:
+        rest = ("other",) * len(labels)
+        found[rest] = found.get(rest, 0) + count
+    return found

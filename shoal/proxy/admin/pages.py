@@ -1,0 +1,53 @@
+"""The table of pages, and the task that serves it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.proxy.admin.clients import ClientsPage
+from shoal.proxy.admin.health import Health
+from shoal.proxy.admin.http import Response, plain
+from shoal.proxy.admin.json import as_json
+from shoal.proxy.admin.lag import LoopLag
+from shoal.proxy.admin.masked import effective
+from shoal.proxy.admin.metrics.page import MetricsPage
+from shoal.proxy.admin.status import Status
+
+if TYPE_CHECKING:
+    from shoal.proxy.admin.http import Request
+    from shoal.proxy.admin.listener import AdminPort
+    from shoal.proxy.server import Server
+
+__all__ = ["serve_admin"]
+
+
+async def serve_admin(port: AdminPort, server: Server) -> None:
+    """Until cancelled."""
+    lag, share = LoopLag(), port.share
+    status = Status(server, lag)
+
+    async def show_status(request: Request) -> Response:
+        return await share.run(lambda: as_json(status.document()))
+
+    async def show_config(request: Request) -> Response:
+        return await share.run(lambda: as_json(effective(server.settings)))
+
+    async def show_pages(request: Request) -> Response:
+        return plain(HTTPStatus.OK, "\n".join(pages))
+
+    async with trio.open_nursery() as tasks:
+        health = Health(server, lag, tasks)
+        pages = {
+            "/": show_pages,
+            "/livez": health.live,
+            "/readyz": health.ready,
+            "/status": show_status,
+            "/clients": ClientsPage(server.clients, share).show,
+            "/config": show_config,
+            "/metrics": MetricsPage(server, lag, share).show,
+        }
+        tasks.start_soon(lag.run)
+        await port.run(pages)

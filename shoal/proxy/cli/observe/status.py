@@ -1,0 +1,110 @@
+"""`shoal status`: whether a running Shoal is healthy, and what it does. The exit code says it to scripts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+from shoal.command_line import say
+from shoal.proxy.cli.exit_codes import MUST_CHANGE, OK
+from shoal.proxy.cli.observe.documents import Cluster, Listener, Ready, Status
+from shoal.proxy.cli.observe.problems import problems, unwrapped
+from shoal.proxy.cli.observe.question import add_json, admin_address, admin_parser, ask, printable
+from shoal.proxy.cli.observe.tables import bytes_text, show, table
+from shoal.proxy.config.quantities import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shoal.command_line import Parser
+
+__all__ = ["main", "parser"]
+
+_MOST_TOPICS: Final = 20  # of a listener, that are not wrapped
+_END = """\
+healthy: every port is open, every cluster answers, Shoal serves new clients, no
+topic of a mirror has lost its envelopes, and since Shoal's start nothing failed
+to reconcile, no source record was passed over, and captures and state files
+could be written. A mirror that is behind is not unhealthy.
+
+exit codes: 0 healthy, 1 something is wrong (one line each), 2 no answer
+
+examples:
+  shoal status
+  shoal status -c /etc/shoal.toml --json | jq -r '.problems[]'
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Raises OperatorError and OutputError."""
+    flags = parser().parse_args(arguments)
+    address = admin_address(flags)
+    said, readiness = ask(address, "/status"), ask(address, "/readyz")
+    status, ready = said.read(Status, address), readiness.read(Ready, address)
+    found = problems(status, ready, time.time())
+    if flags.json:
+        values = {"healthy": not found, "problems": found, "ready": readiness.values(address)}
+        say(json.dumps({**values, "status": said.values(address)}, indent=1))
+    else:
+        _show(status, found)
+    return MUST_CHANGE if found else OK
+
+
+def parser() -> Parser:
+    found = admin_parser("status", "Say whether a running Shoal is healthy, and what it does.", _END)
+    add_json(found)
+    return found
+
+
+def _show(status: Status, found: list[str]) -> None:
+    since = f"{status.started.replace('T', ' ').removesuffix('Z')} UTC"
+    say(printable(f"Shoal {status.version} on {status.host} (pid {status.pid}), {status.state} since {since}"))
+    say("healthy" if not found else f"NOT HEALTHY: {counted(len(found), 'problem')}")
+    for one in found:
+        say(f"  - {printable(one)}")
+    columns = ("listener", "mode", "address", "cluster", ">clients", ">in flight", ">requests", ">received", ">sent")
+    say("")
+    show(table(columns, map(_listener, status.listeners)))
+    say("")
+    show(table(("cluster", "brokers", "state"), map(_cluster, status.clusters)))
+    for listener in status.listeners:
+        _show_mirrors(listener)
+    if status.certificates:
+        say("")
+        rows = ((one.where, one.file, one.subject, one.expires) for one in status.certificates)
+        show(table(("certificate of", "file", "subject", "expires"), rows))
+
+
+def _listener(one: Listener) -> Iterator[object]:
+    more = [name for name, is_on in (("tls", one.tls), ("coalesce", one.coalesce), ("legacy", one.legacy)) if is_on]
+    yield from (one.name, " ".join([one.mode, *more]), one.address, one.cluster, one.connections, one.in_flight)
+    yield one.traffic.get("requests", 0)
+    yield bytes_text(one.traffic.get("from_client", 0))
+    yield bytes_text(one.traffic.get("to_client", 0))
+
+
+def _cluster(one: Cluster) -> tuple[str, str, str]:
+    brokers = ", ".join(f"{node}={address}" for node, address in one.brokers.items()) or ", ".join(one.bootstrap)
+    return one.name, brokers, one.last_connect_failed or "answers"
+
+
+def _show_mirrors(listener: Listener) -> None:
+    if listener.mirrors:
+        say("")
+        rows = (
+            (one.mirror, listener.name, one.partitions, one.lag_records, bytes_text(one.lag_bytes), one.lag_seconds)
+            for one in listener.mirrors
+        )
+        show(table(("mirror", "listener", ">partitions", ">behind, records", ">bytes", ">seconds"), rows))
+    for flow in listener.flows:
+        wrapped = sum(topic.state == "wrapped" for topic in flow.topics)
+        what = (
+            f"{counted(flow.connections, 'connection')}, {wrapped} of {counted(flow.number_of_topics, 'topic')} wrapped"
+        )
+        say(printable(f"\nmirror {flow.client_id} at {flow.peer}: {what}".lstrip("\n")))
+    raw = list(unwrapped(listener))
+    if raw:
+        show(table(("mirror", "topic", "state", "why it is not wrapped"), raw[:_MOST_TOPICS]))
+    if len(raw) > _MOST_TOPICS:
+        say(f"and {len(raw) - _MOST_TOPICS} more: shoal status --json")

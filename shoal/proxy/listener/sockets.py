@@ -1,0 +1,87 @@
+"""The sockets that listen. In a reload, a listener takes over those of another one, or of its own former self.
+
+    offer      the ports of listeners that end or change
+    open       a duplicate of the offered socket of this address, or a new one
+    withdraw   the reload is over: the former listeners close theirs, or the new ones do
+
+The duplicates are of one queue in the kernel: no port is closed in between, and a client that connects meanwhile waits
+in it. A mirror may still bring envelopes to a port that an unwrapping listener had: no other kind gets it, as long as
+Shoal runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from shoal.proxy.config.settings import Mode
+from shoal.proxy.net.transport import make_reset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ListeningSockets", "Place", "PortOfMirrors"]
+
+_BACKLOG = 4096  # the kernel's own limit (net.core.somaxconn): a flood fills a shorter queue, and good clients wait
+
+Place = tuple[str, int]
+"""Numeric host, and port as it is configured (0: any)."""
+
+
+class PortOfMirrors(OSError):
+    """The port was that of an unwrapping listener."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EADDRINUSE, _OF_MIRRORS)
+
+
+_OF_MIRRORS = (
+    'a listener with mode = "unwrap" had it, and mirrors may still bring envelopes to it; only a restart frees it'
+)
+
+
+class ListeningSockets:
+    """For all listeners of a server."""
+
+    def __init__(self) -> None:
+        self._offered: dict[Place, tuple[socket.socket, Mode]] = {}
+        self._of_mirrors: set[int] = set()
+
+    def open(self, family: int, place: Place, mode: Mode) -> socket.socket:
+        """Raises OSError."""
+        _, former = self._offered.get(place, (None, mode))
+        if mode is not Mode.UNWRAP and (former is Mode.UNWRAP or place[1] in self._of_mirrors):
+            raise PortOfMirrors
+        return self.offered(family, place) or _listen(family, place)
+
+    def offered(self, family: int, place: Place) -> socket.socket | None:
+        """A duplicate of the offered socket of this address."""
+        sock, _ = self._offered.get(place, (None, None))
+        return sock.dup() if sock is not None and sock.family == family else None
+
+    def offer(self, places: Iterable[tuple[Place, socket.socket]], mode: Mode) -> None:
+        for place, sock in places:
+            self._offered[place] = sock, mode
+
+    def withdraw(self) -> None:
+        self._offered.clear()
+
+    def gave_up(self, port: int, mode: Mode) -> None:
+        """A listener of this mode no longer has the port."""
+        if mode is Mode.UNWRAP:
+            self._of_mirrors.add(port)
+
+
+def _listen(family: int, place: Place) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(place)
+        make_reset(sock)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,133 @@
+"""What the monitor sees of a mirror's Fetch requests and answers: offsets that are asked for, ends, what is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from shoal.protocol.shallow.monitor.in_transit import Span
+from shoal.protocol.shallow.monitor.partition import PartitionCopy
+from shoal.protocol.shallow.monitor.spans import spans_of
+from shoal.protocol.shallow.token import Tokened
+from shoal.protocol.wire.types import PartitionRef, TopicPartition
+from shoal.proxy.connection.topic_names import topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shoal.protocol.messages.fetch import FetchResponse
+    from shoal.protocol.shallow.interlock.flow import Fetched, Flow
+    from shoal.protocol.shallow.interlock.rules import Decision, HandedOut
+    from shoal.protocol.wire.types import Topic
+    from shoal.proxy.cluster.cluster import Cluster
+    from shoal.proxy.connection.connection import Connection
+    from shoal.proxy.shallow.monitor.monitor import MirrorMonitor
+    from shoal.proxy.shallow.wrap.mirror_fetch import AnsweredPartition, Consumer, MirrorFetch
+
+__all__ = ["FollowedFetches"]
+
+_READ_COMMITTED = 1
+
+
+class FollowedFetches:
+    """Those of all mirrors of a wrapping listener. Calls in the order of the methods."""
+
+    def __init__(self, monitor: MirrorMonitor, cluster: Cluster) -> None:
+        self._monitor = monitor
+        self._cluster = cluster
+        self._live: set[Consumer] = set()
+        monitor.covered = self._covered
+
+    def opened(self, connection: Connection, consumer: Consumer) -> None:
+        self._monitor.connected(connection, consumer.flow)
+        self._live.add(consumer)
+        consumer.limits_of = self._monitor.gaps.limits
+
+    def closed(self, consumer: Consumer) -> None:
+        self._live.discard(consumer)
+
+    def asked(self, connection: Connection, fetch: MirrorFetch) -> None:
+        flow, now = fetch.consumer.flow, trio.current_time()
+        if fetch.request.session_epoch <= 0:
+            fetch.consumer.limits_of = self._monitor.gaps.limits
+        self._monitor.requested(flow, read_committed=fetch.request.isolation_level == _READ_COMMITTED)
+        for asked in fetch.request.partitions:
+            name = topic_name(connection, asked.topic)
+            if name is not None:
+                self._monitor.ask(flow, TopicPartition(name, asked.partition), asked.fetch_offset, now)
+
+    def stopped(self, connection: Connection, fetch: MirrorFetch, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
+        """Those that the mirror gets nothing of, until a gap is acknowledged."""
+        if not self._monitor.gaps.stopped:
+            return set()
+        named = ((ref, topic_name(connection, ref.topic)) for ref in refs)
+        flow = fetch.consumer.flow
+        return {
+            ref
+            for ref, name in named
+            if name is not None and self._monitor.is_stopped(flow, TopicPartition(name, ref.partition))
+        }
+
+    def has_old_limits(self, consumer: Consumer) -> bool:
+        """A partition was stopped, or goes on, since the consumer has listed its partitions."""
+        return consumer.limits_of != self._monitor.gaps.limits
+
+    def answered(
+        self, connection: Connection, fetch: MirrorFetch, response: FetchResponse
+    ) -> dict[TopicPartition, PartitionCopy]:
+        """Where each partition begins and ends -> those of which the mirror may be given records now."""
+        flow, now = fetch.consumer.flow, trio.current_time()
+        fetch.consumer.answered_at, fetch.consumer.covered = now, fetch.asked
+        is_committed = fetch.request.isolation_level == _READ_COMMITTED
+        copies = dict[TopicPartition, PartitionCopy]()
+        for fetched in response.partitions:
+            name = topic_name(connection, fetched.topic)
+            offset = fetch.asked.get(PartitionRef(fetched.topic, fetched.partition))
+            if name is None or offset is None:
+                continue
+            partition = TopicPartition(name, fetched.partition)
+            copy = self._monitor.asked(flow, partition, offset)
+            if copy is None:
+                continue
+            if fetched.error_code:
+                copy.refuse()
+            else:
+                end = fetched.last_stable if is_committed else fetched.high_watermark
+                self._monitor.answered(flow, partition, copy, (fetched.log_start, end), now)
+                copies[partition] = copy
+        return copies
+
+    def streamed(self, flow: Flow, read: Fetched, end: int) -> None:
+        """An answer that was too large to hold had these records, raw. It is not known where the log starts."""
+        copy, now = self._monitor.asked(flow, read.topic_partition, read.fetch_offset), trio.current_time()
+        if copy is not None:
+            self._monitor.answered(flow, read.topic_partition, copy, (copy.log.start, end), now)
+            copy.give([Span(read.next_offset, read.next_offset - read.fetch_offset)], 0, now)
+
+    @staticmethod
+    def given(
+        copy: PartitionCopy, partition: AnsweredPartition, decision: Decision, handed: HandedOut | None, now: float
+    ) -> None:
+        """In envelopes, raw, or up to the record with a token."""
+        read, scanned = partition.read, partition.scanned
+        if handed is not None:
+            next_offset, envelopes = handed.read.next_offset, handed.envelopes
+        elif isinstance(decision, Tokened):
+            next_offset, envelopes = decision.next_offset, ()
+        else:
+            return
+        if scanned.headers and next_offset > read.fetch_offset:
+            spans = spans_of(scanned, read.fetch_offset, next_offset, envelopes, partition.aborted)
+            copy.give(spans, partition.fetched.end - partition.fetched.start, now)
+
+    def _covered(self, since: float) -> Iterator[tuple[str, list[TopicPartition]]]:
+        """What requests cover that have been answered since then: unchanged, unless the answer had it."""
+        for consumer in self._live:
+            if consumer.answered_at >= since:
+                named = ((self._name(topic), index) for topic, index in consumer.covered)
+                partitions = [TopicPartition(name, index) for name, index in named if name is not None]
+                yield consumer.flow.client_id, partitions
+
+    def _name(self, topic: Topic) -> str | None:
+        return self._cluster.topic_name(topic) if isinstance(topic, bytes) else topic

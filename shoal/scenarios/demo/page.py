@@ -1,0 +1,118 @@
+"""`report.html` of the demo: the figures of the table, and speed, CPU and memory over time as charts."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import FuncFormatter
+
+from shoal.scenarios.demo.report import MIRROR, PROXY, ROLES
+from shoal.scenarios.report.charts import count_label, lines
+from shoal.scenarios.report.page import page
+from shoal.scenarios.report.report import Chart, Column, Fact, Report, Section, Table
+from shoal.scenarios.table import number, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from matplotlib.figure import Figure
+
+    from shoal.scenarios.demo.measure import Sample
+    from shoal.scenarios.demo.report import DemoRun
+    from shoal.scenarios.demo.report import Report as DemoReport
+
+__all__ = ["demo_page"]
+
+SMOOTHED_S = 1.0  # CPU is counted in hundredths of a second: a shorter interval shows the counting
+_NAMES = {MIRROR: "MirrorMaker 2", PROXY: "Shoal"}
+_plain = FuncFormatter(lambda value, _=None: f"{value:g}")
+_mib = FuncFormatter(lambda value, _=None: f"{value:,.0f} MiB")
+
+
+def demo_page(report: DemoReport, title: str, notes: Sequence[str]) -> str:
+    """HTML. `notes`: how it was measured."""
+    runs = list(report.runs.values())
+    speed = f"{ratio(runs[0].wall_s, runs[-1].wall_s).rstrip('x')} times less time and "
+    cpu = f"{ratio(runs[0].mirroring_cpu_s, runs[-1].mirroring_cpu_s).rstrip('x')} times less CPU of mirror and proxy."
+    facts = [
+        Fact(name="records", value=f"{report.source.records:,}"),
+        Fact(name="size, MB", value=f"{report.source.size / 1e6:,.1f}"),
+        Fact(name="Kafka", value=report.kafka),
+        Fact(name="cores", value=str(os.cpu_count())),
+        Fact(
+            name="every record equal",
+            value="yes" if all(run.equal for run in runs) else "NO",
+            bad=not all(run.equal for run in runs),
+        ),
+        Fact.count("envelopes left", report.envelopes_left, bad=True),
+    ]
+    figures = Section(heading="Figures", says=speed + cpu, content=[_figures(runs)])
+    sections = [figures, *_over_time(runs), Section(heading="How", says=" ".join(notes), content=[])]
+    return page(Report(job="demo", title=title, facts=facts, sections=sections, tables={}))
+
+
+def _figures(runs: Sequence[DemoRun]) -> Table:
+    columns = [Column(key="", heading=""), *(Column(key=run.column, heading=run.column, form="") for run in runs)]
+    columns.append(Column(key="less", heading="times less", form=""))
+    return Table(columns=columns, rows=[_row(label, found, runs) for label, found in _measured(runs)])
+
+
+def _measured(runs: Sequence[DemoRun]) -> Iterator[tuple[str, list[float | None]]]:
+    yield "wall time, s", [run.wall_s for run in runs]
+    yield "CPU of mirror and proxy, s", [run.mirroring_cpu_s for run in runs]
+    for role in ROLES:
+        yield f"CPU of {role.replace('_', ' ')}, s", [run.cpu_s.get(role) for run in runs]
+    for role in ROLES:
+        yield f"peak memory of {role.replace('_', ' ')}, MiB", [run.peak_mib.get(role) for run in runs]
+    if any(run.requests is not None for run in runs):
+        yield "Produce requests", [run.requests for run in runs]
+
+
+def _row(label: str, found: Sequence[float | None], runs: Sequence[DemoRun]) -> dict[str, str]:
+    figures = {run.column: number(figure) for run, figure in zip(runs, found, strict=True)}
+    return {"": label, **figures, "less": ratio(found[0], found[-1])}
+
+
+def _over_time(runs: Sequence[DemoRun]) -> Iterator[Section]:
+    x = "seconds since the first record"
+    records = {run.column: _curve(run.samples, lambda sample: sample.records) for run in runs}
+    yield _section("Records on the target", "", lines(records, label=x, counted="records", form=count_label))
+    cpu = {name: _cores(samples, role) for name, role, samples in _series(runs)}
+    says = "Averages over a second. A core that is busy is 1."
+    yield _section("CPU of mirror and proxy", says, lines(cpu, label=x, counted="cores", form=_plain))
+    mib = {name: _curve(samples, partial(_resident, role)) for name, role, samples in _series(runs)}
+    yield _section("Resident memory of mirror and proxy", "", lines(mib, label=x, counted="", form=_mib))
+
+
+def _section(heading: str, says: str, figure: Figure) -> Section:
+    return Section(heading=heading, says=says, content=[Chart(name=heading, figure=figure)])
+
+
+def _series(runs: Sequence[DemoRun]) -> Iterator[tuple[str, str, Sequence[Sample]]]:
+    """Name of the line, role, samples."""
+    for run in runs:
+        for role, name in _NAMES.items():
+            if role in run.cpu_s:
+                yield f"{run.column}: {name}", role, run.samples
+
+
+def _resident(role: str, sample: Sample) -> float:
+    return sample.mib[role]
+
+
+def _curve(samples: Sequence[Sample], value: Callable[[Sample], float]) -> tuple[list[float], list[float]]:
+    return [sample.at_s for sample in samples], [value(sample) for sample in samples]
+
+
+def _cores(samples: Sequence[Sample], role: str) -> tuple[list[float], list[float]]:
+    """Cores in use: the mean of each second, in its middle."""
+    at, cores, start = [], [], samples[0]
+    for sample in samples:
+        seconds = sample.at_s - start.at_s
+        if seconds >= SMOOTHED_S:
+            at.append(start.at_s + seconds / 2)
+            cores.append((sample.cpu_s[role] - start.cpu_s[role]) / seconds)
+            start = sample
+    return at, cores

@@ -1,0 +1,127 @@
+"""The pages of a running Shoal, between a fake broker and clients of both sides."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import kio.schema.metadata.v10.response as metadata_v10
+import trio
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from shoal.protocol.schema.api import ApiKey
+from shoal.proxy.admin.listener import AdminPort
+from shoal.proxy.admin.metrics.table import METRICS
+from shoal.proxy.admin.pages import serve_admin
+from shoal.proxy.config.settings import Address
+from tests.proxy.listener.test_plain import metadata
+from tests.support.admin import ask, get_json, scrape, values
+from tests.support.kio_messages import response_frame
+from tests.support.rig import BrokerSide, Rig, api_key, correlation_id, echo, request, rig, silent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Admin:
+    def __init__(self, port: AdminPort) -> None:
+        self.port = port.address.port
+
+    async def json(self, path: str) -> Any:
+        return await get_json(self.port, path)
+
+    async def metrics(self) -> dict[tuple[str, ...], float]:
+        return values(await scrape(self.port))
+
+
+@asynccontextmanager
+async def admin_of(r: Rig) -> AsyncIterator[Admin]:
+    port = AdminPort(Address("127.0.0.1", 0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_admin, port, r.server)
+        yield Admin(port)
+        nursery.cancel_scope.cancel()
+
+
+async def test_metrics_count_what_clients_send() -> None:
+    async with rig(echo) as r, admin_of(r) as admin:
+        client = await r.client()
+        frame = request(300, 0, 1, b"hello")
+        await client.send(frame)
+        answer = await client.frame()
+        found = await admin.metrics()
+        assert found["shoal_client_requests_total", "test"] == 1
+        assert found["shoal_client_received_bytes_total", "test"] == len(frame)
+        assert found["shoal_client_sent_bytes_total", "test"] == len(answer)
+        assert found["shoal_connections", "test", "open"] == 1
+        await client.leave()
+        await r.closed()
+        found = await admin.metrics()
+        assert found["shoal_client_requests_total", "test"] == 1
+        assert found["shoal_connections_closed_total", "client_closed", "test"] == 1
+
+
+async def test_both_forms_parse_and_have_every_metric() -> None:
+    async with rig(echo) as r, admin_of(r) as admin:
+        _, text = await ask(admin.port, "/metrics")
+        _, open_metrics = await ask(admin.port, "/metrics", "application/openmetrics-text; version=1.0.0")
+    plain = {family.name for family in parse_text(text.decode())}
+    opened = {family.name for family in parse_open_metrics(open_metrics.decode())}
+    names = {metric.name.removesuffix("_total") for metric in METRICS}
+    assert names <= plain
+    assert {name.removesuffix("_info") for name in names} <= {name.removesuffix("_info") for name in opened}
+
+
+async def test_status_says_what_runs() -> None:
+    async with rig(echo) as r, admin_of(r) as admin:
+        found = await admin.json("/status")
+        assert found["listeners"][0]["name"] == "test"
+        assert found["clusters"][0]["bootstrap"]
+        assert found["state"] == "serving"
+        assert found["pid"] > 0
+
+
+async def test_ready_follows_the_broker_and_the_server() -> None:
+    """The broker's port is closed, and open again; then Shoal gets SIGTERM while a client is connected."""
+    async with rig(metadata_of_nobody) as r, admin_of(r) as admin:
+        ready = await admin.json("/readyz")
+        assert ready == {"ready": True, "state": "serving", "clusters": {"c": None}, "listeners": {"test": None}}
+        (cluster,) = r.server.clusters.values()
+        cluster.contact.note("cannot reach the broker: it is gone")  # as a client's connection has found
+        cluster.bootstrap, there = (Address("127.0.0.1", 1),), cluster.bootstrap
+        status, body = await ask(admin.port, "/readyz")
+        assert status == 503
+        assert "127.0.0.1:1: Connection refused" in body.decode()
+        cluster.bootstrap = there
+        assert (await ask(admin.port, "/readyz"))[0] == 200
+
+        client = await r.client()
+        await client.send(request(300, 0, 1))
+        await client.frame()
+        r.server.drain()
+        status, body = await ask(admin.port, "/readyz")
+        assert status == 503
+        assert b'"state": "draining"' in body or b'"state": "ended"' in body
+        assert (await ask(admin.port, "/livez"))[0] == 200
+
+
+async def test_one_question_at_a_time_goes_to_a_silent_broker() -> None:
+    async with rig(silent) as r, admin_of(r) as admin:
+        statuses: list[int] = []
+
+        async def ask_once() -> None:
+            statuses.append((await ask(admin.port, "/readyz"))[0])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(ask_once)
+        assert len(r.broker.received) == 1
+        assert statuses == [503] * 8
+
+
+async def metadata_of_nobody(broker: BrokerSide, frame: bytes) -> None:
+    if api_key(frame) == ApiKey.METADATA:
+        await broker.send(response_frame(metadata(response=metadata_v10), correlation_id(frame)))
+    else:
+        await echo(broker, frame)
