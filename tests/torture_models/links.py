@@ -47,6 +47,7 @@ class Link:
     draining = False
     guest = SimpleNamespace(is_stranger=False)
     """A client of a cluster that demands no login."""
+    shown_client_id = "client id the mirror's producer"
 
     def __init__(
         self, path: UnwrapPath, cluster: Cluster, listener: Any, node: int, to_client: Callable[[bytes | None], None]
