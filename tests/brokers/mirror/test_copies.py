@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.scenarios.kafka.content.copies import read_copy
 from shoal.scenarios.kafka.content.reading import READ_COMMITTED
 from shoal.scenarios.kafka.content.records import EPOCH_MS, Record, oddities, orders, sized
@@ -102,8 +103,8 @@ async def test_codecs_sizes_and_odd_records(pair: Pair, topic: str, aliases: Ali
     counts = flow.counts()
     assert counts["wrapped_records"] > 20_000
     assert counts["unwrapped_records"] > 20_000
-    assert counts["batch over the run limit"] > 0
-    assert counts["batches below min-batch-bytes"] > 0
+    assert counts[Reason.TOO_LARGE] > 0
+    assert counts[Reason.SMALL] > 0
 
 
 async def fill_oddly_kept(pair: Pair, topic: str, *, seed: int) -> None:
@@ -167,7 +168,7 @@ async def test_topics_that_brokers_and_producers_have_marked(
             # A topic's first batches are raw because of missing evidence; later ones have their own reason.
             await fill_oddly_kept(pair, topic, seed=next(seeds))
             counts = flow.counts()
-            return all(counts[why] for why in ("the topic has LogAppendTime", "control batch (transaction marker)"))
+            return all(counts[why] for why in (Reason.LOG_APPEND_TIME, Reason.CONTROL))
 
         await until(is_told, within=WITHIN, what="batches to stay raw for what they are", poll_s=0.5)
         await fill(bootstrap, f"{topic}-cut", orders(6_000, seed=5), layout=Layout(run=500), compression_type="zstd")
@@ -185,9 +186,9 @@ async def test_topics_that_brokers_and_producers_have_marked(
 
     raw = flow.counts()
     assert raw["wrapped_records"] > 3_000
-    assert raw["the topic has LogAppendTime"] > 0
-    assert raw["compaction left holes in the batch"] > 0
-    assert raw["control batch (transaction marker)"] > 0
+    assert raw[Reason.LOG_APPEND_TIME] > 0
+    assert raw[Reason.HOLES] > 0
+    assert raw[Reason.CONTROL] > 0
 
 
 async def test_a_mirror_that_reads_committed_data_leaves_out_what_was_aborted(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.proxy.events.table import EVENTS
 from shoal.scenarios.kafka.content.compare import Counts, first_difference, reconcile
 from shoal.scenarios.kafka.content.copies import Copy, read_copy
@@ -77,7 +78,7 @@ def logged(shoal: ShoalProcess, name: str) -> list[dict[str, object]]:
 
 
 def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
-    """Totals of all listeners: wrapped_records, unwrapped_records, ..., and raw batches by reason.
+    """Totals of all listeners: wrapped_records, unwrapped_records, ..., and raw batches by `Reason`.
 
     "total" instead of "flow": only after Shoal has exited, when nothing is in flight.
     """
@@ -86,7 +87,7 @@ def counted(shoal: ShoalProcess, event_name: str = "flow") -> Counter[str]:
         counts.update({name: value for name, value in event.items() if isinstance(value, int)})
         raw = event["raw_batches"]
         assert isinstance(raw, dict)
-        counts.update(raw)
+        counts.update({Reason[code.upper()]: number for code, number in raw.items()})
     return counts
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.protocol.shallow.wrap.eligible import Reason
 from shoal.proxy.cli.main import main
 from shoal.scenarios.kafka.content.records import sized
 from shoal.scenarios.kafka.content.topics import Topics
@@ -87,7 +88,7 @@ async def test_long_runs_arrive_with_the_printed_lines(
         assert "RecordTooLargeException" not in flow.running.process.output()
     counts = flow.counts("total")
     print(counts)
-    assert counts["batch over the run limit"] == 0
+    assert counts[Reason.TOO_LARGE] == 0
     assert counts["wrapped_bytes"] > 6 * size, (
         "the large batches, too: an envelope for each, which the default would refuse"
     )
