@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.proxy.config.changes import Applied, diff, in_force
 from shoal.proxy.config.checks import check_settings
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from shoal.proxy.listener.listener import Listener
     from shoal.proxy.listener.sockets import ListeningSockets
 
-__all__ = ["Reload", "Serving", "as_fields", "as_text", "checked_in_force"]
+__all__ = ["Prepared", "Reload", "Serving", "as_fields", "as_text", "checked_in_force"]
+
+
+class Prepared(Protocol):
+    """A part of a reload outside of the server: all that can fail is done."""
+
+    def apply(self) -> None: ...
+    def undo(self) -> None: ...
 
 
 @dataclass(kw_only=True)

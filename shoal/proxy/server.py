@@ -49,7 +49,7 @@ from shoal.proxy.logs import event
 from shoal.proxy.net.fast_lane import FastLane
 from shoal.proxy.net.tls.reload import TlsReload
 from shoal.proxy.net.trio_internals import explain
-from shoal.proxy.reload import Reload, Serving, as_fields, as_text, checked_in_force
+from shoal.proxy.reload import Prepared, Reload, Serving, as_fields, as_text, checked_in_force
 from shoal.proxy.statistics import ServerStatistics
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Server:
         self.started = trio.Event()  # all listeners accept
         self.last_reload: Mapping[str, object] = {}  # result, text, and the fields of the log line
         self._ports_are_held = False
-        self._also_listening: list[tuple[str, socket.socket]] = []
+        self._also_listening: dict[str, socket.socket] = {}
         self._error: OperatorError | None = None
         self.clients = Clients()
         self._strangers = Strangers(settings.limits)
@@ -296,9 +296,14 @@ class Server:
         self._report(ServerEvent.END)
         self._scope.cancel()
 
-    async def reconfigure(self, load: Callable[[], Settings], paths: Callable[[Settings], Paths]) -> Reload | None:
+    async def reconfigure(
+        self,
+        load: Callable[[], Settings],
+        paths: Callable[[Settings], Paths],
+        prepare: Callable[[Settings], Prepared] | None = None,
+    ) -> Reload | None:
         """Use the settings that `load` reads, as far as they need no restart. None: they are refused, and the log has
-        all findings; the former settings stay, as a whole.
+        all findings; the former settings stay, as a whole. `prepare`: what else takes part; raises OperatorError.
         """
         try:
             wanted = await trio.to_thread.run_sync(_load_and_check, load)
@@ -308,7 +313,14 @@ class Server:
                 log.info("reload-ignored", extra=event(text))
                 return None
             former = self.settings
-            reload = self._prepare(checked_in_force(former, wanted), paths)
+            used = checked_in_force(former, wanted)
+            part = None if prepare is None else prepare(used)
+            try:
+                reload = self._prepare(used, paths)
+            except BaseException:
+                if part is not None:
+                    part.undo()
+                raise
         except OperatorError as error:
             findings = [str(problem) for problem in error.problems]
             text = f"the configuration is not reloaded, the former one stays in use: {'; '.join(findings)}"
@@ -316,6 +328,8 @@ class Server:
             log.error("reload-refused", extra=event(text, findings=findings))
             return None
         self._apply(reload)
+        if part is not None:
+            part.apply()
         values = as_fields(diff(former, wanted), reload.changes, self.settings)
         self.last_reload = {"result": "reloaded", "text": as_text(values), **values}
         log.info("reloaded", extra=event(as_text(values), **values))
@@ -337,6 +351,8 @@ class Server:
         self._tls.use(self.tls)
         if self.capture is not None:
             self.capture.use_tags(self.settings.tags)
+        for listener in self.listeners.values():
+            listener.count_apis(counted=self.settings.admin.listen is not None)
         for listener in begun:
             self._running.start_soon(self._run, listener)
         asked = {change.cluster for change in reload.changes if change.cluster is not None}
@@ -349,10 +365,13 @@ class Server:
     def listening(self) -> list[tuple[str, socket.socket]]:
         """All sockets that listen, and what each is for: a listener's mode, or what `also_listens` says."""
         of_clients = [(x.settings.mode.value, sock) for x in self.listeners.values() for sock in x.ports.listening()]
-        return [*of_clients, *self._also_listening]
+        return [*of_clients, *self._also_listening.items()]
 
-    def also_listens(self, use: str, sock: socket.socket) -> None:
-        self._also_listening.append((use, sock))
+    def also_listens(self, use: str, sock: socket.socket | None) -> None:
+        """One socket for each use; None: no longer."""
+        self._also_listening.pop(use, None)
+        if sock is not None:
+            self._also_listening[use] = sock
 
     def hold_ports(self, *, held: bool) -> None:
         """While another Shoal takes over, no port is bound, and none is written to the state directory."""

@@ -51,6 +51,7 @@ class AdminPort:
         share: LoopShare | None = None,
         most: int = MOST_CLIENTS,
     ) -> None:
+        self.wanted = address
         self.sock = _bound(address, sockets or ListeningSockets())
         self._most = most
         self.share = share or LoopShare()

@@ -2,7 +2,7 @@
 
 run ──┬── serve (until SIGTERM or SIGINT)
       ├── stall watch (a thread that detects a blocked event loop)
-      ├── the admin listener, if it is on
+      ├── the admin listener, if it is on (a reload may open, move or close it)
       ├── the watchdog of systemd, if it has one
       ├── ticks (every second, for the interlocks: a mirror that cannot produce does not fetch either)
       ├── the socket of `shoal reload`, in the state directory
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal.proxy.admin.service import AdminService
 from shoal.proxy.cli.report import Kind, Snapshot, report
 from shoal.proxy.cli.stall_watch import StallWatch
 from shoal.proxy.coalesce.path import CoalescePath
@@ -30,7 +31,7 @@ from shoal.proxy.legacy.path import LegacyPath
 from shoal.proxy.lifecycle.control import serve_control
 from shoal.proxy.lifecycle.reloads import watch_file
 from shoal.proxy.lifecycle.supervisor import READY, keep_alive, notify
-from shoal.proxy.lifecycle.tenure import ADMIN, tenure
+from shoal.proxy.lifecycle.tenure import tenure
 from shoal.proxy.listener.plain import PlainPath
 from shoal.proxy.logs import event, fields, set_up_logs
 from shoal.proxy.server import serve
@@ -41,14 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path as FilePath
 
-    from shoal.proxy.admin.listener import AdminPort
     from shoal.proxy.config.settings import ListenerSettings, Settings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.lifecycle.reloads import Reloads
     from shoal.proxy.lifecycle.tenure import Tenure
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.listener.sockets import ListeningSockets
     from shoal.proxy.server import Paths, Server
 
 __all__ = ["Source", "run"]
@@ -85,19 +84,17 @@ class _Run:
         self._source = source
         self._shallow = ShallowPaths()
         self._reloaded = trio.Event()  # another one after each reload
+        self._admin = AdminService()
 
     async def run(self, settings: Settings, ready: Callable[[], None]) -> None:
         async with tenure(settings.state_dir, takeover=self._source.takeover) as held:
             await self._serve_all(settings, held, ready)
 
     async def _serve_all(self, settings: Settings, held: Tenure, ready: Callable[[], None]) -> None:
-        admin = _admin(settings, held.sockets)
+        self._admin.prepare(settings, held.sockets).apply()
         async with trio.open_nursery() as nursery:
             server: Server = await nursery.start(self._serve, settings, held, nursery)
-            if admin is not None:
-                nursery.start_soon(_serve_admin, admin, server)
-                text = f"admin listener: http://{admin.address}"
-                log.info("admin-listening", extra=event(text, address=str(admin.address)))
+            await nursery.start(self._admin.run, server)
             for listener in settings.listeners:
                 _announce(listener)
             for doubt in doubts(settings):
@@ -145,7 +142,7 @@ class _Run:
             text = "the settings of shoal mirror are flags: only certificates and secrets are read again"
             return log.info("reload-ignored", extra=event(text))
         former = server.settings
-        if await server.reconfigure(self._source.load, self._paths) is None:
+        if await server.reconfigure(self._source.load, self._paths, self._admin.prepare) is None:
             return None
         settings = server.settings
         if settings.log != former.log:
@@ -198,25 +195,6 @@ async def _serve_control(directory: FilePath, server: Server, reloads: Reloads) 
     """A Shoal that takes over has the directory when it serves."""
     await server.started.wait()
     await serve_control(directory, partial(_reload_and_tell, server, reloads))
-
-
-async def _serve_admin(admin: AdminPort, server: Server) -> None:
-    """Until another Shoal takes over: then it answers at this address."""
-    from shoal.proxy.admin.pages import serve_admin  # loads slowly
-
-    server.also_listens(ADMIN, admin.sock)
-    with trio.CancelScope() as scope:
-        server.when_taken_over.append(scope.cancel)
-        await serve_admin(admin, server)
-
-
-def _admin(settings: Settings, sockets: ListeningSockets) -> AdminPort | None:
-    """Raises OperatorError."""
-    if settings.admin.listen is None:
-        return None
-    from shoal.proxy.admin.listener import AdminPort  # loads slowly
-
-    return AdminPort(settings.admin.listen, sockets)
 
 
 def _announce(listener: ListenerSettings) -> None:

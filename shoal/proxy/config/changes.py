@@ -16,6 +16,8 @@ from shoal.proxy.config.schema import key_of
 from shoal.proxy.config.security import AccessSettings, ClusterTls, ListenerTls, Routing
 from shoal.proxy.config.settings import (
     WILDCARDS,
+    Address,
+    AdminSettings,
     ClusterSettings,
     CoalesceSettings,
     LegacySettings,
@@ -60,12 +62,13 @@ HOW: Mapping[type, Mapping[str, Applied | Table | None]] = {
         "listeners": NAMED,
         "limits": Table(Limits, LIVE),
         "log": Table(LogSettings, LIVE),
-        "admin": RESTART,
+        "admin": Table(AdminSettings, LIVE),
         "capture": RESTART,
         "tags": NEW,  # of new files; envelopes have those of their listener
         "raw_capture": RESTART,
         "state_dir": RESTART,
     },
+    AdminSettings: {"listen": LIVE, "topic_labels": LIVE},
     LogSettings: dict.fromkeys(("level", "format", "report_every"), LIVE),
     Limits: {
         "frame_bytes": NEW,
@@ -217,7 +220,7 @@ class Change:
 def diff(old: Settings, new: Settings) -> tuple[Change, ...]:
     """All differences, in the order of the fields; the same settings have none."""
     return (
-        *(Change(what=key, old=a, new=b, applied=how) for key, a, b, how in _changed("", old, new)),
+        *(Change(what=key, old=a, new=b, applied=_of_server(how, a, b)) for key, a, b, how in _changed("", old, new)),
         *_clusters(old, new),
         *_listeners(old, new),
     )
@@ -235,6 +238,17 @@ def _changed(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any, A
             yield key, a, b, how.toggled
         else:
             yield from _changed(f"{key}.", a, b)
+
+
+def _of_server(how: Applied, old: object, new: object) -> Applied:
+    if isinstance(old, Address) and isinstance(new, Address) and old.port == new.port:
+        return _of_host(how, old.host, new.host)
+    return how
+
+
+def _of_host(how: Applied, old: str, new: str) -> Applied:
+    """The kernel refuses a port on all addresses while one address has it."""
+    return RESTART if old != new and {old, new} & set(WILDCARDS) else how
 
 
 def _clusters(old: Settings, new: Settings) -> Iterator[Change]:
@@ -283,8 +297,8 @@ def _of_listener(key: str, how: Applied, old: ListenerSettings, listener: Listen
     """What depends on other settings of the listener."""
     if key == "cluster" and listener.mode is Mode.UNWRAP:
         return RESTART  # all that is known of appended batches is of one cluster
-    if key == "listen" and old.host != listener.host and {old.host, listener.host} & set(WILDCARDS):
-        return RESTART  # the kernel refuses a port on all addresses while one address has it
+    if key == "listen":
+        return _of_host(how, old.host, listener.host)
     if listener.routing is Routing.SNI and key == "advertise":
         return REOPENED  # it is a name in the TLS handshake
     return how
@@ -302,12 +316,13 @@ def in_force(old: Settings, new: Settings) -> Settings:
     """`new`, with the former settings where a restart is needed."""
     restart = [change for change in diff(old, new) if change.applied is RESTART]
     kept = {change.listener: change for change in restart if change.listener is not None}
+    waiting = {change.what for change in restart}
     former = {listener.name: listener for listener in old.listeners}
     listeners = tuple(former[x.name] if x.name in kept else x for x in new.listeners)
     return replace(
         new,
         listeners=listeners,
-        admin=old.admin,
+        admin=replace(new.admin, listen=old.admin.listen) if "admin.listen" in waiting else new.admin,
         capture=old.capture,
         raw_capture=old.raw_capture,
         state_dir=old.state_dir,
@@ -342,4 +357,5 @@ _SHOWN = {
     LegacySettings: "[listener.legacy-options]",
     Limits: "[limits]",
     LogSettings: "[log]",
+    AdminSettings: "[admin]",
 }

@@ -301,6 +301,13 @@ class Listener:
         """True if a client must log in before its first ordinary request: here, or at the brokers."""
         return self.settings.sasl is not None or self.cluster.demands_login
 
+    def count_apis(self, *, counted: bool) -> None:
+        """For connections that begin from now on."""
+        if not counted:
+            self.apis = None
+        elif self.apis is None:
+            self.apis = ApiTable()
+
     def tick(self, now: float) -> None:
         """Called every second."""
         self.path.tick(now)

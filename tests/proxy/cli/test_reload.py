@@ -16,6 +16,7 @@ import trio
 from shoal.proxy.lifecycle.control import NAME, ask_for_reload
 from shoal.proxy.lifecycle.reloads import watch_file
 from shoal.scenarios.kafka.process import until
+from tests.support.admin import get_json, scrape
 from tests.support.shoal_process import ShoalProcess, free_port_block, running_shoal, write_toml
 
 if TYPE_CHECKING:
@@ -90,6 +91,36 @@ async def test_shoal_reload_says_what_came_of_it(tmp_path: Path) -> None:
         assert nobody.returncode == 2
         assert "no running Shoal uses" in nobody.stderr
     assert not (tmp_path / "state" / NAME).exists()
+
+
+async def test_the_admin_listener_opens_moves_and_closes(tmp_path: Path) -> None:
+    port = free_port_block(20)
+    first, second, taken = port + 10, port + 11, port + 12
+
+    async def use(listen: int | None, *, drain: int = 1) -> str:
+        admin = {} if listen is None else {"admin": {"listen": f"127.0.0.1:{listen}"}}
+        write_toml(tmp_path / "shoal.toml", document(port, tmp_path, limits={"drain-seconds": drain}, **admin))
+        return (await reload(tmp_path)).stdout
+
+    async with running_shoal(shoal_of(port, tmp_path, limits={"drain-seconds": 1})) as shoal:
+        await until(lambda: (tmp_path / "state" / NAME).exists(), within=10, what="the socket")
+        assert "reloaded: applied: admin.listen;" in await use(first)
+        assert (await get_json(first, "/status"))["listeners"][0]["name"] == "l"
+        async with await trio.open_tcp_stream("127.0.0.1", first) as idle:
+            assert "applied: admin.listen;" in await use(second)
+            with trio.fail_after(20):
+                assert await idle.receive_some() == b"", "a client of the port that is gone"
+        assert b"shoal_build_info" in await scrape(second)
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await scrape(first)
+        with socket.create_server(("127.0.0.1", taken)):
+            await use(taken, drain=2)
+        assert "admin.listen: cannot listen on" in logged(shoal, "reload-refused")[0]["message"]
+        assert (await get_json(second, "/config"))["limits"]["drain-seconds"] == 1, "all or nothing"
+        assert "applied: limits.drain-seconds, admin.listen;" in await use(None, drain=2)
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await scrape(second)
+        socket.create_server(("127.0.0.1", second)).close()  # the port is free
 
 
 async def test_sighup_while_shoal_starts_is_obeyed_when_it_serves(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from shoal.proxy.config.changes import HOW, Applied, Change, Table, diff, how_ta
 from shoal.proxy.config.security import ListenerSasl, ListenerTls, Mechanism, Routing, SaslSettings, Secret
 from shoal.proxy.config.settings import (
     Address,
+    AdminSettings,
     CaptureSettings,
     ClusterSettings,
     ListenerSettings,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 # Replaced as a whole: their fields have no way of their own.
 WHOLE = {
-    "AdminSettings",
     "CaptureSettings",
     "RawCaptureSettings",
     "SaslSettings",
@@ -47,7 +47,7 @@ WHOLE = {
 CLUSTER = ClusterSettings(name="kafka", bootstrap=(Address("b", 9092),))
 PLAIN = ListenerSettings(name="clients", cluster="kafka")
 UNWRAP = ListenerSettings(name="target", cluster="kafka", mode=Mode.UNWRAP, port=2)
-BASE = Settings(clusters=(CLUSTER,), listeners=(PLAIN, UNWRAP))
+BASE = Settings(clusters=(CLUSTER,), listeners=(PLAIN, UNWRAP), admin=AdminSettings(listen=Address("127.0.0.1", 9190)))
 
 
 def settings_classes() -> Iterator[type]:
@@ -123,6 +123,10 @@ def one(new: Settings, old: Settings = BASE) -> Change:
     return change
 
 
+def admin(host: str = "127.0.0.1", port: int = 9190) -> Settings:
+    return replace(BASE, admin=AdminSettings(listen=Address(host, port)))
+
+
 def listener(**values: Any) -> Settings:
     return replace(BASE, listeners=(replace(PLAIN, **values), UNWRAP))
 
@@ -136,6 +140,11 @@ TLS = ListenerTls(certificate=Path("a"))
         (replace(BASE, limits=replace(BASE.limits, drain_seconds=1)), "limits.drain-seconds", Applied.LIVE),
         (replace(BASE, limits=replace(BASE.limits, in_flight=1)), "limits.in-flight", Applied.NEW_CONNECTIONS),
         (replace(BASE, log=replace(BASE.log, level="debug")), "log.level", Applied.LIVE),
+        (admin(port=1), "admin.listen", Applied.LIVE),
+        (admin("127.0.0.2"), "admin.listen", Applied.LIVE),
+        (admin("0.0.0.0"), "admin.listen", Applied.RESTART),
+        (admin("0.0.0.0", 1), "admin.listen", Applied.LIVE),
+        (replace(BASE, admin=AdminSettings()), "admin.listen", Applied.LIVE),
         (replace(BASE, capture=CaptureSettings(directory=Path("x"))), "capture", Applied.RESTART),
         (listener(port=7), "listener 'clients': listen", Applied.LIVE),
         (listener(host="127.0.0.2"), "listener 'clients': listen", Applied.LIVE),
