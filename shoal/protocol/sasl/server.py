@@ -226,6 +226,7 @@ def _decoded(written: str) -> bytes:
 
 
 _BEARER = re.compile(r"[ny],(?:a=([^,]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)+)\x01", re.DOTALL)
+_MOST_PAIRS: Final = 100  # auth, and some extensions: any stranger may send them
 _CREDENTIALS = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]+)")
 
 
@@ -238,7 +239,8 @@ class OAuthBearerServer(ServerExchange):
         self._why = ""
 
     def _first(self, token: bytes) -> Result:
-        match = _BEARER.fullmatch(_text(token))
+        text = _text(token)
+        match = _BEARER.fullmatch(text) if text.count("\x01") <= _MOST_PAIRS else None
         if match is None:
             raise _Malformed("it is not one of OAUTHBEARER")
         self._authorization = _unescaped(match[1]) if match[1] else ""

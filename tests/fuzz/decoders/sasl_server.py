@@ -12,6 +12,7 @@ from shoal.protocol.sasl.server import (
     ServerExchange,
     TokenCheck,
 )
+from shoal.protocol.sasl.signed_token import BadToken, read_signed_token
 from shoal.protocol.sasl.users import BadUsers, Users, hash_password, read_users, write_users
 from shoal.protocol.schema.headers import read_request_header
 from tests.fuzz.target import Target
@@ -45,6 +46,11 @@ def _requests(data: bytes) -> None:
     read(data, header)
 
 
+def _signed_token(data: bytes) -> None:
+    with suppress(BadToken):
+        read_signed_token(data.decode(errors="replace")).claims()
+
+
 def _users(data: bytes) -> None:
     with suppress(BadUsers):
         text = data.decode(errors="replace")
@@ -65,5 +71,6 @@ TARGETS = [
         ],
     ),
     Target("sasl.requests", _requests, lambda: [_HANDSHAKE, _AUTHENTICATE]),
+    Target("sasl.signed_token", _signed_token, lambda: [b"eyJhbGciOiJSUzI1NiIsImtpZCI6ImsifQ.eyJzdWIiOiJ4In0.AAAA"]),
     Target("sasl.users", _users, lambda: [write_users(_USERS).encode()]),
 ]

@@ -202,6 +202,7 @@ def test_a_token_of_another_principal_than_asked_for() -> None:
         "n,,\x01auth=Bearer \x01\x01",
         "n,,\x01auth=Bearer a b\x01\x01",
         "n,,\x01auth=Bearer abc\x01",
+        "n,,\x01auth=Bearer abc\x01" + "a=b\x01" * 200 + "\x01",
         "x" * (MOST_TOKEN_BYTES + 1),
     ],
 )
