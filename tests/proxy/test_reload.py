@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import struct
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -355,6 +356,47 @@ async def test_addresses_that_are_no_longer_allowed_are_cut_off(caplog: pytest.L
         await r.change(access=AccessSettings(addresses=(parse_network("10.0.0.0/8"),)))
         assert await client.at_end()
         assert await r.is_refused()
+
+
+async def test_a_client_without_a_request_is_checked_by_the_client_ids_of_now(caplog: pytest.LogCaptureFixture) -> None:
+    only_other, only_test = AccessSettings(client_ids=("other",)), AccessSettings(client_ids=("test",))
+    async with running(caplog, access=only_other) as r:
+        for before, now, is_served in (
+            (AccessSettings(), only_other, False),
+            (only_test, only_other, False),
+            (only_other, AccessSettings(), True),
+            (only_other, only_test, True),
+        ):
+            await r.change(access=before)
+            client = await r.client()
+            await client.send(request(300, 0, 1, b"works")[:3])  # it has a broker, and no request
+            await until(lambda: any(one.connected for one in r.server.listeners["l"].connections))
+            await r.change(access=now)
+            await client.send(request(300, 0, 1, b"works")[3:])
+            assert await client.at_end() is not is_served
+            await client.leave()
+            await until(lambda: not r.server.listeners["l"].connections)
+
+
+async def test_a_silent_client_is_checked_by_the_client_ids_of_now(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(caplog) as r:
+        client = await r.client()
+        await until(lambda: len(r.server.listeners["l"].connections) == 1)
+        await r.change(access=AccessSettings(client_ids=("other",)))
+        await client.send(request(300, 0, 1))
+        assert await client.at_end()
+        assert not r.broker.received
+
+
+async def test_a_client_without_a_client_id_is_cut_off_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(caplog) as r:
+        client = await r.client()
+        await client.send(struct.pack(">ihhih", 10, 300, 0, 7, -1))
+        await client.frame()
+        await r.change(access=AccessSettings(client_ids=("",)))
+        await works(client)
+        await r.change(access=AccessSettings(client_ids=("test",)))
+        assert await client.at_end()
 
 
 async def test_counts_of_addresses_survive_that_they_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:

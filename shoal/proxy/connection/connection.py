@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from shoal.proxy.connection.pace import Pace
     from shoal.proxy.connection.pending import Answer, Backlog, Gate, InFlight
     from shoal.proxy.connection.pump import Pump
+    from shoal.proxy.connection.routes import RouteTable
     from shoal.proxy.net.client import Client
     from shoal.proxy.net.transport import Buffer
     from shoal.proxy.net.upstream import BrokerConnection
@@ -202,6 +203,20 @@ class Connection:
         """The first request of an API and version."""
         if self._first_routes is None:
             self.listener.clients.first_use(self, self.listener.name, first)
+
+    @property
+    def knows_client_id(self) -> bool:
+        """None may be one: that of a client whose requests have none."""
+        return self.client_id is not None or (self.connected and self.requests.requests > 0)
+
+    def use_gate(self, gate: RouteTable[Connection] | None) -> None:
+        """The listener has other first routes. A connection that has sent a request is past them."""
+        if self.connected and self.requests.requests:
+            return
+        self._first_routes = gate
+        is_over = self.session is not None and trio.current_time() >= self.session.ends_at
+        if self.connected and self.cause is None and not is_over:
+            self._use_routes()
 
     def client_id_allowed(self) -> None:
         """It passes the listener's first routes."""

@@ -43,14 +43,20 @@ class Limit:
     """`rate`: bytes per second."""
 
     def __init__(self, rate: float) -> None:
-        self.use(rate)
         self._free_at = 0.0  # when what was read may have been read
+        self._timer = trio.CancelScope()  # of the client that keeps the time
+        self.rate = math.inf
+        self.use(rate)
         self._sparse: deque[Flow] = deque()  # clients that have not used their quantum
         self._greedy: deque[Flow] = deque()
         self._keeper: Flow | None = None  # keeps the time for all
 
     def use(self, rate: float) -> None:
-        """From the next read on; infinite: no limit."""
+        """From now on, also for what was read; infinite: no limit."""
+        if self.rate < math.inf:
+            now = trio.current_time()
+            self._free_at = now + max(self._free_at - now, 0.0) * self.rate / rate
+            self._timer.deadline = self._free_at
         self.rate = rate
         self.turn_bytes = int(max(_LEAST_TURN, min(_MOST_TURN, rate * _TURN_SECONDS)))
 
@@ -91,7 +97,8 @@ class Limit:
     async def _keep_time(self, flow: Flow) -> None:
         self._keeper = flow
         try:
-            await trio.sleep_until(self._free_at)
+            with trio.move_on_at(self._free_at) as self._timer:
+                await trio.sleep_forever()
         finally:
             self._keeper = None
         following = (self._sparse or self._greedy).popleft()

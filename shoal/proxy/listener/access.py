@@ -33,7 +33,8 @@ def first_routes(settings: AccessSettings) -> RouteTable[Connection] | None:
 
 
 def still_allowed(settings: AccessSettings) -> Callable[[Connection], bool]:
-    """Whether an open connection would be let in. What is not known of it yet is checked later."""
+    """Whether an open connection would be let in. What is not known of it yet is checked later, by the same settings
+    (`Connection.use_gate`)."""
     networks, ids = Networks(settings.addresses), _ClientIds(settings.client_ids or (".*",))
 
     def allowed(connection: Connection) -> bool:
@@ -41,7 +42,7 @@ def still_allowed(settings: AccessSettings) -> Callable[[Connection], bool]:
         return (
             (not networks or connection.peer.host in networks)
             and (session is None or not settings.principals or session.principal in settings.principals)
-            and (connection.client_id is None or ids.allows(connection.client_id))
+            and (not connection.knows_client_id or ids.allows(connection.client_id))
         )
 
     return allowed

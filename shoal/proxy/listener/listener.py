@@ -253,6 +253,7 @@ class Listener:
         self.path.use(settings)
         closed, stays = set(ports()), still_allowed(settings.access)
         for connection in list(self.connections):
+            connection.use_gate(self.gate)
             if connection.bound_port in closed or not stays(connection):
                 connection.drain_within(limits.drain_seconds)
 

@@ -127,6 +127,42 @@ async def test_a_cancelled_client_leaves_the_queue_to_the_others(autojump_clock:
     assert not limit._greedy
 
 
+@pytest.mark.parametrize("rate", [10 * RATE, None])
+async def test_a_higher_rate_counts_for_what_was_read_before(autojump_clock: MockClock, rate: int | None) -> None:
+    """50 clients have read: at the former rate, the last one would wait for 51 s."""
+    slow = 4096
+    pacing, done = Pacing(slow, slow), Counter[str]()
+
+    async def reads_once() -> None:
+        pace = pacing.pace()
+        assert pace is not None
+        pace.belongs_to("a")
+        pace.charge(slow, trio.current_time())
+        pace.charge(slow, trio.current_time())
+        await pace.turn()
+        done["clients"] += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(reads_once)
+        await trio.sleep(3)
+        assert done["clients"] <= 4
+        changed = trio.current_time()
+        pacing.use(rate, rate)
+    assert done["clients"] == 50
+    assert trio.current_time() - changed < 0.2
+
+
+async def test_a_lower_rate_counts_for_what_was_read_before(autojump_clock: MockClock) -> None:
+    pacing = Pacing(RATE, None)
+    pace = pacing.pace()
+    assert pace is not None
+    pace.charge(RATE, began := trio.current_time())
+    pacing.use(RATE // 10, None)
+    await pace.turn()
+    assert trio.current_time() - began == pytest.approx(10, rel=0.1)
+
+
 async def test_client_ids_without_number_take_bounded_memory() -> None:
     pacing = Pacing(None, RATE)
     for number in range(20_000):
