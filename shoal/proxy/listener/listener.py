@@ -204,7 +204,7 @@ class Listener:
                 self.reception.tasks = accepting
                 accepting.start_soon(self.ports.accept)
                 if self.login is not None:
-                    accepting.start_soon(self.login.prepare)
+                    accepting.start_soon(self.login.keep_fresh)
                 await self._draining.wait()
                 accepting.cancel_scope.cancel()
             self._drain_connections()

@@ -35,8 +35,8 @@ class BearerTokens:
         self._keys = keys
         self._now = clock
 
-    async def prepare(self) -> None:
-        await self._keys.prepare()
+    async def keep_fresh(self) -> None:
+        await self._keys.keep_fresh()
 
     async def reread(self) -> Outcome:
         return await self._keys.reread()

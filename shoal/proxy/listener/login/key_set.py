@@ -1,8 +1,9 @@
 """The keys that an issuer signs tokens with (JWKS, RFC 7517), from a file or an endpoint.
 
-A file is read again when it changes. An endpoint is asked in a thread: at the start, when a token names an
-unknown key (but not more often than every `RETRY_SECONDS`), and when the keys are old, so that withdrawn ones go. While
-the endpoint fails, the keys from before stay.
+A file is read again when it changes. An endpoint is asked in a thread: at the start, when the keys are old, so that
+withdrawn ones go, and when a token names an unknown key (but not more often than every `RETRY_SECONDS`). While the
+endpoint fails, the keys from before stay. Only a token of an unknown key waits for an answer: an endpoint that hangs
+delays nobody else.
 
 Only public keys of asymmetric signatures are taken: a key of a shared secret (`oct`) is none.
 """
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import ListenerSasl
 
-__all__ = ["ALGORITHMS", "RETRY_SECONDS", "Key", "KeySet", "read_keys"]
+__all__ = ["ALGORITHMS", "OLD_SECONDS", "RETRY_SECONDS", "Key", "KeySet", "read_keys"]
 
 log = logging.getLogger("shoal.login")
 
 RETRY_SECONDS: Final = 30.0
-_OLD_SECONDS: Final = 3600.0
+OLD_SECONDS: Final = 3600.0
 _ENDPOINT_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 1024 * 1024
 _MOST_KEYS: Final = 100
@@ -104,22 +105,23 @@ class KeySet:
         self._fetch = fetch or _fetcher(settings)
         self._keys: tuple[Key, ...] = ()
         self._lock = trio.Lock()
-        self._tried_at = self._fresh_at = -math.inf
+        self._tried_at = -math.inf
         self._failed = False
         self._file: WatchedFile[tuple[Key, ...]] | None = None
         if settings.jwks is not None:
             self._file = WatchedFile(settings.jwks, f"listener {listener!r}: jwks", "keys", _read_file, clock=clock)
 
-    async def prepare(self) -> None:
-        """Ask the endpoint for the first time."""
-        if self._file is None:
+    async def keep_fresh(self) -> None:
+        """Ask the endpoint, and again when the keys are old. Until cancelled; of a file there is nothing to do."""
+        while self._file is None:
             await self._ask()
+            await trio.sleep(RETRY_SECONDS if self._failed else OLD_SECONDS)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
         """The key that a token must be signed with. A token without key id needs an issuer with one such key."""
         if self._file is not None:
             return _find(self._file.value, kid, algorithm)
-        if _find(self._keys, kid, algorithm) is None or self._now() - self._fresh_at > _OLD_SECONDS:
+        if _find(self._keys, kid, algorithm) is None:
             await self._ask()
         return _find(self._keys, kid, algorithm)
 
@@ -142,7 +144,6 @@ class KeySet:
             try:
                 with trio.move_on_after(2 * _ENDPOINT_SECONDS) as waiting:
                     self._take(read_keys(await trio.to_thread.run_sync(self._fetch, abandon_on_cancel=True)))
-                    self._fresh_at = self._now()
                 if waiting.cancelled_caught:
                     raise Unusable("no answer in time")
             except Unusable as error:

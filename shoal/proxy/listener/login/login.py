@@ -103,10 +103,10 @@ class ClientLogin:
     def _most_frame(self) -> int:
         return min(self._listener.limits.login_frame_bytes, _MOST_FRAME)
 
-    async def prepare(self) -> None:
-        """At the start, so that an issuer that cannot be reached is known before the first client comes."""
+    async def keep_fresh(self) -> None:
+        """From the start on, so that an issuer that cannot be reached is known before the first client comes."""
         if self._tokens is not None:
-            await self._tokens.prepare()
+            await self._tokens.keep_fresh()
 
     async def reread(self) -> list[Reread]:
         """Read the files of users and keys now."""

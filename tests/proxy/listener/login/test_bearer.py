@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
 import trio
+import trio.testing
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +20,14 @@ from shoal.protocol.sasl.server import Verified
 from shoal.proxy.config.security import ListenerSasl
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.bearer import SKEW_SECONDS, BearerTokens
-from shoal.proxy.listener.login.key_set import RETRY_SECONDS, KeySet
+from shoal.proxy.listener.login.key_set import OLD_SECONDS, RETRY_SECONDS, KeySet
+from tests.support.rig import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from trio.testing import MockClock
 
 ISSUER, AUDIENCE = "https://issuer.test", "kafka"
 NOW = 1_700_000_000.0
@@ -58,7 +64,13 @@ def token(algorithm: str = "RS256", key: Any = None, kid: str | None = "", **cla
 class Issuer:
     """The endpoint, and a clock."""
 
-    def __init__(self, content: bytes | Exception = ALL, **settings: Any) -> None:
+    def __init__(
+        self,
+        content: bytes | Exception | threading.Event = ALL,
+        *,
+        clock: Callable[[], float] | None = None,
+        **settings: Any,
+    ) -> None:
         self.content = content
         self.asked = 0
         self.now = 1000.0
@@ -69,13 +81,16 @@ class Issuer:
             audience=AUDIENCE,
             **settings,
         )
-        keys = KeySet(sasl, "test", clock=lambda: self.now, fetch=self._fetch)
-        self.tokens = BearerTokens(sasl, keys, clock=lambda: NOW)
+        self.keys = KeySet(sasl, "test", clock=clock or (lambda: self.now), fetch=self._fetch)
+        self.tokens = BearerTokens(sasl, self.keys, clock=lambda: NOW)
 
     def _fetch(self) -> bytes:
         self.asked += 1
         if isinstance(self.content, Exception):
             raise self.content
+        if isinstance(self.content, threading.Event):
+            self.content.wait(20)
+            return b""
         return self.content
 
     async def verify(self, text: str) -> Verified | str:
@@ -222,17 +237,47 @@ async def test_a_new_key_is_asked_for_and_not_too_often() -> None:
     assert issuer.asked == 2
 
 
-async def test_old_keys_stay_while_the_endpoint_fails(caplog: pytest.LogCaptureFixture) -> None:
-    issuer = Issuer()
-    assert await issuer.verify(token()) == VALID
-    issuer.content = OSError("it is down")
-    for _ in range(3):
-        issuer.now += 4000
+async def test_old_keys_stay_while_the_endpoint_fails(caplog: pytest.LogCaptureFixture, mock_clock: MockClock) -> None:
+    """Nobody logs in meanwhile."""
+    issuer = Issuer(clock=trio.current_time)
+
+    async def pass_by(seconds: float, asked: int) -> None:
+        mock_clock.jump(seconds - 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert issuer.asked == asked - 1
+        mock_clock.jump(1)
+        await until(lambda: issuer.asked == asked and not issuer.keys._lock.locked())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(issuer.tokens.keep_fresh)
+        await until(lambda: issuer.asked == 1 and not issuer.keys._lock.locked())
+        issuer.content = OSError("it is down")
+        await pass_by(OLD_SECONDS, 2)
+        await pass_by(RETRY_SECONDS, 3)
         assert await issuer.verify(token()) == VALID
-    assert issuer.asked == 4
+        issuer.content = key_set(public("RS256", OTHER, kid="RS256"))
+        await pass_by(RETRY_SECONDS, 4)
+        assert await issuer.verify(token()) == "its signature is wrong", "its key is withdrawn"
+        await pass_by(OLD_SECONDS, 5)
+        nursery.cancel_scope.cancel()
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == [
         "listener 'test': https://issuer.test/jwks cannot be used: OSError: it is down: the keys from before stay"
     ]
+
+
+async def test_an_endpoint_that_hangs_delays_no_token_of_a_known_key() -> None:
+    """Only one of an unknown key waits for it."""
+    hangs = threading.Event()
+    issuer = Issuer()
+    assert await issuer.verify(token()) == VALID
+    issuer.content = hangs
+    issuer.now += 2 * OLD_SECONDS
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(issuer.verify, token(kid="unknown"))
+        await until(lambda: issuer.asked == 2)
+        with trio.fail_after(5):
+            assert await issuer.verify(token()) == VALID
+        hangs.set()
 
 
 async def test_keys_of_a_file_are_read_again(tmp_path: Path) -> None:
