@@ -46,6 +46,7 @@ from tests.support.shoal_process import free_port_block
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from shoal.proxy.config.security import SaslSettings
     from shoal.proxy.connection.connection import Connection
     from shoal.proxy.connection.listener_api import Path
     from shoal.proxy.listener.listener import Listener
@@ -223,10 +224,11 @@ async def coalesce_rig(
     path: Callable[[Listener], Path[Connection]] = CoalescePath,
     answer: Answer | None = None,
     proofs: Callable[[ClusterSettings], MultiBatchProofs] = MultiBatchProofs,
+    login: SaslSettings | None = None,
     **coalescing: Any,
 ) -> AsyncIterator[CoalesceRig]:
-    """`answer`: of another broker than `KafkaLike`. `coalescing`: fields of CoalesceSettings. Ends by force whatever is
-    left; afterwards nothing may be."""
+    """`answer`: of another broker than `KafkaLike`. `login`: Shoal's own. `coalescing`: fields of
+    CoalesceSettings. Ends by force whatever is left; afterwards nothing may be."""
     broker = KafkaLike(scripts=dict(scripts or {}), takes_sets=takes_sets)
     fake = FakeBroker(answer or broker.answer)
     async with trio.open_nursery() as nursery:
@@ -240,7 +242,7 @@ async def coalesce_rig(
             coalescing=CoalesceSettings(**({"patience": 5.0} | coalescing)),
         )
         settings = Settings(
-            clusters=(ClusterSettings(name="c", bootstrap=(fake.address,)),),
+            clusters=(ClusterSettings(name="c", bootstrap=(fake.address,), sasl=login),),
             listeners=(listener,),
             limits=limits or Limits(),
             capture=capture,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shoal.proxy.cluster.cluster import Cluster
     from shoal.proxy.logs import Complain
-    from shoal.proxy.net.upstream import BrokerConnection
+    from shoal.proxy.net.upstream import BrokerConnection, Upstream
 
 __all__ = ["BoundPort"]
 
@@ -67,15 +67,15 @@ class BoundPort:
         """True if the address of this port's broker is unknown, as right after a start with mapped ports."""
         return self.node_id is not None and self.node_id not in self.cluster.brokers
 
-    async def connect(self, credentials: str | None = None) -> tuple[BrokerConnection, bool]:
+    async def connect(self, upstream: Upstream) -> tuple[BrokerConnection, bool]:
         """-> the connection, and whether it is provisional: to a bootstrap broker, because the right one is unknown.
 
-        `credentials`: as in `Cluster.upstream_with`. Raises UpstreamUnreachable.
+        `upstream`: of this cluster. Raises UpstreamUnreachable.
         """
         if self.leads_nowhere:
             await self._ask_for_brokers()
         provisional = self.leads_nowhere
-        return await self.cluster.upstream_with(credentials).connect(self.cluster.addresses(self.node_id)), provisional
+        return await upstream.connect(self.cluster.addresses(self.node_id)), provisional
 
     async def accept(self, welcome: Callable[[BoundPort, int, str], None]) -> None:
         """Runs until it is closed. `welcome` gets each client's descriptor and host."""

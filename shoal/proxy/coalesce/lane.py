@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shoal.proxy.coalesce.counters import CoalesceTally
     from shoal.proxy.coalesce.sets import ProvenSets
     from shoal.proxy.listener.listener import Listener
-    from shoal.proxy.net.upstream import BrokerConnection
+    from shoal.proxy.net.upstream import BrokerConnection, Upstream
 
 __all__ = ["Lane", "LaneId"]
 
@@ -94,11 +94,10 @@ class LaneOwner(Protocol):
 
 
 class LaneId(NamedTuple):
-    """`credentials`: what Shoal logs in with at the broker, as in `Cluster.upstream_with`. The broker sees one
-    principal."""
+    """`identity`: that of all its clients at the broker (`Connection.identity`). The broker sees one principal."""
 
     bound_port: BoundPort
-    credentials: str | None
+    identity: Upstream
     key: LaneKey
 
 
@@ -177,7 +176,7 @@ class Lane:
                 self._owner.lane_ended(self)
 
     async def _connect(self) -> BrokerConnection:
-        return (await self.bound_port.connect(self.which.credentials))[0]
+        return (await self.bound_port.connect(self.which.identity))[0]
 
     async def _next(self, client: LaneClient) -> Joined | None:
         """The next request that is due, or None."""

@@ -16,7 +16,8 @@ Each Produce request is decided as soon as it is complete in the receive buffer:
 Clients that log in at the broker (SASL) are not joined: the lane's connection would need their authentication, which a
 pass-through proxy cannot perform. Lending the connection of one client was rejected: its end, its expired session and
 its waiting would affect all (docs/coalescing.md). All other clients, also those that log in at Shoal, have the
-principal that Shoal logs in as: only clients with the same credentials there share a lane (`LaneId`).
+principal that Shoal logs in as: only clients with the same identity there share a lane (`LaneId`). After a reload with
+other credentials, new clients have another one.
 
 A request may be a retry by its producer id and sequence (`SeenSequences`; a partition is identified by its topic's
 name, since a retry may have the id where the first had the name: connection/topic_names.py). Without producer id, it
@@ -361,5 +362,4 @@ class CoalescePath:
 
 
 def _lane_of(connection: Connection, found: Joinable) -> LaneId:
-    assert connection.session is not None
-    return LaneId(connection.bound_port, connection.session.credentials, found.key)
+    return LaneId(connection.bound_port, connection.identity, found.key)

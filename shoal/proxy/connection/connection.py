@@ -83,7 +83,11 @@ COMPLAINT_SECONDS = 10.0  # the same complaint of a listener is logged at most t
 
 
 class Connection:
-    """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path."""
+    """`number` is unique in this process, starts at 1, and is recorded in captures. `context` is for the path.
+
+    `identity`: who Shoal is at the broker for this client. A reload may change what credentials of a name are, but not
+    those of an open connection.
+    """
 
     def __init__(
         self, client: Client, bound_port: BoundPort, listener: ListenerApi[Connection], number: int, guest: Guest
@@ -154,7 +158,8 @@ class Connection:
             if session is None:
                 return None
             self.logged_in(session)
-            upstream, self.provisional = await self.bound_port.connect(session.credentials)
+            self.identity = self.cluster.upstream_with(session.credentials)
+            upstream, self.provisional = await self.bound_port.connect(self.identity)
         except UpstreamRefused as error:
             return self.note(CloseCause.UPSTREAM_LOGIN, str(error))
         except UpstreamUnreachable as error:

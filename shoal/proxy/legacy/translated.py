@@ -87,9 +87,8 @@ async def _ask_coordinator(
     if found["ErrorCode"]:
         return None
     address = Address(found["Host"], found["Port"])
-    credentials = None if connection.session is None else connection.session.credentials
     try:
-        with open_client(connection.cluster.upstream_with(credentials), [address]) as client:
+        with open_client(connection.identity, [address]) as client:
             return _read(header.api_key, UPSTREAM_VERSION[header.api_key], await client.exchange(request))
     except (PeerLost, UpstreamUnreachable, RemoteProtocolError, UpstreamFault) as error:
         text = f"offsets of group {group!r} are at the coordinator {address}: {error}"
