@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from shoal.protocol.schema.api import API
 from shoal.proxy.config.schema import keys_of
+from shoal.proxy.config.secret import MASK, shown_url
 from shoal.proxy.config.settings import Address, ListenerSettings, PortMap, PortRange
 
 if TYPE_CHECKING:
@@ -23,22 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MASK", "effective"]
 
-MASK = "***"
-
 
 def _command(command: tuple[str, ...]) -> list[str]:
     return [MASK if index else argument for index, argument in enumerate(command)]
-
-
-def _url(url: str) -> str:
-    """Without a user, a password and a query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return MASK
-    host = parts.netloc.rpartition("@")[2]
-    netloc = f"{MASK}@{host}" if host != parts.netloc else host
-    return urlunsplit((parts.scheme, netloc, parts.path, MASK if parts.query else "", ""))
 
 
 def _values(table: Mapping[str, str]) -> dict[str, str]:
@@ -47,8 +34,8 @@ def _values(table: Mapping[str, str]) -> dict[str, str]:
 
 _MASKED: Mapping[str, Callable[[Any], object]] = {
     "token-command": _command,
-    "token-endpoint": _url,
-    "jwks-endpoint": _url,
+    "token-endpoint": shown_url,
+    "jwks-endpoint": shown_url,
     "extensions": _values,
 }
 

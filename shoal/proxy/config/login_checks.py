@@ -67,6 +67,8 @@ def _tokens(sasl: ListenerSasl) -> Iterator[tuple[str, str]]:
     if sasl.jwks_endpoint is not None and not _is_safe(sasl.jwks_endpoint):
         what = "is not https://...: the keys could be replaced on their way (http only to a loopback address)"
         yield "sasl.jwks-endpoint", what
+    elif sasl.jwks_endpoint is not None and "@" in urlsplit(sasl.jwks_endpoint).netloc:
+        yield "sasl.jwks-endpoint", "has a user name or a password in it: the keys of an issuer are public"
 
 
 def _is_safe(url: str) -> bool:

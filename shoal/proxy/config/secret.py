@@ -1,4 +1,4 @@
-"""Reads what a `Secret` names, and other files that only Shoal may read.
+"""Reads what a `Secret` names, and other files that only Shoal may read; hides what else may be a secret.
 
 An error names the setting, the file or the environment variable, and the way out; never the value.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from shoal.proxy.errors import OperatorError
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
     from shoal.proxy.config.security import Secret
 
-__all__ = ["read_file", "read_private_file", "read_secret"]
+__all__ = ["MASK", "read_file", "read_private_file", "read_secret", "shown_url"]
+
+MASK: Final = "***"
 
 _LARGEST = 4 * 1024 * 1024  # of a certificate bundle; the system's is 200 KiB
 
@@ -84,3 +87,14 @@ def _rights(status: os.stat_result) -> str:
         f"can be read or changed by every user (mode {mode:04o}): chmod {mode & 0o770:04o}, or in a pod's secret "
         "volume defaultMode: 0440"
     )
+
+
+def shown_url(url: str) -> str:
+    """For logs, errors and pages: without a user, a password and a query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    host = parts.netloc.rpartition("@")[2]
+    netloc = f"{MASK}@{host}" if host != parts.netloc else host
+    return urlunsplit((parts.scheme, netloc, parts.path, MASK if parts.query else "", ""))

@@ -25,6 +25,7 @@ def sasl(text: str) -> str:
         (sasl(TOKENS), "sasl.jwks: OAUTHBEARER needs the issuer's keys"),
         (sasl(f'{TOKENS}jwks = "k"\njwks-endpoint = "https://x/"'), "set jwks (a file) or jwks-endpoint, not both"),
         (sasl(f'{TOKENS}jwks-endpoint = "http://issuer/keys"'), "sasl.jwks-endpoint: is not https://"),
+        (sasl(f'{TOKENS}jwks-endpoint = "https://a:b@issuer/keys"'), "jwks-endpoint: has a user name or a password"),
         (sasl(f'{TOKENS}jwks-endpoint = "file:///keys"'), "sasl.jwks-endpoint: is not https://"),
         (sasl(f'{TOKENS}jwks = "k"\njwks-endpoint-ca = "ca"'), "sasl.jwks-endpoint-ca: has no effect"),
         (sasl('mechanisms = ["OAUTHBEARER"]\njwks = "k"\nissuer = "i"'), "sasl.audience: is missing: without it"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import trio
 
 from shoal.proxy.config.reread import Outcome
-from shoal.proxy.config.secret import read_file
+from shoal.proxy.config.secret import read_file, shown_url
 from shoal.proxy.errors import OperatorError
 from shoal.proxy.listener.login.watched_file import WatchedFile
 from shoal.proxy.logs import event
@@ -100,7 +100,7 @@ class KeySet:
         fetch: Callable[[], bytes] | None = None,
     ) -> None:
         self._listener = listener
-        self._endpoint = str(settings.jwks_endpoint)
+        self._endpoint = shown_url(str(settings.jwks_endpoint))
         self._now = clock
         self._fetch = fetch or _fetcher(settings)
         self._keys: tuple[Key, ...] = ()

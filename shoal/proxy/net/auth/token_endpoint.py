@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from shoal.protocol.sasl.oauth import expiry, is_token
+from shoal.proxy.config.secret import shown_url
 from shoal.proxy.net.auth.identity import NoCredentials, in_thread
 from shoal.proxy.net.auth.token_cache import FreshToken
 
@@ -36,7 +37,7 @@ class TokenEndpoint(NamedTuple):
 
     @property
     def setting(self) -> str:
-        return f"{self.where.key('token-endpoint')} ({self.url})"
+        return f"{self.where.key('token-endpoint')} ({shown_url(self.url)})"
 
 
 async def token_from_endpoint(endpoint: TokenEndpoint, secret: str, seconds: float) -> FreshToken:

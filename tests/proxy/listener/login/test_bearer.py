@@ -76,7 +76,7 @@ class Issuer:
         self.now = 1000.0
         sasl = ListenerSasl(
             mechanisms=("OAUTHBEARER",),
-            jwks_endpoint="https://issuer.test/jwks",
+            jwks_endpoint="https://issuer.test/jwks?key=api-7f3",
             issuer=ISSUER,
             audience=AUDIENCE,
             **settings,
@@ -261,7 +261,7 @@ async def test_old_keys_stay_while_the_endpoint_fails(caplog: pytest.LogCaptureF
         await pass_by(OLD_SECONDS, 5)
         nursery.cancel_scope.cancel()
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == [
-        "listener 'test': https://issuer.test/jwks cannot be used: OSError: it is down: the keys from before stay"
+        "listener 'test': https://issuer.test/jwks?*** cannot be used: OSError: it is down: the keys from before stay"
     ]
 
 

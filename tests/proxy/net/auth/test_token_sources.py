@@ -168,8 +168,9 @@ async def test_the_shorter_lifetime_counts() -> None:
 )
 async def test_an_issuer_that_gives_no_token(status: int, content: Any, words: str) -> None:
     with issuer(status, content) as endpoint, pytest.raises(NoCredentials) as failed:
-        await token_from_endpoint(endpoint, SECRET, SECONDS)
+        await token_from_endpoint(endpoint._replace(url=f"{endpoint.url}?key=api-7f3"), SECRET, SECONDS)
     assert words in str(failed.value)
+    assert "api-7f3" not in str(failed.value)
     assert SECRET not in str(failed.value)
     assert urlsplit(endpoint.url).netloc in str(failed.value)
 
